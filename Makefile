@@ -1,0 +1,62 @@
+# make demo    folds a protein in generations, draws the result          make test    checks, then all tests
+# make check   lint, format, types, layers                               make bench   our figures on this machine
+# make docs    the documentation, warnings are errors                    make clean   removes what make made
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+DEMO := examples/folding
+
+.NOTPARALLEL:
+.PHONY: demo test check bench docs clean
+
+demo: $(VENV)/.demo
+	cd $(DEMO) && ../../$(BIN)/bough run workflow.py
+	@echo "The picture is $(DEMO)/folding.png; run make demo again and see what is reused."
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.test
+	$(BIN)/python tests/bench/run.py
+
+docs: $(VENV)/.docs
+	$(BIN)/python docs/generate_states.py
+	$(BIN)/python docs/generate_cli.py
+	$(BIN)/sphinx-build -W -n -q docs docs/_build/html
+	@echo "The pages are in docs/_build/html."
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(DEMO)/.bough $(DEMO)/folds $(DEMO)/folding.png
+	find src tests examples docs -name __pycache__ -prune -exec rm -rf {} +
+
+# One stamp file for each set of packages: a second call installs nothing.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "Bough needs Python 3.11 or newer: $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	    || { echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.made pyproject.toml
+	@echo "installing Bough and what the demo needs into $(VENV)"
+	@$(PIP) install --editable '.[examples]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml
+	@echo "installing Bough and what the tests need into $(VENV)"
+	@$(PIP) install --editable '.[test,check,examples]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.made pyproject.toml
+	@echo "installing Bough and what the documentation needs into $(VENV)"
+	@$(PIP) install --editable '.[docs]'
+	@touch $@

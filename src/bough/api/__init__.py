@@ -1,0 +1,1 @@
+"""What users import: sessions, tasks, arrays, groups, sweeps."""

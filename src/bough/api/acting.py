@@ -1,0 +1,73 @@
+"""Deeds on tasks, arrays, groups and selectors: cancel, kill, hold, release.
+
+Rule: cancelling is final here at once; the other deeds are the server's to carry out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bough.api.array import Array
+from bough.api.elements import runs_of
+from bough.api.group import Group
+from bough.api.task import Task
+from bough.api.view import View
+from bough.errors import UserError
+from bough.model.facts import Cancelled, Held, Killed, Released
+from bough.model.ids import RecordId
+from bough.model.tasks import Dep, On
+
+if TYPE_CHECKING:
+    from bough.api.session import Session
+
+Target = tuple[Dep, int]
+
+
+def cancel(session: Session, what: object) -> int:
+    """Cancel what is named; returns how many tasks that was."""
+    if isinstance(what, Task):
+        return int(not what.done() and what.cancel())
+    if isinstance(what, Array):
+        return what.cancel()
+    return sum(session.act(Cancelled(target, stop)) for target, stop in targets(session, what))
+
+
+def kill(session: Session, what: object) -> int:
+    """End what is running; returns how many tasks that was."""
+    return sum(session.act(Killed(target, stop)) for target, stop in targets(session, what))
+
+
+def hold(session: Session, what: object) -> int:
+    """Keep from starting; returns how many tasks that was."""
+    return sum(session.act(Held(target, stop)) for target, stop in targets(session, what))
+
+
+def release(session: Session, what: object) -> int:
+    """Let start; returns how many tasks that was."""
+    return sum(session.act(Released(target, stop)) for target, stop in targets(session, what))
+
+
+def targets(session: Session, what: object) -> Iterator[Target]:
+    """What the server is told for a task, array, group or selector."""
+    if isinstance(what, Task):
+        yield what.dep(), 0
+    elif isinstance(what, View):
+        record = RecordId(what.id)
+        if what.is_whole:
+            yield Dep(On.ARRAY, record), 0
+        else:
+            for start, stop in runs_of(sorted(what.indices)):
+                yield Dep(On.TASK, record, start), stop
+    elif isinstance(what, Array):
+        yield from ((task.dep(), 0) for task in what.tasks())
+    elif isinstance(what, Group):
+        yield Dep(On.GROUP, what.id), 0
+    elif isinstance(what, str | int) and not isinstance(what, bool):
+        from bough.api.finding import targets_of
+
+        yield from targets_of(session, str(what))
+    else:
+        raise UserError(
+            f"{what!r:.80} names no tasks; give a task, an array, a group or a selector such as 12 or align/*"
+        )

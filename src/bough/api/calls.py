@@ -1,0 +1,160 @@
+"""Submitting function calls: loose ones, and maps as one array.
+
+Rule: what cannot travel, or waits for what is not this session's, is refused before anything is submitted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from bough.api.array import Array
+from bough.api.identity import call_key, function_key
+from bough.api.packing import make_pages, pack_arguments, pack_function, pack_table
+from bough.api.task import Task
+from bough.api.view import View
+from bough.api.waits import Arguments, after_deps
+from bough.errors import UserError
+from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
+from bough.model.spaces import Space
+from bough.model.tasks import Dep, Kind, Page, TaskSpec
+
+if TYPE_CHECKING:
+    from bough.api.context import Context
+    from bough.api.session import Session
+
+BIG = 256 << 10  # bytes; a bigger payload goes through a file
+_PLAIN: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None), bytearray})
+
+
+def submit_call(context: Context, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Task:
+    """Submit one call."""
+    session, settings, group = context
+    session.check_open()
+    if not callable(fn):
+        raise UserError(f"submit needs a function, not {fn!r:.80}; a command line goes to command()")
+    ledger = session.ledger
+    given = Arguments(ledger, args, kwargs)
+    name = settings.name or function_name(fn)
+    body = fn
+    if given.commands:
+        from bough.api.completed import WithCompleted
+
+        body = WithCompleted(fn, given.commands)
+    blob, data = pack_function(body)
+    payload = pack_arguments(given.args, given.kwargs, name)
+    key = call_key(function_key(fn), given.args, given.kwargs) if settings.memo else None
+    after: Iterable[Dep] = given.after
+    if settings.after:
+        after = dict.fromkeys([*after_deps(settings.after, ledger), *given.after])
+    record = session.new_record()
+    size, path = len(payload), ""
+    if size > BIG:
+        path = session.keep_argument(record, payload)
+        payload, size = b"", 0
+    spec = TaskSpec(
+        record,
+        Kind.FUNCTION,
+        blob,
+        payload,
+        GroupId(group),
+        name,
+        name,
+        settings.needs,
+        settings.limits,
+        settings.priority,
+        tuple(after),
+        tuple(given.inputs),
+        key or MemoKey(b""),
+        path,
+    )
+    task = Task(ledger, record, name, group)
+    session.send_task(task, spec, size, ((blob, data),))
+    return task
+
+
+def submit_map(
+    context: Context, fn: Callable[..., Any], iterables: Sequence[Iterable[Any]], deadline: float | None
+) -> Array:
+    """Submit a call for every item, as one array."""
+    session, settings, group = context
+    session.check_open()
+    if not iterables:
+        raise UserError("map needs at least one iterable besides the function")
+    star = len(iterables) > 1
+    items: Any = iterables[0] if not star else zip(*iterables, strict=False)
+    if not isinstance(items, range | Space):
+        items = items if isinstance(items, list | tuple) else list(items)
+        if holds_tasks(session, items, star=star):
+            return _map_loose(context, fn, items, deadline, star=star)
+    blob, data = pack_function(fn)
+    table, pages, blobs = as_table(items)
+    key = array_key(function_key(fn) if settings.memo else None, star=star)
+    elements = session.send_array(
+        settings,
+        group,
+        kind=Kind.FUNCTION,
+        name=settings.name or function_name(fn),
+        body=blob,
+        length=len(items),
+        table=table,
+        pages=pages,
+        blobs=((blob, data), *blobs),
+        key=key,
+        star=star,
+    )
+    return View(elements, values=True, deadline=deadline)
+
+
+def as_table(items: Sequence[Any]) -> tuple[BlobId, tuple[Page, ...], tuple[tuple[BlobId, bytes], ...]]:
+    """Arguments as a table that workers compute from, or as pages; and the blobs to send."""
+    if isinstance(items, range | Space):
+        table, data = pack_table(items)
+        return table, (), ((table, data),)
+    return BlobId(b""), tuple(make_pages(items)), ()
+
+
+def array_key(function: MemoKey | None, *, star: bool) -> MemoKey:
+    """The key of the body of a function array; empty when it cannot be reused."""
+    if function is None:
+        return MemoKey(b"")
+    return MemoKey(blake2b(b"map*" if star else b"map", key=function, digest_size=16).digest())
+
+
+def holds_tasks(session: Session, items: Sequence[Any], *, star: bool) -> bool:
+    """Whether tasks, arrays or outputs of tasks are among the items."""
+    flat = chain.from_iterable(items) if star else items
+    for kind in set(map(type, flat)) - _PLAIN:
+        if issubclass(kind, Task | Array | str | list | tuple | dict):
+            break
+    else:
+        return False
+    return any(Arguments(session.ledger, (item,), {}).after for item in items)
+
+
+def _map_loose(
+    context: Context, fn: Callable[..., Any], items: Sequence[Any], deadline: float | None, *, star: bool
+) -> Array:
+    """A map over values that are not there yet: each call waits for its own."""
+    from bough.api.tasklist import TaskList
+
+    calls = items if star else [(item,) for item in items]
+    tasks = [submit_call(context, fn, tuple(args), {}) for args in calls]
+    return TaskList(tasks, values=True, deadline=deadline)
+
+
+def function_name(fn: Callable[..., Any]) -> str:
+    """What a function is called in messages; empty when its name says nothing."""
+    name = getattr(fn, "__name__", None) or getattr(getattr(fn, "func", None), "__name__", "")
+    return name if isinstance(name, str) and name != "<lambda>" else ""
+
+
+def keep_argument(store: str, record: RecordId, payload: bytes) -> str:
+    """Write arguments that are too big to send to a file of the store."""
+    path = os.path.join(store, "args", f"{record}.pickle")
+    with open(path, "wb") as file:
+        file.write(payload)
+    return path

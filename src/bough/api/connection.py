@@ -1,0 +1,456 @@
+"""The session's end of its connection to the server: submissions gather, answers are waited for.
+
+The first submission leaves at once from the caller's thread; those that follow gather until the server
+has acknowledged it, and leave together. Sending never blocks: what the socket does not take waits here
+and is sent on by the reader thread. Callers are held back while too much is unacknowledged.
+
+Rule: messages leave in the order in which they were given, whatever threads gave them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bough import errors
+from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
+from bough.model.facts import Cancelled, Held, Killed, PagesAdded, Prioritised, Released, Retried
+from bough.model.ids import BlobId, RecordId
+from bough.model.tasks import Item, Page
+from bough.wire.framing import frame_list, to_client_frames
+from bough.wire.messages import (
+    Accepted,
+    Act,
+    Answer,
+    Ask,
+    Blob,
+    Close,
+    Closed,
+    Refused,
+    Submit,
+    ToClient,
+    Welcome,
+)
+
+Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
+
+BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
+BATCH_BYTES = 8 << 20
+UNHEARD_ITEMS = 200_000  # unacknowledged, before callers are held back
+UNHEARD_BYTES = 64 << 20
+
+
+class _Request:
+    """A submission on its way: until it is acknowledged, for a refusal to be told to its items."""
+
+    __slots__ = ("items", "number", "pages", "size")
+
+    def __init__(self, number: int, items: list[Item], size: int, pages: PagesAdded | None = None) -> None:
+        self.number = number
+        self.items = items
+        self.size = size
+        self.pages = pages
+
+    def message(self) -> Submit | PagesAdded:
+        return self.pages if self.pages is not None else Submit(self.items, self.number)
+
+    @property
+    def weight(self) -> int:
+        return len(self.items) or 1
+
+
+class _Reply:
+    """Somebody waits for an answer."""
+
+    __slots__ = ("error", "event", "value")
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.value: object = None
+        self.error: BoughError | None = None
+
+
+class Connection:
+    """See the module. `hear` gets what the server tells of tasks; `refused` items that it would not take."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        hear: Callable[[Sequence[ToClient]], None],
+        refused: Callable[[Item | PagesAdded, BoughError], None],
+        lost: Callable[[BoughError | None], None],
+    ) -> None:
+        self._sock = sock
+        self._hear = hear
+        self._refused = refused
+        self._lost = lost
+        self._lock = threading.RLock()  # a refusal or callback in the reader thread may submit
+        self._room = threading.Condition(self._lock)
+        self._queue: deque[_Request | object] = deque()  # not yet sent
+        self._unheard: deque[_Request] = deque()  # sent, not acknowledged
+        self._sent: set[BlobId] = set()  # blobs the server has, or will have
+        self._items = 0  # in both
+        self._bytes = 0
+        self._number = 0
+        self._replies: dict[int, _Reply] = {}
+        self._unsent = bytearray()  # what the socket did not take
+        self._gone: BoughError | None = None  # why nothing can be sent any more
+        self._welcome = _Reply()
+        self.closed: Closed | None = None
+        self.is_forked = False  # this is a copy in a child process, good for nothing
+        self.ended = threading.Event()  # the reader has left
+        sock.setblocking(False)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._reader = threading.Thread(target=self._read, name="bough-reader", daemon=True)
+        _connections.add(self)
+
+    def start(self, hello: object) -> None:
+        """Say hello and begin to listen."""
+        with self._lock:
+            self._send([hello])
+        self._reader.start()
+
+    # --- for callers --------------------------------------------------------------------------------
+
+    def welcome(self) -> Welcome:
+        """Wait for the server's welcome; raises what it refused us for."""
+        self._welcome.event.wait()
+        if self._welcome.error is not None:
+            raise self._welcome.error
+        assert isinstance(self._welcome.value, Welcome)
+        return self._welcome.value
+
+    def submit(self, item: Item, size: int, blobs: Sequence[tuple[BlobId, bytes]] = ()) -> None:
+        """Hand over an item and the blobs it names; it leaves now, or with the next ones."""
+        with self._lock:
+            self._hold_back()
+            for blob, data in blobs:
+                if blob not in self._sent:
+                    self._sent.add(blob)
+                    self._queue.append(Blob(blob, data))
+            last = self._queue[-1] if self._queue else None
+            if isinstance(last, _Request) and last.pages is None and self._has_room(last):
+                last.items.append(item)
+                last.size += size
+            else:
+                self._number += 1
+                self._queue.append(_Request(self._number, [item], size))
+            self._items += 1
+            self._bytes += size
+            if not self._unheard:
+                self._flush()
+
+    def add_pages(self, record: RecordId, pages: list[Page], size: int, *, last: bool) -> None:
+        """Hand over more of an open array."""
+        with self._lock:
+            self._hold_back()
+            self._number += 1
+            message = PagesAdded(record, pages, last, self._number)
+            self._queue.append(_Request(self._number, [], size, message))
+            self._items += 1
+            self._bytes += size
+            if not self._unheard:
+                self._flush()
+
+    def post(self, message: object) -> None:
+        """Send a message that nobody answers, after everything before it."""
+        with self._lock:
+            self._check()
+            self._queue.append(message)
+            self._flush(everything=True)
+
+    def ask(self, what: str, **arguments: object) -> object:
+        """Ask the server something and wait for its answer."""
+        self.may_wait()
+        with self._lock:
+            self._number += 1
+            message = Ask(self._number, what, arguments)
+        return self._answer(message)
+
+    def act(self, deed: Deed) -> None:
+        """Do something to tasks; nobody waits for the answer."""
+        with self._lock:
+            self._number += 1
+            self.post(Act(self._number, deed))
+
+    def act_and_wait(self, deed: Deed) -> object:
+        """Do something to tasks and wait for the server's answer."""
+        self.may_wait()
+        with self._lock:
+            self._number += 1
+            message = Act(self._number, deed)
+        return self._answer(message)
+
+    def close(self, how: str) -> None:
+        """Say good-bye in one of the ways of `Close`; `ended` tells when it is over."""
+        with self._lock:
+            if self._gone is None:
+                self.post(Close(how))
+
+    def may_wait(self) -> None:
+        """Refuse to wait in the thread that everybody waits for."""
+        if threading.current_thread() is self._reader:
+            raise UserError("a done callback must not wait for a task; submit from it, or wait in a thread of yours")
+
+    def _answer(self, message: Ask | Act) -> object:
+        reply = self._replies[message.request] = _Reply()
+        try:
+            self.post(message)
+            reply.event.wait()
+        finally:
+            self._replies.pop(message.request, None)
+        if reply.error is not None:
+            raise reply.error
+        return reply.value
+
+    def _has_room(self, request: _Request) -> bool:
+        return len(request.items) < BATCH_ITEMS and request.size < BATCH_BYTES
+
+    def _hold_back(self) -> None:
+        """Wait while too much is unacknowledged; the reader itself, whom we would wait for, goes on."""
+        self._check()
+        if self._items < UNHEARD_ITEMS and self._bytes < UNHEARD_BYTES:
+            return
+        if threading.current_thread() is self._reader:
+            return
+        self._room.wait_for(
+            lambda: self._gone is not None or (self._items < UNHEARD_ITEMS and self._bytes < UNHEARD_BYTES)
+        )
+        self._check()
+
+    def _check(self) -> None:
+        if self._gone is not None:
+            raise self._gone
+
+    # --- sending, with the lock held ----------------------------------------------------------------
+
+    def _flush(self, *, everything: bool = False) -> None:
+        """Send what has gathered: all of it, or about one batch."""
+        messages: list[object] = []
+        size = items = 0
+        queue = self._queue
+        while queue and (everything or (items < BATCH_ITEMS and size < BATCH_BYTES)):
+            entry = queue.popleft()
+            if isinstance(entry, _Request):
+                self._unheard.append(entry)
+                messages.append(entry.message())
+                size += entry.size
+                items += entry.weight
+            else:
+                messages.append(entry)
+                size += len(entry.data) if isinstance(entry, Blob) else 0
+            if size > BATCH_BYTES:
+                self._send(messages)
+                messages, size = [], 0 if everything else size
+        if messages:
+            self._send(messages)
+
+    def _send(self, messages: list[object]) -> None:
+        data = frame_list(messages)
+        if self._unsent:
+            self._unsent += data
+            return
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the reader hears of it, and knows what the server said last
+        if sent < len(data):
+            self._unsent += memoryview(data)[sent:]
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"x")
+        except OSError:
+            return  # it is full, or closed: in either case nobody needs another wake-up
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        error: BoughError | None = None
+        try:
+            self._listen()
+        except BoughError as found:
+            error = found
+        except OSError as found:
+            error = PeerLost(f"the connection to the session's server broke: {found}")
+        except Exception as found:  # noqa: BLE001 - our bug: nobody may wait for ever because of it
+            import traceback
+
+            error = InternalError(f"the session's reader failed: {found!r}", traceback.format_exc())
+        finally:
+            self._leave(error)
+
+    def _listen(self) -> None:
+        frames = to_client_frames()
+        buffer = bytearray(1 << 18)
+        view = memoryview(buffer)
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        sock, readable = self._sock, select.POLLIN | select.POLLHUP | select.POLLERR
+        number = sock.fileno()
+        poll.register(number, select.POLLIN)
+        writing = False
+        while True:
+            for fd, event in poll.poll():
+                if fd != number:
+                    os.read(self._wake_read, 64)
+                    continue
+                if event & select.POLLOUT:
+                    self._send_on()
+                if event & readable:
+                    try:
+                        count = sock.recv_into(buffer)
+                    except BlockingIOError:
+                        continue
+                    if not count:
+                        return
+                    self._handle(frames.feed(view[:count]))
+                    if self.closed is not None:
+                        return
+            if writing != bool(self._unsent):
+                writing = not writing
+                poll.modify(number, select.POLLIN | (select.POLLOUT if writing else 0))
+
+    def _send_on(self) -> None:
+        with self._lock:
+            if self._unsent:
+                try:
+                    sent = self._sock.send(memoryview(self._unsent)[: 1 << 20])
+                except BlockingIOError:
+                    return
+                del self._unsent[:sent]
+
+    def _handle(self, messages: Sequence[ToClient]) -> None:
+        told: list[ToClient] = []
+        for message in messages:
+            kind = type(message)
+            if kind is Accepted:
+                self._accepted(message.request)  # type: ignore[union-attr]
+            elif isinstance(message, Answer):
+                reply = self._replies.get(message.request)
+                if reply is not None:
+                    reply.value = message.value
+                    reply.event.set()
+            elif isinstance(message, Refused):
+                self._hear(told)  # in order: what was told before may matter to what is refused
+                told = []
+                self._refuse(message)
+            elif isinstance(message, Welcome):
+                self._welcome.value = message
+                self._welcome.event.set()
+            elif isinstance(message, Closed):
+                self.closed = message
+            else:
+                told.append(message)
+        if told:
+            self._hear(told)
+
+    def _accepted(self, number: int) -> None:
+        with self._lock:
+            unheard = self._unheard
+            while unheard and unheard[0].number <= number:
+                self._forget(unheard.popleft())
+            self._room.notify_all()
+            if self._queue and not unheard:
+                self._flush()
+
+    def _forget(self, request: _Request) -> None:
+        self._items -= request.weight
+        self._bytes -= request.size
+
+    def _refuse(self, message: Refused) -> None:
+        error = refusal(message)
+        if not self._welcome.event.is_set():
+            self._welcome.error = error
+            self._welcome.event.set()
+            return
+        reply = self._replies.get(message.request)
+        if reply is not None:
+            reply.error = error
+            reply.event.set()
+            return
+        with self._lock:
+            request = next((r for r in self._unheard if r.number == message.request), None)
+            if request is None:
+                if message.request == 0:
+                    raise error
+                return  # an act that came too late
+            self._unheard.remove(request)
+            self._forget(request)
+            self._room.notify_all()
+            if len(request.items) > 1:
+                self._submit_singly(request)
+                return
+            if self._queue and not self._unheard:
+                self._flush()
+        self._refused(request.pages if request.pages is not None else request.items[0], error)
+
+    def _submit_singly(self, request: _Request) -> None:
+        """A request is taken as a whole or not at all: those of its items that are right go again, each alone."""
+        size = request.size // len(request.items)
+        for item in request.items:
+            self._number += 1
+            self._queue.append(_Request(self._number, [item], size))
+        self._items += len(request.items)
+        self._bytes += size * len(request.items)
+        self._flush(everything=True)
+
+    def _leave(self, error: BoughError | None) -> None:
+        if self.closed is not None:
+            error = None
+        elif error is None:
+            error = PeerLost("the session's server ended unexpectedly")
+        with self._lock:
+            self._gone = error or UserError("the session is closed")
+            self._room.notify_all()
+            replies = list(self._replies.values())
+        for reply in [*replies, self._welcome]:
+            if not reply.event.is_set():
+                reply.error = self._gone
+                reply.event.set()
+        try:
+            self._lost(error)
+        finally:
+            self._shut()
+            self.ended.set()
+
+    def _shut(self) -> None:
+        self._sock.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def forked(self) -> None:
+        """In a child made by fork: let go, so that the server sees its owner's end and not the child's."""
+        self._lock = threading.RLock()  # the other threads, and what they held, do not exist here
+        self._room = threading.Condition(self._lock)
+        self.is_forked = True
+        if not self.ended.is_set():
+            self._gone = UserError("a session cannot be used in a forked process; open one in the process itself")
+            self._shut()
+
+
+def refusal(message: Refused) -> BoughError:
+    """The exception that a refusal names."""
+    kind = getattr(errors, message.kind, UserError)
+    if not (isinstance(kind, type) and issubclass(kind, BoughError)):
+        kind = ProtocolError
+    return kind(message.message)
+
+
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for connection in list(_connections):
+        connection.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,17 @@
+"""Where a submission is made: by which session, with which settings, into which group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from bough.api.options import Settings
+    from bough.api.session import Session
+
+
+class Context(NamedTuple):
+    """See the module."""
+
+    session: Session
+    settings: Settings
+    group: int

@@ -1,0 +1,25 @@
+"""What `bough run` hands to the script it runs: defaults of its sessions, and the sessions that are open.
+
+Rule: the arguments of a `Session` win over what stands here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bough.api.session import Session
+
+# Keys: name, store, cores, policy, fresh, fail_fast. A missing key, or None, says nothing.
+options: dict[str, object] = {}
+
+# Every session of this process in the order of opening; closed ones too, for their counts and failures.
+sessions: list[Session] = []
+
+
+def setting(name: str, given: object, otherwise: object = None) -> object:
+    """A constructor's argument, or what `bough run` said, or the default."""
+    if given is not None:
+        return given
+    said = options.get(name)
+    return otherwise if said is None else said

@@ -1,0 +1,97 @@
+"""Groups: named nodes of the workflow tree, which hold tasks and other groups.
+
+Inside `with session.group(...)` everything the session submits joins the group. Rule: the innermost
+open group of the running thread or coroutine counts; siblings have different names.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from bough.api.options import Settings
+from bough.api.submitter import Submitter
+from bough.model.facts import GroupClosed
+from bough.model.ids import GroupId
+from bough.model.tasks import Dep, On
+
+if TYPE_CHECKING:
+    from bough.api.ledger import Ledger
+    from bough.api.session import Session
+
+_inside: ContextVar[tuple[Group, ...]] = ContextVar("bough_groups", default=())
+
+
+def innermost(session: Session) -> Group | None:
+    """The group that a session's submissions join here."""
+    return next((group for group in reversed(_inside.get()) if group._session is session), None)
+
+
+class Group(Submitter):
+    """A group of tasks: `submit`, `map`, `command` and the others as a session has them, for this group."""
+
+    def __init__(self, session: Session, group: int, name: str, settings: Settings) -> None:
+        super().__init__(session, settings)
+        self.id = group
+        self.name = name
+        self._entered: Token[tuple[Group, ...]] | None = None
+        self._is_closed = False
+
+    @property
+    def path(self) -> str:
+        """Its name with those of the groups it is in, as in "align/sub"."""
+        return self._session.ledger.progress.path(self.id)
+
+    def _group_id(self) -> int:
+        return self.id
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until everything in it and below it has ended; TimeoutError when it takes longer."""
+        ledger = self._session.ledger
+        ledger.may_wait()
+        if not ledger.progress.wait(self.id, timeout):
+            raise TimeoutError(f"{self!r} has not ended within {timeout} s")
+
+    def status(self) -> dict[str, int]:
+        """How many tasks in it and below it are in which state."""
+        return self._session.ledger.progress.counts(self.id)
+
+    def cancel(self) -> int:
+        """Cancel everything in it that has not ended; returns how many tasks that was."""
+        return self._session.cancel(self)
+
+    def kill(self) -> int:
+        """End everything in it that is running; returns how many tasks that was."""
+        return self._session.kill(self)
+
+    def close(self) -> None:
+        """Say that nothing more comes; leaving the `with` block does it."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._session.post(GroupClosed(GroupId(self.id)))
+
+    def __enter__(self) -> Self:
+        self._entered = _inside.set((*_inside.get(), self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._entered is not None:
+            _inside.reset(self._entered)
+            self._entered = None
+        self.close()
+
+    def __bough_deps__(self) -> tuple[Ledger, tuple[Dep, ...]]:
+        """This group as a dependency."""
+        return self._session.ledger, (Dep(On.GROUP, self.id),)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {word}" for word, count in self.status().items() if count)
+        return f"<group {self.path}: {counts or 'empty'}>"
+
+    def __reduce__(self) -> Any:
+        from bough.errors import NotPicklable
+
+        raise NotPicklable(f"group {self.name!r} cannot travel to a worker; give it in after=[...]")

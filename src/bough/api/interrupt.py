@@ -1,0 +1,75 @@
+"""How sessions end when the user presses Ctrl-C, or when the script ends without closing them.
+
+One Ctrl-C asks politely: running tasks are ended, the state is kept. A second one stops at once. Rule:
+whatever happens, the server's process is gone when these functions return, and its tasks with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bough.api.session import Session
+
+_GRACE = 15.0  # seconds for a server that was told to stop; it gives tasks 5 between TERM and KILL
+_NOW = 5.0  # seconds for one that was told to stop at once
+
+_open: list[Session] = []
+
+
+def shut(session: Session) -> None:
+    """Wait for everything and close; Ctrl-C while waiting stops it."""
+    try:
+        session.drain()
+    except KeyboardInterrupt:
+        stop(session)
+        raise
+
+
+def stop(session: Session) -> None:
+    """End running tasks and close, keeping the state."""
+    if session.is_over or session.connection.is_forked:
+        return
+    running = session.progress.counts()["running"]
+    tasks = "1 running task" if running == 1 else f"{running} running tasks"
+    sys.stderr.write(f"stopping: ending {tasks} (press Ctrl-C again to stop at once)\n")
+    sys.stderr.flush()
+    try:
+        session.end("stop", _GRACE)
+    except KeyboardInterrupt:
+        stop_now(session)
+
+
+def stop_now(session: Session) -> None:
+    """Kill everything; whoever is impatient still now has to wait for the kernel only."""
+    try:
+        session.end("now", _NOW)
+    except KeyboardInterrupt:
+        session.end("now", 0)
+
+
+def at_exit(session: Session) -> None:
+    """Remember a session that must be closed when the interpreter ends."""
+    if not _open:
+        atexit.register(_close_all)
+    _open.append(session)
+
+
+def forget(session: Session) -> None:
+    """A session is closed."""
+    if session in _open:
+        _open.remove(session)
+    if not _open:
+        atexit.unregister(_close_all)
+
+
+def _close_all() -> None:
+    for session in tuple(_open):
+        if session.connection.is_forked:
+            continue
+        if session.is_draining:  # shutdown(wait=False) promised that its tasks end by themselves
+            shut(session)
+        else:
+            stop(session)

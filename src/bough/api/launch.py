@@ -1,0 +1,111 @@
+"""Starting a session's server: its name, its store, the child process and its end of the connection.
+
+Rule: the child has a process group of its own, so that Ctrl-C reaches the script alone, and it lives no
+longer than the script: it sees the connection's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import msgspec
+
+from bough.api.failures import last_line
+from bough.errors import StoreFailed, UserError
+
+HOME = ".bough"
+LOG = "server.log"
+_TIDY = re.compile(r"[^\w.+-]+")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What a session is called, and where its store is."""
+
+    name: str
+    store: str  # absolute
+
+    @property
+    def log(self) -> str:
+        """Where the server writes what it has to say to operators."""
+        return os.path.join(self.store, LOG)
+
+
+def find_place(name: object, store: object) -> Place:
+    """The name and store of a session: what was said, or the script's stem and a folder of that name in ./.bough."""
+    if name is not None and not (isinstance(name, str) and name):
+        raise UserError(f"name is {name!r}; give a text that is not empty")
+    if store is not None and not isinstance(store, str | os.PathLike):
+        raise UserError(f"store is {store!r}; give the path of a folder")
+    chosen = name or _script_stem()
+    if os.sep in chosen or chosen in {".", ".."}:
+        raise UserError(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")
+    folder = os.fspath(store) if store is not None else os.path.join(HOME, chosen)
+    return Place(chosen, os.path.abspath(folder))
+
+
+def _script_stem() -> str:
+    script = sys.argv[0] if sys.argv else ""
+    stem = os.path.splitext(os.path.basename(script))[0]
+    if stem == "__main__":  # python -m package
+        stem = os.path.basename(os.path.dirname(os.path.abspath(script)))
+    tidy = _TIDY.sub("-", stem).strip("-.")
+    return tidy if tidy and stem not in {"-c", "-"} else "session"
+
+
+def own_cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class Server:
+    """A server that was started, and our end of the connection to it."""
+
+    def __init__(self, place: Place, options: list[str]) -> None:
+        self.place = place
+        try:
+            os.makedirs(place.store, exist_ok=True)
+            log = open(place.log, "ab")  # noqa: SIM115 - the child's from here on
+        except OSError as error:
+            raise StoreFailed(f"the store {place.store} cannot be used: {error.strerror}") from error
+        self.socket, theirs = socket.socketpair()
+        with log, theirs:
+            self.log_start = log.tell()
+            words = ["--store", place.store, "--name", place.name, "--fd", str(theirs.fileno()), *options]
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "bough.server", *words],
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+
+    def last_words(self) -> str:
+        """The last line the server wrote to its log in this run."""
+        try:
+            with open(self.place.log, "rb") as file:
+                file.seek(max(self.log_start, file.seek(0, os.SEEK_END) - 4096))
+                return last_line(file.read().decode("utf-8", "replace"))
+        except OSError:
+            return ""
+
+    def wait(self, patience: float) -> bool:
+        """Wait for the process to end."""
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End the server at once, with everything in its process group; executors end when they see it gone."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()

@@ -1,0 +1,285 @@
+"""What a session knows of its tasks, told by the server's messages: who must hear of what.
+
+Loose tasks are held here until they end; taking one out of `tasks` is what decides who ends it, the
+reader that heard of its end or the caller that cancels it. Rule: counts change before a task's waiters
+wake, so that whoever wakes sees them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bough.api.elements import Elements, Range
+from bough.api.failures import ending_word, last_line, what_happened
+from bough.api.progress import FailureLine, Progress
+from bough.api.task import CANCELLED, FINISHED, RUNNING, Task
+from bough.core.states import TaskState
+from bough.errors import BoughError, InternalError, UserError
+from bough.model.facts import Cancelled, Killed, PagesAdded
+from bough.model.ids import RecordId
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import ArraySpec, Dep, Item, On, TaskSpec
+from bough.wire.messages import Outcome, Running, ToClient, Unsuccess
+
+if TYPE_CHECKING:
+    from bough.api.connection import Connection
+
+_S = TaskState
+_ENDINGS = {"failed": _S.FAILED, "notrun": _S.NOTRUN, "cancelled": _S.CANCELLED}
+_NOBODYS_FAULT = frozenset({Cause.CANCELLED, Cause.CLOSED})
+
+
+class Unretrieved(msgspec.Struct, frozen=True):
+    """A failure that nobody has looked at: of the elements [start, stop) of a record."""
+
+    record: int
+    start: int
+    stop: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Ledger:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.progress = Progress()
+        self.tasks: dict[int, Task] = {}  # loose, not ended
+        self.arrays: dict[int, Elements] = {}  # with elements that have not ended
+        self._unseen: dict[int, dict[int, tuple[int, str]]] = {}  # failures: record -> start -> stop and text
+
+    # --- what the server says -----------------------------------------------------------------------
+
+    def hear(self, messages: Sequence[ToClient]) -> None:
+        """Pass on what happened to tasks."""
+        for message in messages:
+            if isinstance(message, Outcome):
+                self._succeeded(message)
+            elif isinstance(message, Unsuccess):
+                self._failed(message)
+            elif isinstance(message, Running):
+                self._runs(message)
+
+    def _succeeded(self, message: Outcome) -> None:
+        task = self.tasks.pop(message.record, None)
+        if task is not None:
+            if message.reused:
+                self.progress.reused += 1
+            self.progress.moved(task.group, task._state == RUNNING, _S.DONE, 1)
+            task._end(message, FINISHED)
+            return
+        array = self.arrays.get(message.record)
+        if array is not None:
+            news = array.hear_end(message)
+            if message.reused:
+                self.progress.reused += sum(stop - start for start, stop in news)
+            self.forget_ended(array)
+
+    def _failed(self, message: Unsuccess) -> None:
+        if message.failure.cause is Cause.CANCELLED:
+            self._cancelled(message)
+            return
+        state = _ENDINGS[ending_word(message.failure)]
+        task = self.tasks.pop(message.record, None)
+        if task is not None:
+            self._note(message, task.name, [(0, 1)], is_array=False)
+            self.progress.moved(task.group, task._state == RUNNING, state, 1)
+            task._end(message, FINISHED)
+            return
+        array = self.arrays.get(message.record)
+        if array is not None:
+            array.hear_end(message, lambda news: self._note(message, array.name, news, is_array=True))
+            self.forget_ended(array)
+
+    def _cancelled(self, message: Unsuccess) -> None:
+        """Somebody else cancelled it: `bough cancel`, or a group."""
+        task = self.tasks.pop(message.record, None)
+        if task is not None:
+            self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)
+            task._end(None, CANCELLED)
+            return
+        array = self.arrays.get(message.record)
+        if array is not None:
+            array.hear_end(message)
+            self.forget_ended(array)
+
+    def _runs(self, message: Running) -> None:
+        task = self.tasks.get(message.record)
+        if task is not None:
+            was, now = task._state == RUNNING, bool(message.attempt)
+            if was != now:
+                self.progress.moved(task.group, was, _S.RUNNING if now else _S.WAITING, 1)
+            task._hear_running(message)
+            return
+        array = self.arrays.get(message.record)
+        if array is not None:
+            array.hear_running(message)
+
+    def forget_ended(self, array: Elements) -> None:
+        """Let go of an array of which nothing more will be heard."""
+        if not array.left and not array.is_open:
+            self.arrays.pop(array.record, None)
+
+    # --- ends that do not come from the server --------------------------------------------------------
+
+    def refused(self, item: Item | PagesAdded, error: BoughError) -> None:
+        """The server did not take an item: its tasks fail with the reason."""
+        if isinstance(item, PagesAdded):
+            self._end_all([], [item.record], error)
+        elif isinstance(item, TaskSpec):
+            self._end_all([item.id], [], error)
+        elif isinstance(item, ArraySpec):
+            self._end_all([], [item.id], error)
+
+    def lost(self, error: BoughError | None) -> None:
+        """The server is gone: nothing that has not ended will. Without an error it was closed in good order."""
+        self._end_all(list(self.tasks), list(self.arrays), error)
+
+    def _end_all(self, tasks: list[int], arrays: list[int], error: BoughError | None) -> None:
+        text = str(error) if error is not None else "the session was closed before it ran"
+        failure = Failure(Cause.CLOSED if error is None else Cause.LOST, text)
+        state = _S.NOTRUN if error is None else _S.FAILED
+        for record in tasks:
+            task = self.tasks.pop(record, None)
+            if task is not None:
+                self.progress.moved(task.group, task._state == RUNNING, state, 1)
+                message = Unsuccess(RecordId(task.id), 0, 1, 0, failure)
+                if error is None:
+                    task._end(message, FINISHED)
+                else:
+                    task._fail(error, message)
+        for record in arrays:
+            array = self.arrays.pop(record, None)
+            if array is not None:
+                array.is_open = False
+                array.error = error
+                array.hear_end(Unsuccess(RecordId(array.record), 0, len(array.states), 0, failure))
+
+    # --- what users do --------------------------------------------------------------------------------
+
+    def cancel_loose(self, task: Task) -> bool:
+        """Cancel a loose task; False if it has ended."""
+        if self.tasks.pop(task.id, None) is None:
+            return task.cancelled()
+        self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)
+        task._end(None, CANCELLED)
+        self._tell(Cancelled(task.dep()))
+        return True
+
+    def cancelled_elements(self, array: Elements, ranges: Sequence[Range]) -> None:
+        """Elements were cancelled here: the server must know."""
+        for start, stop in ranges:
+            self._tell(Cancelled(Dep(On.TASK, array.record, start), stop))
+        self.forget_ended(array)
+
+    def cancelled_array(self, array: Elements) -> None:
+        """A whole array was cancelled here: the server must know."""
+        self._tell(Cancelled(Dep(On.ARRAY, array.record)))
+        self.forget_ended(array)
+
+    def kill(self, target: Dep, stop: int = 0) -> None:
+        """End running attempts."""
+        self._tell(Killed(target, stop))
+
+    def _tell(self, deed: Cancelled | Killed) -> None:
+        connection = self.connection
+        if connection is None or connection.ended.is_set():
+            return
+        try:
+            connection.act(deed)
+        except BoughError:
+            return  # the server is gone, and the tasks with it
+
+    def explain(self, record: int, index: int) -> list[str]:
+        """The server's answer to why a task is where it is."""
+        answer = self._connected().ask("explain", record=record, index=index)
+        if not isinstance(answer, list):
+            raise InternalError(f"the server explained task {record}.{index} with {answer!r}")
+        return [str(line) for line in answer]
+
+    def may_wait(self) -> None:
+        """Refuse to wait in the thread that brings what would be waited for."""
+        if self.connection is not None:
+            self.connection.may_wait()
+
+    def _connected(self) -> Connection:
+        if self.connection is None:
+            raise UserError("the session is not open")
+        return self.connection
+
+    # --- failures nobody has looked at ----------------------------------------------------------------
+
+    def _note(self, message: Unsuccess, name: str, news: Sequence[Range], *, is_array: bool) -> None:
+        failure = message.failure
+        if failure.cause in _NOBODYS_FAULT:
+            return
+        entries = self._unseen.setdefault(message.record, {})
+        for start, stop in news:
+            label = _label(message.record, start, stop, name, is_array=is_array)
+            text = _describe(failure, label)
+            entries[start] = (stop, text)
+            if ending_word(failure) == "failed":
+                self.progress.failed(_line(message, label, text), stop - start)
+
+    def looked_at(self, record: int, index: int) -> None:
+        """Somebody saw how this task failed."""
+        entries = self._unseen.get(record)
+        if entries is None:
+            return
+        start = index if index in entries else next((a for a, (b, _) in entries.items() if a <= index < b), None)
+        if start is not None:
+            stop, text = entries.pop(start)
+            if start < index:
+                entries[start] = (index, text)
+            if index + 1 < stop:
+                entries[index + 1] = (stop, text)
+        if not entries:
+            self._unseen.pop(record, None)
+
+    def looked_at_all(self, record: int) -> None:
+        """Somebody saw how the tasks of a record failed."""
+        self._unseen.pop(record, None)
+
+    def unretrieved(self) -> list[Unretrieved]:
+        """The failures nobody has looked at."""
+        return [
+            Unretrieved(record, start, stop, text)
+            for record, entries in list(self._unseen.items())
+            for start, (stop, text) in list(entries.items())
+        ]
+
+
+def _line(message: Unsuccess, label: str, text: str) -> FailureLine:
+    failure = message.failure
+    return FailureLine(
+        label,
+        text,
+        time.time(),
+        failure.cause.value,
+        failure.exit_code,
+        failure.signal,
+        message.host,
+        message.attempt,
+        failure.stderr,
+    )
+
+
+def _label(record: int, start: int, stop: int, name: str, *, is_array: bool) -> str:
+    number = f"{record}"
+    if is_array:
+        number += f".{start}" if stop - start == 1 else f".{start}-{stop - 1}"
+    return f"task {number} ({name})" if name else f"task {number}"
+
+
+def _describe(failure: Failure, label: str) -> str:
+    if ending_word(failure) == "notrun":
+        return f"{label} was not run: {failure.message or failure.cause.value}"
+    last = last_line(failure.stderr)
+    return f"{label}: {what_happened(failure)}{': ' + last if last else ''}"

@@ -1,0 +1,140 @@
+"""Options of tasks, read once: what a task needs, what limits it, what it waits for.
+
+Rule: a wrong option is an error that names the option, the value and what would be right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from bough.errors import UserError
+from bough.model.resources import ONE_CORE, Needs, read_bytes, read_seconds
+from bough.model.tasks import NO_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from bough.api.array import Array
+    from bough.api.commands import OutputPath
+    from bough.api.group import Group
+    from bough.api.task import Task
+
+# What `after` takes: a task, an array, a group, an output of a task, or several of these
+Waitable: TypeAlias = "Task | Array | Group | OutputPath"
+After: TypeAlias = "Iterable[Waitable] | Waitable | None"
+
+NAMES = (
+    *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
+    *("walltime", "name", "after", "priority", "memo"),
+)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Options that have been read."""
+
+    needs: Needs = ONE_CORE
+    limits: Limits = NO_LIMITS
+    name: str = ""
+    after: tuple[Any, ...] = ()
+    priority: int = 0
+    memo: bool = True
+
+
+DEFAULTS = Settings()
+
+
+def read_options(base: Settings, given: Mapping[str, object]) -> Settings:
+    """Options on top of others; None says nothing."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if not said:
+        return base
+    for name in said:
+        if name not in NAMES:
+            raise UserError(f"there is no option {name!r}; options are {', '.join(NAMES)}")
+    return Settings(
+        needs=_needs(base.needs, said),
+        limits=_limits(base.limits, said),
+        name=_text("name", said["name"]) if "name" in said else base.name,
+        after=(*base.after, *_after(said["after"])) if "after" in said else base.after,
+        priority=_whole("priority", said["priority"]) if "priority" in said else base.priority,
+        memo=bool(said.get("memo", base.memo)),
+    )
+
+
+def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
+    if not said.keys() & {"cores", "memory", "gpus", "resources"}:
+        return base
+    named = dict(base.named)
+    resources = said.get("resources", {})
+    if not isinstance(resources, Mapping):
+        raise UserError(f"resources is {resources!r}; give a dict such as {{'license': 1}}")
+    for name, amount in resources.items():
+        if name in {"cores", "memory", "gpus"}:
+            raise UserError(f"resources has {name!r}; give {name}= instead")
+        named[_text("resources", name)] = _amount(f"resources[{name!r}]", amount)
+    return Needs(
+        cores=_amount("cores", said["cores"]) if "cores" in said else base.cores,
+        memory=_read("memory", said["memory"], read_bytes, '"4GB"') if "memory" in said else base.memory,
+        gpus=_amount("gpus", said["gpus"]) if "gpus" in said else base.gpus,
+        named=tuple(sorted((name, amount) for name, amount in named.items() if amount)),
+    )
+
+
+def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
+    if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime"}:
+        return base
+    seconds = {
+        name: _read(name, said[name], read_seconds, '"90s", "1h" or seconds') if name in said else getattr(base, name)
+        for name in ("timeout", "backoff", "walltime")
+    }
+    return Limits(
+        timeout=seconds["timeout"],
+        memory=_read("memory", said["memory"], read_bytes, '"4GB"') if "memory" in said else base.memory,
+        retries=_whole("retries", said["retries"], at_least=0) if "retries" in said else base.retries,
+        backoff=seconds["backoff"],
+        walltime=seconds["walltime"],
+        losses=base.losses,
+    )
+
+
+def _read(name: str, value: object, reader: Callable[[Any], float], example: str) -> Any:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(value)  # noqa: TRY004 - told as an error of the user's below
+        found = reader(value)
+    except ValueError:
+        raise UserError(f"{name} is {value!r}; give something like {example}") from None
+    if not 0 <= found < math.inf:
+        raise UserError(f"{name} is {value!r}; it cannot be negative or endless")
+    return found
+
+
+def _amount(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise UserError(f"{name} is {value!r}; give a number that is not negative")
+    return value
+
+
+def _whole(name: str, value: object, at_least: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or (at_least is not None and value < at_least):
+        more = "" if at_least is None else " that is not negative"
+        raise UserError(f"{name} is {value!r}; give a whole number{more}")
+    return value
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"{name} is {value!r}; give a text")
+    return value
+
+
+def _after(value: object) -> tuple[object, ...]:
+    from bough.api.waits import is_waitable
+
+    if is_waitable(value):
+        return (value,)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UserError(f"after is {value!r}; give a list of tasks, arrays and groups")
+    return tuple(value)

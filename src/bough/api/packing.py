@@ -1,0 +1,249 @@
+"""Making functions, arguments and parameter tables into bytes that another process can read.
+
+Plain pickle first, because it is fast; what is defined in `__main__` or in modules beside the script
+goes by value through cloudpickle, because workers never import those. Rule: what cannot travel is
+refused here, before anything is submitted, with a message that names the guilty part.
+"""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+import cloudpickle
+
+from bough.api.identity import function_key, is_own
+from bough.errors import NotPicklable
+from bough.model.ids import BlobId, MemoKey
+from bough.model.tasks import Page
+
+PAGE_ITEMS = 1000
+PAGE_BYTES = 64 << 10
+
+unpack = pickle.loads
+
+# --- modules that travel by value ---------------------------------------------------------------------
+
+_lock = threading.Lock()
+_looked_at: set[str] = set()
+_marks: tuple[bytes, ...] = (b"__main__",)  # names in a pickle that a worker could not import
+
+
+def _register() -> None:
+    """Tell cloudpickle of own modules that were imported since the last look."""
+    global _marks
+    if len(sys.modules) == len(_looked_at):
+        return
+    with _lock:
+        for name, module in list(sys.modules.items()):
+            if name in _looked_at:
+                continue
+            _looked_at.add(name)
+            if name != "__main__" and type(module) is types.ModuleType and is_own(name):
+                cloudpickle.register_pickle_by_value(module)
+                _marks = (*_marks, name.encode())
+        _looked_at.intersection_update(list(sys.modules))
+
+
+def _dumps(obj: object) -> bytes:
+    _register()
+    try:
+        data = pickle.dumps(obj, 5)
+    except Exception:  # noqa: BLE001 - whatever it raises, cloudpickle has the last word
+        return by_value(obj)
+    if any(mark in data for mark in _marks):
+        return by_value(obj)
+    return data
+
+
+def by_value(obj: object) -> bytes:
+    """Pickle so that nothing of the user's own modules is needed to read it."""
+    _register()
+    data: bytes = cloudpickle.dumps(obj, 5)
+    return data
+
+
+def blob_id(data: bytes) -> BlobId:
+    """The name of a blob."""
+    return BlobId(blake2b(data, digest_size=16).digest())
+
+
+# --- functions ----------------------------------------------------------------------------------------
+
+_packed: dict[tuple[types.CodeType, MemoKey], tuple[BlobId, bytes]] = {}
+
+
+def pack_function(fn: Callable[..., Any]) -> tuple[BlobId, bytes]:
+    """A function as a blob. Packed again only if it, or something it uses, has changed."""
+    slot: tuple[types.CodeType, MemoKey] | None = None
+    if type(fn) is types.FunctionType:
+        key = function_key(fn)
+        if key is not None:
+            slot = (fn.__code__, key)  # with the code: equal functions on other lines have other tracebacks
+            known = _packed.get(slot)
+            if known is not None:
+                return known
+    try:
+        data = _dumps(fn)
+    except Exception as error:
+        raise NotPicklable(f"{_title(fn)} cannot be sent to a worker: {_culprit(fn, error)}") from error
+    blob = (blob_id(data), data)
+    if slot is not None and len(data) <= 1 << 20:
+        if len(_packed) >= 256:
+            _packed.pop(next(iter(_packed)), None)
+        _packed[slot] = blob
+    return blob
+
+
+def _title(fn: object) -> str:
+    name = getattr(fn, "__qualname__", None) or getattr(getattr(fn, "func", None), "__qualname__", None)
+    return f"function {name}" if name else f"a {type(fn).__name__} object"
+
+
+def _culprit(fn: object, error: Exception) -> str:
+    """Which part of a function cannot be pickled, found by trying them one by one."""
+    for what, value in _parts(fn, set()):
+        reason = _refusal(value)
+        if reason:
+            return f"{what} is of type {type(value).__name__} ({reason})"
+    return _one_line(error)
+
+
+def _parts(fn: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """What a function takes along, inner functions' parts before those functions."""
+    if id(fn) in seen:
+        return
+    seen.add(id(fn))
+    if isinstance(fn, types.MethodType):
+        yield f"the object {fn.__name__} is called on", fn.__self__
+        fn = fn.__func__
+    if hasattr(fn, "func") and hasattr(fn, "keywords"):  # functools.partial
+        yield from ((f"argument {number}", value) for number, value in enumerate(fn.args))
+        yield from ((f"argument {name}", value) for name, value in fn.keywords.items())
+        fn = fn.func
+    if not isinstance(fn, types.FunctionType):
+        return
+    found = [(f"its default {value!r:.40}", value) for value in fn.__defaults__ or ()]
+    found += [(f"the default of {name}", value) for name, value in (fn.__kwdefaults__ or {}).items()]
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            found.append((f"variable {name} that it uses", cell.cell_contents))
+        except ValueError:
+            continue
+    names = _global_names(fn.__code__)
+    found += [(f"global {name} that it uses", fn.__globals__[name]) for name in names if name in fn.__globals__]
+    for what, value in found:
+        if isinstance(value, types.FunctionType) and is_own(value.__module__):
+            yield from ((f"{inner} (in {value.__qualname__})", part) for inner, part in _parts(value, seen))
+        yield what, value
+
+
+def _global_names(code: types.CodeType) -> list[str]:
+    names = list(code.co_names)
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            names += _global_names(const)
+    return [name for name in dict.fromkeys(names) if not hasattr(builtins, name)]
+
+
+def _refusal(value: object) -> str:
+    """Why a value cannot be pickled; empty if it can."""
+    try:
+        _dumps(value)
+    except Exception as error:  # noqa: BLE001 - this is what we want to know
+        return _one_line(error)
+    return ""
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+# --- arguments ----------------------------------------------------------------------------------------
+
+
+def pack(obj: object, what: str = "the value") -> bytes:
+    """Pickle anything; `what` names it in the error."""
+    try:
+        return _dumps(obj)
+    except Exception as error:
+        raise NotPicklable(f"{what} cannot be sent to a worker: {_inside(obj, error)}") from error
+
+
+def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], function: str = "") -> bytes:
+    """Pickle the arguments of a call; an error names the position or the keyword."""
+    try:
+        return _dumps((args, kwargs))
+    except Exception as error:
+        of = f" of {function}" if function else ""
+        named = [(f"argument {number + 1}", value) for number, value in enumerate(args)]
+        named += [(f"argument {name}", value) for name, value in kwargs.items()]
+        for name, value in named:
+            if _refusal(value):
+                raise NotPicklable(f"{name}{of} cannot be sent to a worker: {_inside(value, error)}") from error
+        raise NotPicklable(f"the arguments{of} cannot be sent to a worker: {_one_line(error)}") from error
+
+
+def _inside(obj: object, error: Exception, depth: int = 0) -> str:
+    """The innermost part that cannot be pickled: its place and type."""
+    inner: Iterable[tuple[str, Any]] = ()
+    if isinstance(obj, list | tuple):
+        inner = ((f"item {number}", value) for number, value in enumerate(obj))
+    elif isinstance(obj, dict):
+        inner = ((f"the value of {key!r:.40}", value) for key, value in obj.items())
+    elif hasattr(obj, "__dict__") and not isinstance(obj, type | types.FunctionType | types.ModuleType):
+        inner = ((f"its attribute {name}", value) for name, value in vars(obj).items())
+    if depth < 8:
+        for name, value in inner:
+            if _refusal(value):
+                return f"{name}: {_inside(value, error, depth + 1)}"
+    return f"it is of type {type(obj).__name__} ({_refusal(obj) or _one_line(error)})"
+
+
+# --- tables -------------------------------------------------------------------------------------------
+
+
+def pack_table(table: Sequence[Any]) -> tuple[BlobId, bytes]:
+    """A range or a space as a blob: workers compute their items from it."""
+    data = pack(table, "the parameter table")
+    return blob_id(data), data
+
+
+def make_pages(items: Iterable[Any], start: int = 0) -> Iterator[Page]:
+    """Cut items into pages of at most 1,000 items and about 64 kB; a big item has a page of its own."""
+    source = iter(items)
+    count = PAGE_ITEMS
+    left: list[Any] = []
+    while True:
+        chunk = left[:count]
+        left = left[count:]
+        chunk += islice(source, count - len(chunk))
+        if not chunk:
+            return
+        data = _pack_items(chunk, start)
+        if len(data) > PAGE_BYTES and len(chunk) > 1:
+            # too big: guess from what it came to, and try again with fewer
+            count = max(1, min(len(chunk) // 2, len(chunk) * PAGE_BYTES * 3 // (len(data) * 4)))
+            left = chunk + left
+            continue
+        yield Page(start, start + len(chunk), data)
+        start += len(chunk)
+        count = max(1, min(PAGE_ITEMS, len(chunk) * 16, len(chunk) * PAGE_BYTES * 3 // (len(data) * 4)))
+
+
+def _pack_items(chunk: list[Any], start: int) -> bytes:
+    try:
+        return _dumps(chunk)
+    except Exception as error:
+        for number, item in enumerate(chunk, start):
+            if _refusal(item):
+                raise NotPicklable(f"item {number} cannot be sent to a worker: {_inside(item, error)}") from error
+        raise NotPicklable(f"items {start} to {start + len(chunk) - 1}: {_one_line(error)}") from error

@@ -1,0 +1,371 @@
+"""A session: one run of a workflow on this machine, and a `concurrent.futures.Executor`.
+
+It holds together what does the work: the server that was started (`launch`), the connection to it, the
+ledger of tasks, the table of files. Rule: leaving the `with` block waits for everything; nothing outlives
+the script.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from bough.api import defaults, interrupt
+from bough.api.connection import Connection, Deed
+from bough.api.elements import Elements
+from bough.api.launch import Server, find_place, own_cores
+from bough.api.ledger import Ledger, Unretrieved
+from bough.api.options import DEFAULTS, Settings
+from bough.api.progress import Progress
+from bough.api.submission import ArrayParts, send_array
+from bough.api.submitter import Submitter
+from bough.api.waits import after_deps
+from bough.errors import BoughError, PeerLost, UserError
+from bough.model.ids import BlobId, GroupId, RecordId
+from bough.model.tasks import GroupSpec, TaskSpec
+from bough.wire.messages import VERSION, ClientHello
+
+if TYPE_CHECKING:
+    from bough.api.array import Array
+    from bough.api.feeding import Feed
+    from bough.api.files import FileTable
+    from bough.api.group import Group
+    from bough.api.task import Task
+
+
+class SessionClosed(UserError, RuntimeError):
+    """Something was submitted to a session that is shut down, for which `concurrent.futures` has RuntimeError."""
+
+
+class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
+    """Runs tasks on the cores of this machine; its store is ./.bough/NAME, NAME being the script's stem.
+
+    Args:
+        address: of a running server; this version has none and runs everything here.
+        name: of the workflow.
+        cores: how many to use; by default all this process may use.
+        store: the folder of the store, in place of ./.bough/NAME.
+        fresh: run everything, also what earlier runs have done.
+        policy: the placement policy, "fifo" (the default) or "sjf".
+        fail_fast: stop at the first failure.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        name: str | None = None,
+        cores: float | None = None,
+        store: str | os.PathLike[str] | None = None,
+        fresh: bool | None = None,
+        policy: str | None = None,
+        fail_fast: bool | None = None,
+    ) -> None:
+        _refuse_elsewhere(address)
+        super().__init__(self, DEFAULTS)
+        place = find_place(defaults.setting("name", name), defaults.setting("store", store))
+        self.name = place.name
+        self.cores = _cores(defaults.setting("cores", cores))
+        options = ["--cores", f"{self.cores:g}", "--policy", str(defaults.setting("policy", policy, "fifo"))]
+        options += ["--fresh"] if defaults.setting("fresh", fresh or None) else []
+        options += ["--fail-fast"] if defaults.setting("fail_fast", fail_fast or None) else []
+        self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
+        self.ledger = Ledger()
+        self._server = Server(place, options)
+        self._connection = Connection(self._server.socket, self.ledger.hear, self._refused, self._lost)
+        self.ledger.connection = self._connection
+        self._connection.start(ClientHello(VERSION, os.getpid(), socket.gethostname(), owner=True))
+        try:
+            self.welcome = self._connection.welcome()
+        except BaseException as error:
+            self._server.kill()
+            if isinstance(error, PeerLost):
+                raise self._died() from error
+            raise
+        self.store = self.welcome.store
+        self._records = itertools.count(self.welcome.first_id)
+        self._groups = itertools.count(self.welcome.first_group)
+        self._names: set[tuple[int, str]] = set()  # of groups, with their parents
+        self._feeds: list[Feed] = []
+        self._closing = threading.Lock()
+        self._is_shut = False  # takes no more work
+        self.is_draining = False  # and will close by itself when everything has ended
+        self.is_over = False  # the server has ended
+        self._files: FileTable | None = None
+        defaults.sessions.append(self)
+        interrupt.at_exit(self)
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> Progress:
+        """Counts of tasks by group and state, the rate, the latest failures."""
+        return self.ledger.progress
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more work."""
+        return self._is_shut
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._server.process.pid
+
+    def unretrieved(self) -> list[Unretrieved]:
+        """The failures nobody has looked at: by `result()`, `exception()`, `failed()` or an iterator."""
+        return self.ledger.unretrieved()
+
+    def processors(self) -> dict[str, float]:
+        """The processors that are there now, by site."""
+        answer = self._connection.ask("processors")
+        return answer if isinstance(answer, dict) else {}
+
+    def explain(self, what: Task | int, index: int = 0) -> str:
+        """Why a task is not running, or how it ended, in a few lines."""
+        if isinstance(what, int):
+            return "\n".join(self.ledger.explain(what, index))
+        return what.explain()
+
+    def find(self, selector: str | int) -> Array:
+        """Tasks of this and earlier runs by id, name or group, as on the command line: "12", "align/*", "last"."""
+        from bough.api.finding import find
+
+        return find(self, str(selector))
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {word}" for word, count in self.progress.counts().items() if count)
+        return f"<session {self.name}: {counts or 'no tasks'}{', closed' if self._is_shut else ''}>"
+
+    # --- acting -------------------------------------------------------------------------------------
+
+    def cancel(self, what: object) -> int:
+        """Cancel a task, array or group, or what a selector names; returns how many tasks that was."""
+        from bough.api.acting import cancel
+
+        return cancel(self, what)
+
+    def kill(self, what: object) -> int:
+        """End what is running of a task, array, group or selector: those attempts fail. Returns how many tasks."""
+        from bough.api.acting import kill
+
+        return kill(self, what)
+
+    def hold(self, what: object) -> int:
+        """Keep a task, array, group or what a selector names from starting; returns how many tasks that was."""
+        from bough.api.acting import hold
+
+        return hold(self, what)
+
+    def release(self, what: object) -> int:
+        """Let start what was held; returns how many tasks that was."""
+        from bough.api.acting import release
+
+        return release(self, what)
+
+    def act(self, deed: Deed) -> int:
+        """Send a deed and return how many tasks the server says it is about."""
+        answer = self._connection.act_and_wait(deed)
+        count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
+        return count if isinstance(count, int) else 0
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more work; with `wait`, return when everything has ended. Cancelling spares what runs."""
+        if self._connection.is_forked:
+            return
+        self._is_shut = True
+        if cancel_futures:
+            self._cancel_waiting()
+        if not wait:
+            self.is_draining = True
+            threading.Thread(target=self.drain, name="bough-drain", daemon=True).start()
+            return
+        interrupt.shut(self)
+
+    def detach(self) -> None:
+        """Leave the tasks to the server; an embedded session has none that would outlive it."""
+        raise UserError("detach: this session's tasks end with the script, because its server is part of it")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._is_shut = True
+            interrupt.stop(self)
+        else:
+            self.shutdown(wait=True)
+
+    def _cancel_waiting(self) -> None:
+        from bough.api.task import PENDING
+        from bough.core.states import TaskState
+
+        for feed in list(self._feeds):
+            feed.stop()
+        for task in list(self.ledger.tasks.values()):
+            if task._state == PENDING:
+                task.cancel()
+        for array in list(self.ledger.arrays.values()):
+            waiting = (TaskState.WAITING, TaskState.HELD, TaskState.READY, TaskState.PLACED)
+            array.cancel(array.chosen(range(len(array.states)), waiting))
+
+    def drain(self) -> None:
+        """Wait for the end of everything and close in good order."""
+        for feed in list(self._feeds):
+            feed.join()
+        self._connection.close("drain")
+        self._connection.ended.wait()
+        self._finish(10)
+
+    def end(self, how: str, patience: float) -> None:
+        """Tell the server to stop, and see to it that it does."""
+        for feed in list(self._feeds):
+            feed.stop()
+        self._connection.close(how)
+        self._connection.ended.wait(patience)
+        self._finish(patience)
+
+    def _finish(self, patience: float) -> None:
+        """See the server's process off."""
+        with self._closing:
+            if not self.is_over:
+                if not self._server.wait(patience):
+                    self._server.kill()
+                self._connection.ended.wait(5)
+                self.is_over = True
+        interrupt.forget(self)
+
+    # --- what modules of this package use -------------------------------------------------------------
+
+    @property
+    def files(self) -> FileTable:
+        """Who writes what in this workflow."""
+        if self._files is None:
+            from bough.api.files import FileTable
+
+            self._files = FileTable(self._earlier_paths)
+        return self._files
+
+    def _earlier_paths(self) -> Iterable[str]:
+        answer = self._connection.ask("paths")
+        return [str(path) for path in answer] if isinstance(answer, list) else []
+
+    def check_open(self) -> None:
+        """Refuse work after shutdown, or in a forked process."""
+        if self._is_shut:
+            raise SessionClosed("the session is shut down and takes no more work; open another one")
+
+    def new_record(self) -> RecordId:
+        """A number for a task or array."""
+        return RecordId(next(self._records))
+
+    def keep_argument(self, record: RecordId, payload: bytes) -> str:
+        """Put arguments that are too big to send into a file."""
+        from bough.api.calls import keep_argument
+
+        return keep_argument(self.store, record, payload)
+
+    def send_task(self, task: Task, spec: TaskSpec, size: int, blobs: tuple[tuple[BlobId, bytes], ...] = ()) -> None:
+        """Submit a loose task."""
+        ledger = self.ledger
+        ledger.tasks[spec.id] = task
+        ledger.progress.added(spec.group, 1)
+        try:
+            self._connection.submit(spec, size + 200, blobs)
+        except BoughError:
+            if ledger.tasks.pop(spec.id, None) is not None:
+                ledger.progress.added(spec.group, -1)
+            raise
+
+    def send_array(self, settings: Settings, group: int, **parts: Any) -> Elements:
+        """Submit an array; see `submission.ArrayParts`."""
+        return send_array(self, settings, group, ArrayParts(**parts))
+
+    def make_group(self, name: str, parent: int, after: Any, settings: Settings) -> Group:
+        """Make a group in another one."""
+        from bough.api.group import Group
+        from bough.api.waits import is_waitable
+
+        self.check_open()
+        if not name or "/" in name:
+            raise UserError(f"a group's name is a text without /, not {name!r}")
+        deps = after_deps((after,) if is_waitable(after) else after, self.ledger)
+        with self._closing:
+            if (parent, name) in self._names:
+                raise UserError(f"there is a group {name!r} already in the same place; choose another name")
+            self._names.add((parent, name))
+        group = GroupId(next(self._groups))
+        self.ledger.progress.group_added(group, parent, name)
+        self._connection.submit(GroupSpec(group, name, GroupId(parent), deps), 100)
+        return Group(self, group, name, settings)
+
+    def add_feed(self, feed: Feed) -> None:
+        """Remember a feed that must end before the session can."""
+        self._feeds.append(feed)
+
+    def feed_ended(self, feed: Feed, elements: Elements) -> None:
+        """A feed takes no more from its generator."""
+        self._feeds.remove(feed)
+        self.ledger.forget_ended(elements)
+
+    def post(self, message: object) -> None:
+        """Send a message that nobody answers; nothing is said to a server that has gone."""
+        if not self._connection.ended.is_set():
+            self._connection.post(message)
+
+    def ask(self, what: str, **arguments: object) -> object:
+        """Ask the server."""
+        return self._connection.ask(what, **arguments)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to the server."""
+        return self._connection
+
+    @property
+    def server(self) -> Server:
+        """The server's process."""
+        return self._server
+
+    # --- what the connection tells ------------------------------------------------------------------
+
+    def _refused(self, item: Any, error: BoughError) -> None:
+        if self._files is not None and hasattr(item, "id"):
+            self._files.withdraw(item.id)
+        self.ledger.refused(item, error)
+
+    def _lost(self, error: BoughError | None) -> None:
+        if isinstance(error, PeerLost):
+            error = self._died()
+        self.ledger.lost(error)
+
+    def _died(self) -> PeerLost:
+        said = self._server.last_words()
+        where = self._server.place.log
+        return PeerLost(f"the session's server ended unexpectedly; see {where}{': ' + said if said else ''}")
+
+
+def _refuse_elsewhere(address: str | None) -> None:
+    if address or os.environ.get("BOUGH_SERVER"):
+        where = f"address {address!r}" if address else "$BOUGH_SERVER"
+        raise UserError(f"{where}: this version runs sessions on this machine only; leave the address out")
+    if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
+        raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
+
+
+def _cores(given: object) -> float:
+    if given is None:
+        return own_cores()
+    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+        raise UserError(f"cores is {given!r}; give a number of cores, 1 or more")
+    return given

@@ -1,0 +1,178 @@
+"""Submitting an array: its spec, what earlier runs have done of it, and pages too many for one message.
+
+Rule: the array is in the ledger before the server hears of it, and out of it again if it cannot be sent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bough.api.elements import Elements
+from bough.api.reuse import NewArray, OldArray, match, row_key
+from bough.api.rows import CommandRows
+from bough.api.waits import after_deps
+from bough.errors import BoughError
+from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
+from bough.model.tasks import ArraySpec, Dep, Kind, Page, Reuse
+
+if TYPE_CHECKING:
+    from bough.api.options import Settings
+    from bough.api.session import Session
+
+AT_ONCE = 32 << 20  # bytes of pages in one message
+
+
+class ArrayParts(msgspec.Struct):
+    """What an array is made of, besides its settings."""
+
+    kind: Kind
+    name: str
+    body: BlobId
+    length: int
+    table: BlobId = BlobId(b"")
+    pages: tuple[Page, ...] = ()
+    blobs: tuple[tuple[BlobId, bytes], ...] = ()  # body and table
+    key: MemoKey = MemoKey(b"")
+    star: bool = False
+    template: str = ""
+    record: int = 0  # 0: a new one
+    after: tuple[Dep, ...] = ()
+    element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()
+    rows: Any = None  # CommandRows of a command array
+    identities: Any = None  # of the files it reads that no task makes: path -> identity
+    open: bool = False
+
+
+def send_array(session: Session, settings: Settings, group: int, parts: ArrayParts) -> Elements:
+    """Submit an array."""
+    record = RecordId(parts.record) if parts.record else session.new_record()
+    elements = Elements(
+        session.ledger,
+        record,
+        parts.length,
+        name=parts.name,
+        group=group,
+        is_command=parts.kind is Kind.COMMAND,
+        rows=parts.rows,
+    )
+    if not parts.length and not parts.open:
+        return elements  # there is nothing to run, and nothing to wait for
+    elements.is_open = parts.open
+    after = dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after])
+    reuse = _find_reuse(session, parts) if parts.key else ()
+    if parts.identities and parts.key:
+        _keep_identities(session.store, record, parts.identities)
+    now, later = _split(parts.pages) if not reuse else (parts.pages, [])
+    spec = ArraySpec(
+        record,
+        parts.kind,
+        parts.body,
+        now[-1].stop if later else parts.length,
+        parts.table,
+        now,
+        parts.star,
+        GroupId(group),
+        parts.name,
+        parts.template or parts.name,
+        settings.needs,
+        settings.limits,
+        settings.priority,
+        tuple(after),
+        parts.element_after,
+        parts.key,
+        reuse,
+        bool(later) or parts.open,
+    )
+    ledger = session.ledger
+    ledger.arrays[record] = elements
+    ledger.progress.added(group, parts.length)
+    try:
+        session.connection.submit(spec, 500 + _size(now), parts.blobs)
+        for number, pages in enumerate(later, 1):
+            last = number == len(later) and not parts.open
+            session.connection.add_pages(record, list(pages), _size(pages), last=last)
+    except BoughError:
+        if ledger.arrays.pop(record, None) is not None:
+            ledger.progress.added(group, -parts.length)
+        raise
+    return elements
+
+
+def _size(pages: tuple[Page, ...]) -> int:
+    return sum(len(page.data) + 20 for page in pages)
+
+
+def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, ...]]]:
+    """Pages as messages of bearable size: the first one, and those that follow."""
+    if _size(pages) <= AT_ONCE:
+        return pages, []
+    bunches: list[tuple[Page, ...]] = []
+    bunch: list[Page] = []
+    size = 0
+    for page in pages:
+        bunch.append(page)
+        size += len(page.data)
+        if size > AT_ONCE:
+            bunches.append(tuple(bunch))
+            bunch, size = [], 0
+    if bunch:
+        bunches.append(tuple(bunch))
+    return bunches[0], bunches[1:]
+
+
+# --- what earlier runs have done ------------------------------------------------------------------------
+
+
+def _find_reuse(session: Session, parts: ArrayParts) -> tuple[Reuse, ...]:
+    if not session.welcome.memos:
+        return ()
+    answer = session.ask("memos", body=parts.key)
+    if not isinstance(answer, list) or not answer:
+        return ()
+    olds = msgspec.convert(answer, list[OldArray])
+    table = next((data for blob, data in parts.blobs if blob == parts.table), b"") if parts.table else b""
+    new = NewArray(parts.length, table, parts.pages)
+    return _match_with_files(session.store, olds, parts, new) if parts.identities else match(olds, new)
+
+
+def _match_with_files(store: str, olds: list[OldArray], parts: ArrayParts, new: NewArray) -> tuple[Reuse, ...]:
+    """As `match`, but rows count as equal only if the files they read are what they were."""
+    rows = parts.rows
+    assert isinstance(rows, CommandRows)
+    then = {old.record: _kept_identities(store, old.record) for old in olds}
+    if all(identities == parts.identities for identities in then.values()):
+        return match(olds, new)
+
+    def keyed(identities: Mapping[str, bytes]) -> Callable[[Any], object]:
+        def key(row: Any) -> object:
+            plain = row_key(row)
+            reads = rows.reads(row)
+            return None if plain is None else (plain, tuple(identities.get(path, b"") for path in reads))
+
+        return key
+
+    keys = {record: keyed(identities) for record, identities in then.items()}
+    return match(olds, new, keyed(parts.identities), keys)
+
+
+def _keep_identities(store: str, record: int, identities: Mapping[str, bytes]) -> None:
+    with open(_identities_path(store, record), "wb") as file:
+        pickle.dump(dict(identities), file)
+
+
+def _kept_identities(store: str, record: int) -> Mapping[str, bytes]:
+    try:
+        with open(_identities_path(store, record), "rb") as file:
+            found = pickle.load(file)
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _identities_path(store: str, record: int) -> str:
+    return os.path.join(store, "args", f"{record}.inputs")

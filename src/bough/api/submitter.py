@@ -1,0 +1,210 @@
+"""The ways to submit work, which a session, a group and a session with options have in common.
+
+Rule: the methods of `concurrent.futures.Executor` take nothing of Bough's in their keywords, which belong
+to the function; options are given by `options(...)`. The other methods take options as keywords.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from bough.api.context import Context
+from bough.api.options import After, Settings, read_options
+
+if TYPE_CHECKING:
+    from bough.api.array import Array
+    from bough.api.group import Group
+    from bough.api.session import Session
+    from bough.api.task import Task
+    from bough.api.tasklist import TaskList
+    from bough.model.spaces import Space
+
+Amount = str | float
+
+
+class Submitter:
+    """See the module."""
+
+    _session: Session
+    _settings: Settings
+
+    def __init__(self, session: Session, settings: Settings) -> None:
+        self._session = session
+        self._settings = settings
+
+    def _group_id(self) -> int:
+        """The group that what is submitted here joins."""
+        from bough.api.group import innermost
+
+        group = innermost(self._session)
+        return group.id if group is not None else 0
+
+    def _read(self, options: Mapping[str, object]) -> Settings:
+        return read_options(self._settings, options)
+
+    def options(self, **options: object) -> Optioned:
+        """The same with options for what is submitted through it.
+
+        cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, name, after, priority, memo.
+        """
+        return Optioned(self._session, self._read(options), self)
+
+    # --- functions ----------------------------------------------------------------------------------
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+        """Call `fn(*args, **kwargs)` in a worker. Tasks and arrays among the arguments stand for their values."""
+        from bough.api.calls import submit_call
+
+        return submit_call(Context(self._session, self._settings, self._group_id()), fn, args, kwargs)
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Array:
+        """Call `fn` for every item (or every tuple of items). Iterating the array gives the values in order.
+
+        `chunksize` is accepted for the sake of `concurrent.futures`; how much is handed out at a time follows
+        from measured run times. `timeout` bounds the iteration.
+        """
+        from bough.api.calls import submit_map
+
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return submit_map(Context(self._session, self._settings, self._group_id()), fn, iterables, deadline)
+
+    # --- commands -----------------------------------------------------------------------------------
+
+    def command(
+        self,
+        text: str | Sequence[Any],
+        *,
+        after: After = None,
+        cores: float | None = None,
+        memory: Amount | None = None,
+        gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        timeout: Amount | None = None,
+        retries: int | None = None,
+        backoff: Amount | None = None,
+        walltime: Amount | None = None,
+        name: str | None = None,
+        priority: int | None = None,
+        memo: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        stdin: str | bytes | os.PathLike[str] | None = None,
+        shell: bool | str | Sequence[str] | None = None,
+        clash: str | None = None,
+        **parameters: Any,
+    ) -> Task:
+        """Run a command: a text, whose {slots} are filled with the parameters, or a list of words."""
+        from bough.api.sweeps import submit_command
+
+        settings = self._read(
+            {
+                "after": after,
+                "cores": cores,
+                "memory": memory,
+                "gpus": gpus,
+                "resources": resources,
+                "timeout": timeout,
+                "retries": retries,
+                "backoff": backoff,
+                "walltime": walltime,
+                "name": name,
+                "priority": priority,
+                "memo": memo,
+            }
+        )
+        how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
+        return submit_command(Context(self._session, settings, self._group_id()), text, parameters, how)
+
+    def sweep(
+        self,
+        text: str,
+        space: Space,
+        *,
+        where: Callable[..., Any] | None = None,
+        after: After = None,
+        cores: float | None = None,
+        memory: Amount | None = None,
+        gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        timeout: Amount | None = None,
+        retries: int | None = None,
+        backoff: Amount | None = None,
+        walltime: Amount | None = None,
+        name: str | None = None,
+        priority: int | None = None,
+        memo: bool | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        stdin: str | bytes | os.PathLike[str] | None = None,
+        shell: bool | str | Sequence[str] | None = None,
+        clash: str | None = None,
+        **parameters: Any,
+    ) -> Array:
+        """Run a command for every combination of a parameter space; `where` keeps those for which it is true."""
+        from bough.api.sweeps import submit_sweep
+
+        settings = self._read(
+            {
+                "after": after,
+                "cores": cores,
+                "memory": memory,
+                "gpus": gpus,
+                "resources": resources,
+                "timeout": timeout,
+                "retries": retries,
+                "backoff": backoff,
+                "walltime": walltime,
+                "name": name,
+                "priority": priority,
+                "memo": memo,
+            }
+        )
+        how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
+        how["where"] = where
+        return submit_sweep(Context(self._session, settings, self._group_id()), text, space, parameters, how)
+
+    def feed(self, what: Callable[..., Any] | str, items: Iterable[Any], **options: Any) -> Array:
+        """Call a function, or run a command, for everything a generator gives, endless or not.
+
+        The generator is read in a thread, no faster than tasks end. For a command each item is a dict of
+        its parameters. Options are those of `command`.
+        """
+        from bough.api.feeding import start_feed
+
+        return start_feed(self, what, items, options)
+
+    # --- structure ----------------------------------------------------------------------------------
+
+    def array(self, tasks: Iterable[Task] = ()) -> TaskList:
+        """An array that grows: `add` tasks or commands to it."""
+        from bough.api.tasklist import TaskList
+
+        return TaskList(tasks, self)
+
+    def group(self, name: str, after: After = None, **options: object) -> Group:
+        """A group, to be used as `with session.group("align") as g:`; its tasks wait for what is in `after`."""
+        settings = read_options(self._settings, options)
+        return self._session.make_group(name, self._group_id(), () if after is None else after, settings)
+
+
+class Optioned(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
+    """A session, or a group of it, with options for everything that is submitted through it."""
+
+    def __init__(self, session: Session, settings: Settings, origin: Submitter) -> None:
+        super().__init__(session, settings)
+        self._origin = origin
+
+    def _group_id(self) -> int:
+        return self._origin._group_id()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Close the session."""
+        self._session.shutdown(wait, cancel_futures=cancel_futures)

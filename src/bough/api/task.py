@@ -1,0 +1,340 @@
+"""A task in the user's hands: a `concurrent.futures.Future` that costs little until somebody waits for it.
+
+A stock future makes a condition, two lists and a dictionary at once. Here they are made by the first
+who asks for one of them, because most tasks of a big workload are never waited for singly.
+
+Rule: while a task has no `_Sync`, its state changes under the one module lock, in which a `_Sync` is also
+made; once it has one, its state changes under that condition only. So whoever holds the condition
+sees either the final state or is woken by it; `concurrent.futures.wait` and `as_completed`, which hold
+`_condition` and touch `_waiters` and `_state`, work unchanged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any
+
+from bough.api.completed import Completed
+from bough.api.failures import ending_of, exception_of, label_of
+from bough.api.reading import detail_of, load_results, read_stream, without_results
+from bough.model.outcomes import Detail
+from bough.model.tasks import Dep, On
+from bough.wire.messages import Outcome, Running, Unsuccess
+
+if TYPE_CHECKING:
+    from bough.api.commands import OutputPath
+    from bough.api.elements import Elements
+    from bough.api.ledger import Ledger
+
+PENDING, RUNNING, FINISHED, CANCELLED = "PENDING", "RUNNING", "FINISHED", "CANCELLED_AND_NOTIFIED"
+_OVER = frozenset({FINISHED, CANCELLED, "CANCELLED"})
+_UNREAD = object()  # the value has not been unpickled yet
+
+_making = threading.Lock()  # guards the making of a `_Sync`, and the states of tasks without one
+
+
+class _Sync:
+    """What only tasks that somebody waits for have."""
+
+    __slots__ = ("callbacks", "condition", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[Any] = []
+        self.callbacks: list[Callable[[Any], object]] = []
+
+
+class Task(Future[Any]):
+    """One command line or function call; `result()` is the function's value, or a `Completed`.
+
+    Tasks are made by a session. `id` is the number of its record, `index` its place when it is one of an array.
+    """
+
+    __slots__ = (
+        *("_array", "_command", "_error", "_ledger", "_message", "_state", "_sync", "_value"),
+        *("group", "id", "index", "name", "writes"),
+    )
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        record: int,
+        name: str = "",
+        group: int = 0,
+        *,
+        index: int = 0,
+        array: Elements | None = None,
+        command: str = "",
+        writes: dict[str, str] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._array = array
+        self._state = PENDING
+        self._sync: _Sync | None = None
+        self._message: Running | Outcome | Unsuccess | None = None
+        self._value: Any = _UNREAD
+        self._error: BaseException | None = None
+        self.id = record
+        self.group = group
+        self.index = index
+        self.name = name
+        self._command = command
+        self.writes = writes  # output slots and their paths, of a loose command; None: a function
+
+    # --- what Future keeps in attributes ------------------------------------------------------------
+
+    def _synced(self) -> _Sync:
+        sync = self._sync
+        if sync is None:
+            with _making:
+                sync = self._sync
+                if sync is None:
+                    sync = self._sync = _Sync()
+        return sync
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return self._synced().condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return self._synced().waiters
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Any], object]]:
+        return self._synced().callbacks
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """One of waiting, running, done, failed, notrun, cancelled, as far as this process has heard."""
+        if self._state == PENDING:
+            return "waiting"
+        if self._state == RUNNING:
+            return "running"
+        return ending_of(self._message)
+
+    @property
+    def attempts(self) -> int:
+        """How often it was started, as far as is known here."""
+        message = self._heard()
+        return message.attempt if message is not None else 0
+
+    @property
+    def host(self) -> str:
+        """Where it runs or ran; empty while nobody knows."""
+        message = self._heard()
+        return message.host if message is not None else ""
+
+    @property
+    def reused(self) -> bool:
+        """Whether its result was found in an earlier run."""
+        message = self._message
+        return isinstance(message, Outcome) and message.reused
+
+    @property
+    def outputs(self) -> dict[str, OutputPath]:
+        """Declared outputs of a command by slot; each path knows its task, so it can be given to another one."""
+        from bough.api.commands import OutputPath
+
+        writes = self.writes if self._array is None else self._array.writes(self.index)
+        return {slot: OutputPath(path, self) for slot, path in (writes or {}).items()}
+
+    @property
+    def command(self) -> str:
+        """The text of a command, as it was submitted; empty for a function."""
+        return self._command if self._array is None else self._array.command(self.index)
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote to standard output, once it has ended; empty if nothing."""
+        detail = self._detail()
+        return read_stream(detail.stdout) if detail is not None else ""
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error, once it has ended; empty if nothing."""
+        detail = self._detail()
+        return read_stream(detail.stderr) if detail is not None else ""
+
+    def explain(self) -> str:
+        """Why it is not running, or how it ended, in a few lines."""
+        return "\n".join(self._ledger.explain(self.id, self.index))
+
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._state in _OVER
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._state == CANCELLED
+
+    def running(self) -> bool:
+        """Whether an executor said that it is running."""
+        return self._state == RUNNING
+
+    def __repr__(self) -> str:
+        return f"<{label_of(self)}: {self.state}>"
+
+    # --- waiting ------------------------------------------------------------------------------------
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The function's value or the command's `Completed`; raises what made it fail."""
+        try:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
+            if self._value is _UNREAD:
+                self._value = self._read()
+            return self._value
+        finally:
+            del self  # a raised exception's traceback would hold the task, and the task the exception
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What made it fail, or None; raises CancelledError when it was cancelled."""
+        if self._state not in _OVER:
+            self._wait(timeout)
+        if self._state == CANCELLED:
+            raise CancelledError(label_of(self))
+        message = self._message
+        if isinstance(message, Unsuccess):
+            self._ledger.looked_at(self.id, self.index)
+            if self._error is None and self._array is not None:
+                self._error = self._array.error_of(message)
+            if self._error is None:
+                self._error = exception_of(message, self, is_command=self.is_command)
+        return self._error
+
+    def _wait(self, timeout: float | None) -> None:
+        self._ledger.may_wait()
+        sync = self._synced()
+        with sync.condition:
+            if not sync.condition.wait_for(self.done, timeout):
+                raise TimeoutError(f"{label_of(self)} has not ended within {timeout} s")
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call `fn(task)` once it has ended; at once if it has."""
+        if self._state not in _OVER:
+            super().add_done_callback(fn)
+        else:
+            _call(fn, self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+    # --- acting -------------------------------------------------------------------------------------
+
+    def cancel(self) -> bool:
+        """Cancel it, running or not; final at once. False if it has ended already."""
+        if self._array is None:
+            return self._ledger.cancel_loose(self)
+        self._array.cancel((self.index,))
+        return self._state == CANCELLED
+
+    def kill(self) -> None:
+        """End the running attempt: the task fails and is not tried again. What is not running is left alone."""
+        self._ledger.kill(self.dep())
+
+    def dep(self) -> Dep:
+        """This task as a dependency."""
+        return Dep(On.TASK, self.id, self.index)
+
+    # --- for the ledger, which tells a task its story -------------------------------------------------
+
+    def _end(self, message: Outcome | Unsuccess | None, state: str) -> bool:
+        """Enter a final state and wake whoever waits; False if it was final before."""
+        with _making:
+            if self._state in _OVER:
+                return False
+            sync = self._sync
+            if sync is None:
+                self._message = message
+                self._state = state
+                return True
+        with sync.condition:
+            if self._state in _OVER:
+                return False
+            self._message = message
+            self._state = state
+            for waiter in sync.waiters:
+                if state == CANCELLED:
+                    waiter.add_cancelled(self)
+                elif isinstance(message, Unsuccess):
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            sync.condition.notify_all()
+        for callback in sync.callbacks:
+            _call(callback, self)
+        return True
+
+    def _fail(self, error: BaseException, message: Unsuccess) -> bool:
+        """End with an exception that did not come from an executor."""
+        self._error = error
+        return self._end(message, FINISHED)
+
+    def _hear_running(self, message: Running) -> None:
+        with _making:
+            sync = self._sync
+            if sync is None:
+                self._set_running(message)
+                return
+        with sync.condition:
+            self._set_running(message)
+
+    def _set_running(self, message: Running) -> None:
+        if self._state not in _OVER:
+            self._message = message
+            self._state = RUNNING if message.attempt else PENDING
+
+    # --- reading the message ------------------------------------------------------------------------
+
+    def _heard(self) -> Running | Outcome | Unsuccess | None:
+        return self._message
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command and not a function."""
+        return self._array.is_command if self._array is not None else self.writes is not None
+
+    def _detail(self) -> Detail | None:
+        message = self._message
+        if isinstance(message, Unsuccess):
+            return message.detail if message.detail is not None and message.detail.index == self.index else None
+        if isinstance(message, Outcome):
+            return detail_of(message, self.index)
+        return None
+
+    def _read(self) -> Any:
+        message = self._message
+        assert isinstance(message, Outcome)
+        if self.is_command:
+            return Completed(self.command, detail_of(message, self.index) or Detail(self.index), self.outputs)
+        if self._array is not None:
+            return self._array.value(self.index)
+        value = load_results(message.results)[0]
+        self._message = without_results(message)
+        return value
+
+    def __reduce__(self) -> Any:
+        from bough.errors import NotPicklable
+
+        raise NotPicklable(
+            f"{label_of(self)} cannot travel inside another object;"
+            " give the task itself, or a list, tuple or dict of tasks"
+        )
+
+
+def _call(fn: Callable[[Any], object], task: Task) -> None:
+    """Call a callback as `concurrent.futures` does: what it raises is logged and goes no further."""
+    try:
+        fn(task)
+    except Exception:
+        import logging
+
+        logging.getLogger("concurrent.futures").exception("exception calling callback for %r", task)

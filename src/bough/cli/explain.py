@@ -1,0 +1,118 @@
+"""`bough explain`: why a task does not run, or why it failed.
+
+A live server knows the reasons; without one the store knows how things ended. Rule: always at least one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bough.cli.database import Database
+from bough.cli.finding import add_store_arguments, find_store
+from bough.cli.live import Server, connect
+from bough.cli.output import Output
+from bough.cli.picking import Pick, add_selector_arguments, pick, read_request
+from bough.cli.rows import Fields, record_rows, task_rows, why
+
+EXAMPLES = ("bough explain last", "bough explain 12.3", "bough explain plot", "bough explain --failed")
+
+MOST = 100  # tasks in one answer; a selector may mean millions
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    add_selector_arguments(parser)
+    add_store_arguments(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Explain the tasks that are meant."""
+    selectors, states = read_request(args)
+    place = find_store(args)
+    server = connect(place)
+    if server is None:
+        from bough.cli.database import catch_up
+
+        catch_up(place)
+        with Database(place) as database:
+            tasks = _tasks(pick(database, selectors, states, args.run or database.last_run()))
+            told = [_told(one, index, _from_store(database, one)) for one, index in tasks[:MOST]]
+    else:
+        with server:
+            server.ask("project")
+            with Database(place, live=True) as database:
+                latest = database.last_run()
+                tasks = _tasks(pick(database, selectors, states, args.run or latest))
+                told = [_told(one, index, _from_server(server, database, one, index)) for one, index in tasks[:MOST]]
+    if len(tasks) > MOST:
+        output.note(f"only the first {MOST} of {len(tasks)} tasks are explained; give a narrower selector")
+    output.answer(told, lambda: _lines(told))
+    return 0
+
+
+def _tasks(picks: list[Pick]) -> list[tuple[Pick, int]]:
+    """One entry per task; a whole array, or a range of it, is explained by its first element."""
+    return [(one, one.first) for one in picks]
+
+
+def _told(one: Pick, index: int, lines: list[str]) -> Fields:
+    return {"id": one.label, "record": one.id, "index": index, "lines": lines or ["nothing is known of it"]}
+
+
+def _lines(told: list[Fields]) -> list[str]:
+    lines: list[str] = []
+    for task in told:
+        said = task["lines"]
+        assert isinstance(said, list)
+        if len(told) == 1:
+            return [str(line) for line in said]
+        lines += [f"{task['id']}:", *(f"  {line}" for line in said)]
+    return lines
+
+
+def _from_server(server: Server, database: Database, one: Pick, index: int) -> list[str]:
+    if record_rows(database, [one.id])[one.id]["run"] != server.run:
+        return _from_store(database, one)  # the server knows the tasks of its own run alone
+    lines = server.ask("explain", record=one.id, index=index)
+    return [str(line) for line in lines] if isinstance(lines, list) else []
+
+
+def _from_store(database: Database, one: Pick) -> list[str]:
+    lines: list[str] = []
+    for row in task_rows(database, [one]):
+        state = str(row["state"])
+        name = f" ({row['name']})" if row["name"] else ""
+        reason = why(row)
+        lines.append(f"{row['id']}{name} is {state}" + (f": {reason}" if reason else ""))
+        counts = row.get("counts")
+        if isinstance(counts, dict):
+            lines.append(
+                ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "nothing has ended"
+            )
+        if row["host"] and state in {"done", "failed", "running"}:
+            lines.append(f"attempt {row['attempt']} ran on {row['host']}")
+        if state not in {"done", "failed"}:
+            lines += _waits(database, one)
+            lines.append("no session is running: run the workflow again to go on with it")
+    return lines
+
+
+def _waits(database: Database, one: Pick) -> list[str]:
+    """The dependencies that did not succeed."""
+    lines: list[str] = []
+    for row in database.rows("select on_kind, on_id, on_idx from after where id = ?", [one.id]):
+        if row["on_kind"] == "group":
+            lines.append(f"it comes after the group {_group_path(database, row['on_id'])!r}")
+            continue
+        found = database.rows("select id, name, state, is_array from tasks where id = ?", [row["on_id"]])
+        if found and found[0]["state"] != "done":
+            other = found[0]
+            label = f"{other['id']}.{row['on_idx']}" if other["is_array"] and row["on_kind"] == "task" else other["id"]
+            name = f" ({other['name']})" if other["name"] else ""
+            lines.append(f"it comes after {label}{name}, which is {other['state']}")
+    return lines
+
+
+def _group_path(database: Database, group: object) -> str:
+    rows = database.rows("select path from groups where id = ?", [group])
+    return str(rows[0]["path"]) if rows else str(group)

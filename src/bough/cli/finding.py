@@ -1,0 +1,95 @@
+"""Finding the store a command is about: `./.bough/NAME`, by name or the one used last.
+
+Rule: looking never makes anything; a store is a folder that holds a `journal.db`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import msgspec
+
+from bough.errors import UnknownName, UserError
+
+HOME = ".bough"
+JOURNAL = "journal.db"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A store's folder and the name of its workflow."""
+
+    folder: str
+    name: str
+
+    @property
+    def journal(self) -> str:
+        """The SQLite file."""
+        return os.path.join(self.folder, JOURNAL)
+
+    @property
+    def server_file(self) -> str:
+        """Where a live server says how to reach it."""
+        return os.path.join(self.folder, "server.json")
+
+
+def add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options by which people say which store they mean."""
+    parser.add_argument("--name", metavar="NAME", help="the workflow, when several have stores here (a script's stem)")
+    parser.add_argument("--store", metavar="DIR", help=f"where stores are, or one store itself (default: ./{HOME})")
+    parser.add_argument("--server", metavar="ADDRESS", help=argparse.SUPPRESS)
+
+
+def find_store(args: argparse.Namespace) -> Place:
+    """The store that the options name, or the one used last."""
+    if args.server:
+        raise UserError("--server: this version runs on this machine only; leave it out to look at ./.bough")
+    home = args.store or HOME
+    if os.path.isfile(os.path.join(home, JOURNAL)):
+        return _itself(home, args.name)
+    places = {place.name: place for place in _stores_in(home)}
+    if args.name:
+        if args.name not in places:
+            there = f"there are {', '.join(sorted(places))}" if places else "there is none"
+            raise UnknownName(f"no store of the name {args.name!r} in {home}; {there}")
+        return places[args.name]
+    if not places:
+        raise UnknownName(f"no store in {home}; run a workflow here first (bough run FILE), or name one with --store")
+    return max(places.values(), key=_last_used)
+
+
+def store_of(store: str | None, name: str) -> Place | None:
+    """The store that a workflow of this name would use, if it is there."""
+    folder = os.path.abspath(store or os.path.join(HOME, name))
+    return Place(folder, name) if os.path.isfile(os.path.join(folder, JOURNAL)) else None
+
+
+def _itself(folder: str, name: str | None) -> Place:
+    place = Place(os.path.abspath(folder), os.path.basename(os.path.abspath(folder)))
+    if name and name != place.name:
+        raise UnknownName(f"{folder} is the store of {place.name!r}, not of {name!r}; leave one option out")
+    return place
+
+
+def _stores_in(home: str) -> list[Place]:
+    try:
+        entries = sorted(os.scandir(home), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UserError(f"cannot look into {home}: {error.strerror}") from error
+    return [
+        Place(os.path.abspath(entry.path), entry.name)
+        for entry in entries
+        if os.path.isfile(os.path.join(entry.path, JOURNAL))
+    ]
+
+
+def _last_used(place: Place) -> float:
+    times = [0.0]
+    for path in (place.journal, place.journal + "-wal", place.server_file):
+        try:
+            times.append(os.stat(path).st_mtime)
+        except OSError:
+            continue
+    return max(times)

@@ -1,0 +1,134 @@
+"""Talking to a live session's server over its Unix socket: one question, one answer, blocking.
+
+Rule: a server that is not there is not an error (`connect` gives None); one that is there and does not
+answer in time, or speaks another version, is a `SiteError`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+from types import TracebackType
+from typing import Self
+
+from bough import errors
+from bough.cli.finding import Place
+from bough.errors import BoughError, PeerLost, ProtocolError, UserError
+from bough.model.facts import Cancelled, Held, Killed, Prioritised, Released, Retried
+from bough.wire.framing import frame, to_client_frames
+from bough.wire.messages import VERSION, Act, Answer, Ask, ClientHello, Refused, ToClient, Welcome
+
+Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
+
+PATIENCE = 60.0  # seconds; a jobs database that has far to catch up takes a while
+
+
+class Server:
+    """A connection to a live server that owns nothing: the session goes on when it ends."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._frames = to_client_frames()
+        self._heard: list[ToClient] = []
+        self._numbers = itertools.count(1)
+        self.run = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def greet(self) -> None:
+        """Say hello and wait for the welcome."""
+        self._send(ClientHello(VERSION, os.getpid(), socket.gethostname(), owner=False))
+        while True:
+            match self._next():
+                case Welcome() as welcome:
+                    self.run = welcome.run
+                    return
+                case Refused() as refused:
+                    raise _refusal(refused)
+
+    def ask(self, what: str, **arguments: object) -> object:
+        """Ask one question."""
+        number = next(self._numbers)
+        self._send(Ask(number, what, arguments))
+        return self._answer(number)
+
+    def act(self, deed: Deed) -> int:
+        """Do something to tasks; the number of tasks it touched."""
+        number = next(self._numbers)
+        self._send(Act(number, deed))
+        answer = self._answer(number)
+        touched = answer.get("tasks", 0) if isinstance(answer, dict) else answer
+        return touched if isinstance(touched, int) else 0
+
+    def _answer(self, number: int) -> object:
+        while True:
+            match self._next():
+                case Answer(request, value) if request == number:
+                    return value
+                case Refused() as refused if refused.request in {0, number}:
+                    raise _refusal(refused)
+
+    def _send(self, message: object) -> None:
+        try:
+            self._connection.sendall(frame(message))
+        except OSError as error:
+            raise PeerLost(f"the session's server went away: {error.strerror}") from error
+
+    def _next(self) -> ToClient:
+        while not self._heard:
+            try:
+                data = self._connection.recv(1 << 16)
+            except TimeoutError as error:
+                raise PeerLost(f"the session's server has not answered for {PATIENCE:.0f} s", transient=True) from error
+            except OSError as error:
+                raise PeerLost(f"the session's server went away: {error.strerror}") from error
+            if not data:
+                raise PeerLost("the session's server went away before it answered; ask again")
+            self._heard = self._frames.feed(data)
+        return self._heard.pop(0)
+
+
+def connect(place: Place, patience: float = PATIENCE) -> Server | None:
+    """The live server of a store, greeted; None when no session is running."""
+    address = _address(place)
+    if address is None:
+        return None
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(patience)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()  # its server is dead, or on another host: the store alone can answer
+        return None
+    server = Server(connection)
+    try:
+        server.greet()
+    except BaseException:
+        connection.close()
+        raise
+    return server
+
+
+def _address(place: Place) -> str | None:
+    try:
+        with open(place.server_file, "rb") as file:
+            said = json.load(file)
+    except (OSError, ValueError):
+        return None
+    address = said.get("socket") if isinstance(said, dict) else None
+    return os.path.join(place.folder, address) if isinstance(address, str) and address else None
+
+
+def _refusal(refused: Refused) -> BoughError:
+    kind = getattr(errors, refused.kind, UserError)
+    if not (isinstance(kind, type) and issubclass(kind, BoughError)):
+        kind = ProtocolError
+    return kind(refused.message)

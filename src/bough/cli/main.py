@@ -1,0 +1,147 @@
+"""The command `bough`: finds the subcommand, imports only that one, and turns errors into one line and an exit code.
+
+Rule: exit codes are 0 all done, 1 some task failed, 2 the user's error, 3 the world's, 70 ours, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn, Protocol, cast
+
+from bough import __version__
+from bough.cli.output import Output, choose
+from bough.errors import BoughError, InternalError, SiteError, UserError
+
+COMMANDS = {
+    "run": "run a workflow to its end: a Python script or a flat list of commands",
+    "status": "show groups and tasks by state",
+    "log": "print what tasks wrote to stdout and stderr",
+    "explain": "say why a task does not run, or why it failed",
+    "kill": "end running tasks: their attempt fails, without a retry",
+    "cancel": "cancel tasks, whatever they are doing",
+    "hold": "keep tasks from starting",
+    "release": "let held tasks start",
+    "retry": "try again what failed, was cancelled or did not run",
+    "sql": "ask the jobs database, read-only",
+}
+
+INTERRUPTED = 130
+
+
+class Command(Protocol):
+    """What a module of a command has."""
+
+    EXAMPLES: Sequence[str]
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace, Output], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every error of ours."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave through the one place that prints errors."""
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe left, as `head` does: not an error. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except BoughError as error:
+        return report(error)
+    except OSError as error:
+        return report(SiteError(str(error)))
+    except Exception as error:  # noqa: BLE001 - the last place that can say whose fault it is
+        import traceback
+
+        return report(InternalError(f"{type(error).__name__}: {error}", traceback.format_exc().rstrip()))
+
+
+def report(error: BoughError) -> int:
+    """Print one line for an error, and our own errors' story; return the exit code."""
+    message = str(error).replace("\n", " ")
+    print(f"bough: {message}", file=sys.stderr)
+    if isinstance(error, InternalError):
+        if error.story:
+            print(error.story, file=sys.stderr)
+        print("bough: this is a bug of Bough; please report it with the lines above", file=sys.stderr)
+    return error.exit_code
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in {"-h", "--help", "help"}:
+        if len(words) > 1 and words[0] == "help":
+            return _dispatch([words[1], "--help"])
+        print(_usage())
+        return 0 if words else 2
+    if words[0] in {"-V", "--version"}:
+        print(f"bough {__version__}")
+        return 0
+    name = words[0]
+    if name not in COMMANDS:
+        raise UserError(_unknown(name))
+    command = cast(Command, importlib.import_module(f"bough.cli.{name}"))
+    parser = make_parser(name, command)
+    try:
+        args = parser.parse_args(words[1:])
+    except SystemExit as leaving:  # --help
+        return leaving.code if isinstance(leaving.code, int) else 0
+    return command.run(args, choose(json=args.json, quiet=args.quiet))
+
+
+def make_parser(name: str, command: Command) -> Parser:
+    """The parser of one command, with the options that all have."""
+    summary = COMMANDS[name]
+    parser = Parser(
+        prog=f"bough {name}",
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  {example}" for example in command.EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="answer with JSON on standard output")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    return parser
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else "see bough --help"
+    if os.path.exists(name):
+        hint = f"to run a workflow: bough run {name}"
+    return f"there is no command {name!r}; {hint}"
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    return (
+        "usage: bough COMMAND [OPTIONS]\n\n"
+        "Run many tasks, commands and Python functions with dependencies, and look after them.\n\n"
+        f"commands:\n{listed}\n\n"
+        "examples:\n"
+        "  bough run workflow.py\n"
+        "  bough run --cores 4 commands.txt\n"
+        "  bough status\n"
+        "  bough log --failed\n\n"
+        "bough COMMAND --help says more; bough --version says which Bough this is."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""`bough run`: run a workflow to its end, with live progress.
+
+A Python script runs as `__main__`, and the options become defaults of its sessions; a flat list is
+submitted through a session of our own. Rule: with `--json` standard output carries one object and
+nothing else; what a script prints goes to standard error then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bough.cli.finding import store_of
+from bough.cli.output import Output, choose, print_json
+from bough.errors import UserError
+
+if TYPE_CHECKING:
+    from bough.describe.flat import FlatTask
+
+EXAMPLES = (
+    "bough run workflow.py --options-of the script",
+    "bough run --cores 4 --fail-fast commands.txt",
+    "seq 1 100 | sed 's/^/echo /' | bough run -",
+    "bough run --dry-run commands.txt",
+)
+
+_OTHERS = (".json", ".mk", ".make")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument("file", metavar="FILE", help="a Python script (.py) or a flat list of commands; - for stdin")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    parser.add_argument("--cores", type=_cores, metavar="N", help="use N cores (default: all this process may use)")
+    parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")
+    parser.add_argument("--fresh", action="store_true", help="run everything, also what earlier runs have done")
+    parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
+    parser.add_argument("--dry-run", action="store_true", help="show what a flat list would run, and run nothing")
+    parser.add_argument("--name", metavar="NAME", help="the workflow's name (default: the file's stem)")
+    parser.add_argument("--store", metavar="DIR", help="the folder of its store (default: ./.bough/NAME)")
+    parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
+    parser.add_argument("--server", metavar="ADDRESS", help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Run one file."""
+    if is_script(args.file):
+        return _run_script(args)
+    if args.args:
+        args = _options_after_file(args)
+        output = choose(json=args.json, quiet=args.quiet)
+    return _run_list(args, output)
+
+
+def is_script(path: str) -> bool:
+    """Whether a file is a Python script: by its name, or by its first line."""
+    if path == "-":
+        return False
+    if path.endswith(".py"):
+        return True
+    if path.endswith(_OTHERS) or os.path.basename(path).lower() == "makefile":
+        raise UserError(f"cannot run {path}: this version runs Python scripts (.py) and flat lists of commands")
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(200)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return first.startswith(b"#!") and b"python" in first
+
+
+def _cores(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores, 1 or more")
+    return int(text)
+
+
+def _refuse_elsewhere(args: argparse.Namespace) -> None:
+    for option in ("site", "server"):
+        if getattr(args, option):
+            raise UserError(f"--{option}: this version runs on this machine only; leave the option out")
+
+
+def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
+    """A flat list takes no arguments: what stands behind it are options of ours."""
+    from bough.cli.main import make_parser
+
+    parser = make_parser("run", sys.modules[__name__])
+    more = parser.parse_args([*args.args, args.file])
+    if more.args:
+        raise UserError(f"a flat list takes no arguments: {' '.join(more.args)}")
+    given = {key: value for key, value in vars(args).items() if value and key != "args"}
+    return argparse.Namespace(**(vars(more) | given))
+
+
+def _options(args: argparse.Namespace) -> dict[str, object]:
+    """What the sessions are to take as defaults."""
+    return {
+        "name": args.name,
+        "store": args.store,
+        "cores": args.cores,
+        "policy": args.policy,
+        "fresh": args.fresh or None,
+        "fail_fast": args.fail_fast or None,
+    }
+
+
+def _run_script(args: argparse.Namespace) -> int:
+    _refuse_elsewhere(args)
+    if args.dry_run:
+        raise UserError("--dry-run is for flat lists; a Python script decides what to run while it runs")
+    if not os.path.isfile(args.file):
+        raise UserError(f"cannot read {args.file}: no such file")
+    from bough.cli.running import watched_run
+    from bough.cli.script import run_script
+
+    with _prints_to_stderr(args.json):
+        ended = watched_run(
+            lambda: run_script(args.file, args.args), _options(args), silent=args.json or args.quiet, strict=False
+        )
+    if args.json:
+        print_json(ended.as_json())
+    return ended.exit_code
+
+
+def _run_list(args: argparse.Namespace, output: Output) -> int:
+    _refuse_elsewhere(args)
+    from bough.describe import flat
+
+    tasks = flat.read(_text(args.file), "stdin" if args.file == "-" else args.file)
+    if args.dry_run:
+        return _foresee(tasks, args, output)
+    from bough.cli.running import submit_all, watched_run
+
+    ended = watched_run(
+        lambda: submit_all(tasks, args.name or _stem(args.file)),
+        _options(args),
+        silent=args.json or args.quiet,
+        strict=True,
+    )
+    if args.json:
+        print_json(ended.as_json())
+    return ended.exit_code
+
+
+def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output) -> int:
+    """Show the tasks that are not done yet, as a flat list."""
+    import msgspec
+
+    from bough.describe import flat
+
+    left = tasks
+    place = store_of(args.store, args.name or _stem(args.file))
+    if place is not None and not args.fresh:
+        from bough.cli.database import Database, catch_up
+        from bough.cli.foresight import finished, would_run
+
+        catch_up(place)
+        with Database(place) as database:
+            left = would_run(tasks, finished(database))
+    if len(left) < len(tasks):
+        output.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done and would be reused")
+    output.answer([msgspec.to_builtins(task) for task in left], lambda: map(flat.show_task, left))
+    return 0
+
+
+def _stem(path: str) -> str:
+    return "stdin" if path == "-" else os.path.splitext(os.path.basename(path))[0]
+
+
+def _text(path: str) -> str:
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: a flat list is UTF-8 text, and this line is not") from error
+
+
+@contextmanager
+def _prints_to_stderr(wanted: bool) -> Iterator[None]:
+    """Keep standard output for the final object: the script, and what it starts, writes to standard error."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,151 @@
+"""Running something with sessions in it under a display, and what came of it.
+
+Rule: the display looks at the sessions' own counts and asks nobody; sessions that were left open are
+closed when the work is over, as a `with` block would have done.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from bough.api import defaults
+from bough.api.progress import FailureLine
+from bough.api.session import Session
+from bough.api.task import Task
+from bough.cli.display import choose_display
+from bough.cli.finding import Place
+from bough.cli.main import INTERRUPTED, report
+from bough.cli.output import show_seconds
+from bough.cli.picture import FailureNote, Picture, summary, with_parents
+from bough.describe.flat import FlatTask
+from bough.errors import BoughError
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What came of a run."""
+
+    counts: Mapping[str, int]
+    reused: int
+    seconds: float
+    exit_code: int
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `--json` prints."""
+        from bough.cli.failures import failures_of
+
+        return {
+            **{state: self.counts.get(state, 0) for state in ("done", "failed", "notrun", "cancelled")},
+            "reused": self.reused,
+            "seconds": round(self.seconds, 3),
+            "failures": failures_of(_runs()) if self.counts.get("failed") else [],
+            "exit_code": self.exit_code,
+        }
+
+
+class Sessions:
+    """All sessions of this process, as a display looks at them."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._told: dict[int, FailureLine] = {}  # by the session's place in the list: the last failure told
+
+    def picture(self) -> Picture:
+        """How things stand."""
+        sessions = list(defaults.sessions)
+        groups = [(line.path, line.counts) for one in sessions for line in one.progress.groups()]
+        return Picture(
+            with_parents(groups),
+            reused=sum(one.progress.reused for one in sessions),
+            seconds=time.monotonic() - self._begun,
+            rate=sum(one.progress.rate() for one in sessions),
+            title=", ".join(one.name for one in sessions),
+        )
+
+    def new_failures(self) -> list[FailureNote]:
+        """Failures since the last time it was asked."""
+        found: list[FailureNote] = []
+        for number, one in enumerate(list(defaults.sessions)):
+            lines = list(one.progress.failures)
+            last = self._told.get(number)
+            begin = next((at + 1 for at in reversed(range(len(lines))) if lines[at] is last), 0)
+            found += [FailureNote(line.task, line.text) for line in lines[begin:]]
+            if lines:
+                self._told[number] = lines[-1]
+        return found
+
+
+def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silent: bool, strict: bool) -> Ended:
+    """Do the work under a display. `strict`: any task that did not succeed makes the exit code 1."""
+    defaults.options.update(options)
+    sessions = Sessions()
+    with choose_display(sessions, silent=silent):
+        code = _guarded(work)
+        code = _guarded(lambda: _close_all(interrupted=code == INTERRUPTED)) or code
+    picture = sessions.picture()
+    counts = _final_counts(picture)
+    unseen = [failure for one in defaults.sessions for failure in one.unretrieved()]
+    all_done = counts["done"] == counts.total()
+    if code == 0 and not all_done and (strict or unseen):
+        code = 1
+    if not silent and (defaults.sessions or strict):
+        print(summary(counts, picture.reused, show_seconds(picture.seconds)), file=sys.stderr)
+    return Ended(counts, picture.reused, picture.seconds, code)
+
+
+def _runs() -> list[tuple[Place, int]]:
+    return [(Place(one.store, one.name), one.welcome.run) for one in defaults.sessions]
+
+
+def _final_counts(picture: Picture) -> Counter[str]:
+    """How all ended; the stores are asked when something failed, because it may have been tried again since."""
+    if not picture.counts["failed"] + picture.counts["notrun"] + picture.counts["cancelled"]:
+        return picture.counts
+    from bough.cli.failures import counts_of
+
+    return counts_of(_runs()) or picture.counts
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """The exit code of the work, whatever it raises; messages are printed here, while the display stands."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BoughError as error:
+        return report(error)
+
+
+def _close_all(*, interrupted: bool) -> int:
+    for one in list(defaults.sessions):
+        if interrupted:
+            one.__exit__(KeyboardInterrupt, None, None)
+        else:
+            one.shutdown(wait=True)
+    return 0
+
+
+def submit_all(tasks: Sequence[FlatTask], name: str) -> int:
+    """Submit a flat list and wait for its end."""
+    if not tasks:
+        return 0
+    wanted = {other for task in tasks for other in task.after}
+    with Session(name=name) as session:
+        named: dict[str, Task] = {}
+        for task in tasks:
+            submitted = session.command(
+                task.command,
+                after=[named[other] for other in task.after] or None,
+                cores=task.cores,
+                memory=task.memory or None,
+                timeout=task.timeout or None,
+                retries=task.retries or None,
+                name=task.name or None,
+            )
+            if task.name in wanted:
+                named[task.name] = submitted
+    return 0

@@ -1,0 +1,113 @@
+"""`bough status`: the groups of a workflow with their tasks by state, or a table of tasks.
+
+Rule: it looks and changes nothing; a live session's server is asked to bring the jobs database up to date first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from bough.cli.counts import as_json, group_counts, tree_lines
+from bough.cli.database import Database, open_database
+from bough.cli.finding import add_store_arguments
+from bough.cli.output import Output, show_seconds, table_lines
+from bough.cli.picking import add_selector_arguments, pick, read_request
+from bough.cli.rows import Fields, task_rows, why
+from bough.errors import UnknownName
+from bough.model.selectors import All
+
+EXAMPLES = (
+    "bough status",
+    "bough status --failed",
+    "bough status align/* --running",
+    "bough status 12.3-40 --json",
+)
+
+SHOWN = 20  # failed tasks below the tree
+_WIDE = 100  # letters of a command or a reason in a table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    add_selector_arguments(parser)
+    add_store_arguments(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Show one run as a whole, or some of its tasks."""
+    selectors, states = read_request(args, needed=False)
+    with open_database(args) as database:
+        number = args.run or database.last_run()
+        if args.selector is None and not states:
+            _overview(database, number, output)
+            return 0
+        rows = list(task_rows(database, pick(database, selectors, states, number)))
+    output.answer(rows, lambda: _table(rows) if rows else ["no such tasks"])
+    return 0
+
+
+def _overview(database: Database, number: int, output: Output) -> None:
+    runs = database.rows(
+        "select run, name, host, pid, opened, closed, reason, policy from runs where run = ?", [number]
+    )
+    if not runs:
+        raise UnknownName(f"there is no run {number} in {database.place.folder}; the latest is {database.last_run()}")
+    live = database.live and number == database.last_run()
+    counts = group_counts(database, number)
+    total = counts[""].get("failed", 0)
+    failed = pick(database, [All()], frozenset({"failed"}), number) if total else []
+    rows = list(task_rows(database, failed[:SHOWN]))[:SHOWN]
+    value: Fields = {
+        **runs[0],
+        "live": live,
+        "store": database.place.folder,
+        "counts": as_json(counts[""]),
+        "groups": [{"path": path, "counts": as_json(counts[path])} for path in counts if path],
+        "failed": rows,
+    }
+
+    def text() -> list[str]:
+        lines = [_headline(runs[0], live=live), *tree_lines(database.place.name, counts)]
+        if rows:
+            lines += ["", *_table(rows)]
+        if total > len(rows) > 0:
+            lines.append(f"and {total - len(rows)} more: bough status --failed")
+        return lines
+
+    output.answer(value, text)
+
+
+def _headline(run: Fields, *, live: bool) -> str:
+    opened, closed = run["opened"], run["closed"]
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(opened)) if isinstance(opened, float) else "?"
+    if isinstance(opened, float) and isinstance(closed, float):
+        how = {"done": "ended", "interrupted": "was interrupted", "crashed": "crashed"}.get(str(run["reason"]), "ended")
+        return f"run {run['run']} of {begun} {how} after {show_seconds(max(0.0, closed - opened))}"
+    if live and isinstance(opened, float):
+        return f"run {run['run']} has been going on since {begun} ({show_seconds(max(0.0, time.time() - opened))})"
+    return f"run {run['run']} of {begun} did not end properly; bough run FILE again goes on with it"
+
+
+def _table(rows: list[Fields]) -> list[str]:
+    columns = ("id", "state", "name", "group", "attempt", "seconds", "host", "exit", "what")
+    body = [
+        [
+            *(row[key] for key in ("id", "state", "name", "group", "attempt", "seconds", "host", "exit_code")),
+            _what(row),
+        ]
+        for row in rows
+    ]
+    kept = [i for i in range(len(columns)) if any(line[i] not in {None, ""} for line in body)]
+    return table_lines([columns[i].upper() for i in kept], [[line[i] for i in kept] for line in body])
+
+
+def _what(row: Fields) -> str:
+    """Why it did not succeed, or what an array has come to, or the command."""
+    counts = row.get("counts")
+    if isinstance(counts, dict):
+        ended = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+        said = f"{row['length']} tasks: {ended or 'none ended'}"
+    else:
+        said = why(row) or str(row["command"] or "")
+    return said if len(said) <= _WIDE else said[: _WIDE - 3] + "..."

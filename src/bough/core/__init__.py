@@ -1,0 +1,1 @@
+"""The scheduler without I/O: told the time and the news, it returns what it wants done."""

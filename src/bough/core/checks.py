@@ -1,0 +1,256 @@
+"""Refusing what cannot be run, before anything of it is stored: unknown references, cycles, reused ids.
+
+Rule: the message names what is wrong, and a cycle is named element by element. Most submissions name
+only what is already there, in groups nobody waits for; those are found lawful without a walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bough.core.records import GroupRecord
+from bough.core.state import State
+from bough.core.states import ENDED, TaskState
+from bough.model import facts
+from bough.model.ids import ROOT
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
+
+_UNENDED = bytes(state for state in TaskState if state not in ENDED)
+Node = tuple[str, int]  # ("record" | "gate" | "group", id)
+
+
+def check_submission(state: State, fact: facts.Submitted) -> str | None:
+    """Say why a submission cannot be accepted, or None."""
+    if all(map(_Plain(state), fact.items)):
+        return None
+    return _Batch(state, fact.items).refusal()
+
+
+class _Plain:
+    """Sees at a glance that a task is lawful: it has a new id, and all it names is there or came before it."""
+
+    def __init__(self, state: State) -> None:
+        self._records = state.records
+        self._groups = state.groups
+        self._new: set[int] = set()
+
+    def __call__(self, item: Item) -> bool:
+        if type(item) is not TaskSpec:
+            return False
+        id_, new, records = item.id, self._new, self._records
+        group = self._groups.get(item.group)
+        if group is None or group.closed or id_ in records or id_ in new or (item.group and _is_awaited(group)):
+            return False
+        new.add(id_)
+        for dep in item.after:
+            if dep.on is not On.TASK or dep.index or (dep.id not in records and dep.id not in new) or dep.id == id_:
+                return False
+        return True
+
+
+def _is_awaited(group: GroupRecord) -> bool:
+    """Whether somebody waits for the end of a group or of one above it."""
+    return any(above.dependents for above in group.chain())
+
+
+def check_pages(state: State, fact: facts.PagesAdded) -> str | None:
+    """Say why pages cannot be added, or None."""
+    record = state.records.get(fact.record)
+    if record is None or not isinstance(record.spec, ArraySpec):
+        return f"there is no array {fact.record}"
+    if not getattr(record, "open", False):
+        return f"array {fact.record} is complete and takes no more tasks"
+    at = record.length
+    for page in fact.pages:
+        if page.start != at or page.stop < page.start:
+            return f"array {fact.record}: the next page must begin at {at}, not at {page.start}"
+        at = page.stop
+    return None
+
+
+class _Batch:
+    """One submission, with what is needed to walk it together with what is there."""
+
+    def __init__(self, state: State, items: list[Item]) -> None:
+        self.state = state
+        self.items = items
+        self.records: dict[int, TaskSpec | ArraySpec] = {}
+        self.groups: dict[int, GroupSpec] = {}
+
+    def refusal(self) -> str | None:
+        suspicious = False
+        for item in self.items:
+            problem = self._add_group(item) if isinstance(item, GroupSpec) else self._add_record(item)
+            if problem:
+                return problem
+        for item in self.items:
+            for dep in _all_deps(item):
+                problem, forward = self._check_dep(item, dep)
+                if problem:
+                    return problem
+                suspicious = suspicious or forward
+        if suspicious or self._somebody_waits_for_a_group():
+            return self._cycle()
+        return None
+
+    def _add_group(self, item: GroupSpec) -> str | None:
+        if item.id in self.state.groups or item.id in self.groups:
+            return f"the group id {item.id} is taken"
+        parent = self.state.groups.get(item.parent)
+        if parent is None and item.parent not in self.groups:
+            return f"group {item.name}: there is no group {item.parent} to put it in"
+        siblings = [g.name for g in parent.children] if parent else []
+        siblings += [g.name for g in self.groups.values() if g.parent == item.parent]
+        if item.name in siblings:
+            return f"there is a group {item.name!r} already in the same place; choose another name"
+        if parent is not None and parent.closed:
+            return f"group {parent.path} is closed; nothing can be added to it"
+        self.groups[item.id] = item
+        return None
+
+    def _add_record(self, item: TaskSpec | ArraySpec) -> str | None:
+        if item.id in self.state.records or item.id in self.records:
+            return f"the id {item.id} is taken"
+        group = self.state.groups.get(item.group)
+        if group is None and item.group not in self.groups:
+            return f"{_name(item)}: there is no group {item.group}"
+        if group is not None and group.closed:
+            return f"{_name(item)}: group {group.path} is closed; nothing can be added to it"
+        if isinstance(item, ArraySpec) and not item.table:
+            at = 0
+            for page in item.pages:
+                if page.start != at or page.stop < page.start:
+                    return f"{_name(item)}: its pages do not follow each other at {at}"
+                at = page.stop
+            if at != item.length:
+                return f"{_name(item)}: its pages hold {at} rows, not {item.length}"
+        self.records[item.id] = item
+        return None
+
+    def _check_dep(self, item: Item, dep: Dep) -> tuple[str | None, bool]:
+        """Say what is wrong with a dependency, and whether it names something of the same batch or a group."""
+        if dep.on is On.GROUP:
+            if dep.id == ROOT:
+                return f"{_name(item)} cannot depend on the whole workflow it is part of", True
+            known = dep.id in self.state.groups or dep.id in self.groups
+            return (None if known else f"{_name(item)} depends on group {dep.id}, which does not exist"), True
+        if dep.id == item.id and not isinstance(item, GroupSpec):
+            return f"{_name(item)} depends on itself", True
+        there = self.state.records.get(dep.id)
+        length = there.length if there is not None else getattr(self.records.get(dep.id), "length", 1)
+        if there is None and dep.id not in self.records:
+            return f"{_name(item)} depends on {dep.id}, which does not exist", True
+        if dep.on is On.TASK and not 0 <= dep.index < length:
+            return f"{_name(item)} depends on task {dep.id}.{dep.index}, but {dep.id} has {length} tasks", True
+        return None, there is None and not (dep.id < item.id)
+
+    def _somebody_waits_for_a_group(self) -> bool:
+        """Whether a group that gets something new, or one above it, has dependents."""
+        for item in self.items:
+            at = item.parent if isinstance(item, GroupSpec) else item.group
+            if at == ROOT:
+                continue
+            while at in self.groups:
+                at = self.groups[at].parent
+            group = self.state.groups[at]
+            if _is_awaited(group):
+                return True
+        return any(dep.on is On.GROUP for item in self.items for dep in _all_deps(item))
+
+    # --- the walk --------------------------------------------------------------------------------
+
+    def _cycle(self) -> str | None:
+        """Depth first over "waits for"; a node met again while it is being visited closes a cycle."""
+        members: dict[int, list[Node]] = {}
+        for spec in self.records.values():
+            members.setdefault(spec.group, []).append(("record", spec.id))
+        for group in self.groups.values():
+            members.setdefault(group.parent, []).append(("group", group.id))
+        visiting: dict[Node, None] = {}
+        finished: set[Node] = set()
+        for root in [("record", id_) for id_ in self.records] + [("group", id_) for id_ in self.groups]:
+            if root in finished:
+                continue
+            stack = [(root, self._waits_for(root, members))]
+            visiting[root] = None
+            while stack:
+                node, later = stack[-1]
+                following = next(later, None)
+                if following is None:
+                    stack.pop()
+                    del visiting[node]
+                    finished.add(node)
+                elif following in visiting:
+                    path = list(visiting)
+                    names = [self._node_name(n) for n in [*path[path.index(following) :], following]]
+                    shown = [name for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
+                    return f"cycle: {' -> '.join(shown)}; a task cannot wait for itself"
+                elif following not in finished:
+                    visiting[following] = None
+                    stack.append((following, self._waits_for(following, members)))
+        return None
+
+    def _waits_for(self, node: Node, members: dict[int, list[Node]]) -> Iterator[Node]:
+        kind, id_ = node
+        if kind == "record":
+            spec = self.records.get(id_)
+            if spec is None:
+                record = self.state.records[id_]
+                if not record.runs(_UNENDED, 0, record.length):
+                    return
+                spec = record.spec
+            yield from map(_target, _all_deps(spec))
+            yield ("gate", spec.group)
+        elif kind == "gate":
+            own = self.groups.get(id_)
+            there = self.state.groups.get(id_)
+            if own is not None:
+                yield from map(_target, own.after)
+                yield ("gate", own.parent)
+            elif there is not None and there.waits:
+                yield from map(_target, there.after)
+                if there.parent is not None:
+                    yield ("gate", there.parent.id)
+        else:
+            yield from members.get(id_, [])
+            group = self.state.groups.get(id_)
+            if group is not None:
+                yield from _members(group)
+            yield ("gate", id_)
+
+    def _node_name(self, node: Node) -> str:
+        kind, id_ = node
+        if kind == "record":
+            there = self.state.records.get(id_)
+            return _name(self.records.get(id_, there.spec if there else None))
+        if id_ in self.groups:
+            return f"group {self.groups[id_].name}"
+        return f"group {self.state.groups[id_].path or '(the workflow)'}"
+
+
+def _members(group: GroupRecord) -> Iterator[Node]:
+    for record in group.members:
+        yield ("record", record.id)
+    for child in group.children:
+        if not child.settled:
+            yield ("group", child.id)
+
+
+def _all_deps(item: Item) -> Iterator[Dep]:
+    yield from item.after
+    if isinstance(item, ArraySpec):
+        for _, deps in item.element_after:
+            yield from deps
+
+
+def _target(dep: Dep) -> Node:
+    return ("group" if dep.on is On.GROUP else "record", dep.id)
+
+
+def _name(item: Item | None) -> str:
+    if item is None:
+        return "a task"
+    if isinstance(item, GroupSpec):
+        return f"group {item.name}"
+    word = "array" if isinstance(item, ArraySpec) else "task"
+    return item.name or f"{word} {item.id}"

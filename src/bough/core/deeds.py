@@ -1,0 +1,226 @@
+"""What people do to tasks, arrays and groups: cancel, kill, hold, release, retry, change priority.
+
+Rule: a deed applies to the largest lawful part of its target and leaves the rest alone; it is
+recorded once, for the target, and what it means for each element follows from the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bough.core import graph, lifecycle, ranges
+from bough.core.records import (
+    CANCELLED,
+    FAILED,
+    HELD,
+    NOTRUN,
+    PLACED,
+    READY,
+    RUNNING,
+    WAITING,
+    ArrayRecord,
+    GroupRecord,
+    Record,
+    Span,
+    TaskRecord,
+)
+from bough.core.state import State
+from bough.model import facts
+from bough.model.orders import StopSpan
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import Dep, On
+
+OPEN = bytes((WAITING, HELD, READY, PLACED, RUNNING))
+BUSY = bytes((PLACED, RUNNING))
+REVIVABLE = bytes((FAILED, NOTRUN, CANCELLED))
+
+Target = tuple[Record, int, int]
+
+
+def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
+    """The records, and which of their elements, that a target names."""
+    if dep.on is On.GROUP:
+        group = state.groups.get(dep.id)
+        if group is not None:
+            yield from _inside(group)
+        return
+    record = state.records.get(dep.id)
+    if record is None:
+        return
+    if dep.on is On.ARRAY:
+        yield record, 0, record.length
+    else:
+        yield record, dep.index, min(max(stop, dep.index + 1), record.length)
+
+
+def _inside(group: GroupRecord) -> Iterator[Target]:
+    for record in group.members:
+        yield record, 0, record.length
+    for child in group.children:
+        yield from _inside(child)
+
+
+def touched(state: State, fact: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
+    """How many tasks a deed would change now."""
+    wanted = {
+        facts.Cancelled: OPEN,
+        facts.Killed: BUSY,
+        facts.Held: bytes((WAITING, READY)),
+        facts.Released: bytes((HELD, WAITING)),
+        facts.Retried: REVIVABLE,
+    }[type(fact)]
+    found = targets(state, fact.target, fact.stop)
+    return sum(ranges.size(record.runs(wanted, start, stop)) for record, start, stop in found)
+
+
+def cancelled(state: State, fact: facts.Cancelled) -> None:
+    """Final at once; what runs is ended."""
+    for record, start, stop in list(targets(state, fact.target, fact.stop)):
+        for low, high in record.runs(OPEN, start, stop):
+            for span in spans_of(state, record, low, high):
+                for cut_low, cut_high in ranges.take(span.left, low, high):
+                    state.orders.append(StopSpan(span.executor.id, span.id, cut_low, cut_high))
+                lifecycle.release_span(state, span)
+            lifecycle.cancel(state, record, low, high)
+        if isinstance(record, ArrayRecord) and record.open and fact.target.on is not On.TASK:
+            record.open = False
+            state.open_arrays -= 1
+            record.group.unfinished -= 1
+            graph.settle(state, record.group)
+
+
+def spans_of(state: State, record: Record, start: int, stop: int) -> list[Span]:
+    """The spans that hold elements of a range. Walks the spans in flight: for deeds, not for the hot path."""
+    if not record.runs(BUSY, start, stop):
+        return []
+    return [
+        s for s in state.spans.values() if s.record is record and any(lo < stop and start < hi for lo, hi in s.left)
+    ]
+
+
+def held(state: State, fact: facts.Held) -> None:
+    """What has not started shall not."""
+    for record, start, stop in _hold_flags(state, fact, on=True):
+        for low, high in record.runs(bytes((READY,)), start, stop):
+            record.unready(low, high)
+            state.move(record, low, high, HELD)
+
+
+def released(state: State, fact: facts.Released) -> None:
+    """What was held may start."""
+    for record, start, stop in _hold_flags(state, fact, on=False):
+        if record.held or record.group.is_held():
+            continue
+        for low, high in record.runs(bytes((HELD,)), start, stop):
+            state.move(record, low, high, READY)
+            record.make_ready(low, high)
+        if record.ready:
+            state.enqueue(record)
+
+
+def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) -> list[Target]:
+    """Set or clear the flags that keep tasks held also when they become free later."""
+    found = list(targets(state, fact.target, fact.stop))
+    if fact.target.on is On.GROUP:
+        group = state.groups.get(fact.target.id)
+        if group is not None:
+            group.held = on
+        return found
+    for record, start, stop in found:
+        if not isinstance(record, ArrayRecord) or (start == 0 and stop == record.length):
+            record.held = on
+            if isinstance(record, ArrayRecord):
+                record.held_ranges.clear()
+        else:
+            ranges.take(record.held_ranges, start, stop)
+            if on:
+                ranges.add(record.held_ranges, start, stop)
+    return found
+
+
+def prioritised(state: State, fact: facts.Prioritised) -> None:
+    """A new priority."""
+    for record, _, _ in targets(state, fact.target, 0):
+        record.priority = fact.priority
+        if record.ready:
+            state.enqueue(record)
+
+
+def retried(state: State, fact: facts.Retried) -> None:
+    """What ended without success is tried again, and so is what was not run because of it."""
+    todo = [t for t in targets(state, fact.target, fact.stop) if t[0].runs(REVIVABLE, t[1], t[2])]
+    revived: list[Target] = []
+    seen: set[int] = set()
+    while todo:
+        record, start, stop = todo.pop()
+        for low, high in record.runs(REVIVABLE, start, stop):
+            revived.append((record, low, high))
+            state.move(record, low, high, WAITING)
+            record.set_failure(low, high, None)
+            _forgive(record, low, high)
+            graph.unsettle(state, record.group)
+        if record.id not in seen:
+            seen.add(record.id)
+            todo += _not_run_because_of(record)
+    for record, low, high in sorted(revived, key=lambda target: target[0].id):
+        _wait_again(state, record, low, high)
+
+
+def _forgive(record: Record, start: int, stop: int) -> None:
+    """Failures so far do not count against the new tries; attempt numbers go on."""
+    if isinstance(record, ArrayRecord):
+        for index in [i for i in record.trouble if start <= i < stop]:
+            del record.trouble[index]
+        record.doomed = None
+    else:
+        record.blame(0, 0, 0)
+
+
+def _not_run_because_of(record: Record) -> list[Target]:
+    waiters = list(record.dependents or [])
+    if isinstance(record, ArrayRecord):
+        for entries in record.element_dependents.values():
+            waiters += entries
+    for group in record.group.chain():
+        waiters += group.dependents
+    found: list[Target] = []
+    for waiter, index, _ in waiters:
+        if isinstance(waiter, GroupRecord):
+            waiter.doomed = None
+            found += [t for t in _inside(waiter) if t[0].runs(bytes((NOTRUN,)), t[1], t[2])]
+        elif isinstance(waiter, TaskRecord) or index < 0:
+            found.append((waiter, 0, waiter.length))
+        else:
+            found.append((waiter, index, index + 1))
+    return [(r, low, high) for r, start, stop in found for low, high in r.runs(bytes((NOTRUN,)), start, stop)]
+
+
+def _wait_again(state: State, record: Record, start: int, stop: int) -> None:
+    """Count anew what revived elements wait for."""
+    if isinstance(record, ArrayRecord):
+        if record.waits == 0:
+            state.free(record, start, stop)
+        return
+    record.generation += 1
+    record.waits = graph.wait_for(state, record, -1, record.spec.after)
+    group = record.group
+    if group.waits:
+        record.waits += 1
+        group.gated.append((record, -1, record.generation))
+    if record.waits == 0:
+        state.free(record, 0, 1)
+
+
+def killed(state: State, fact: facts.Killed) -> None:
+    """What runs is ended and has failed, without a retry."""
+    failure = Failure(Cause.KILLED, "somebody killed it")
+    for record, start, stop in list(targets(state, fact.target, fact.stop)):
+        for low, high in record.runs(BUSY, start, stop):
+            for span in spans_of(state, record, low, high):
+                for cut_low, cut_high in ranges.take(span.left, low, high):
+                    state.orders.append(StopSpan(span.executor.id, span.id, cut_low, cut_high))
+                lifecycle.release_span(state, span)
+            state.move(record, low, high, FAILED)
+            for index in range(low, high):
+                record.set_failure(index, index + 1, failure)
+            graph.ended(state, record, low, high)

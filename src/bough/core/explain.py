@@ -1,0 +1,163 @@
+"""Answers to "why?": why a task is not running yet, or how it ended.
+
+Rule: read from the state as it is, most specific reason first, in words a user can act on.
+"""
+
+from __future__ import annotations
+
+from bough.core import graph
+from bough.core.records import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    HELD,
+    NOTRUN,
+    PLACED,
+    READY,
+    RUNNING,
+    ArrayRecord,
+    Record,
+)
+from bough.core.state import State
+from bough.core.states import TaskState
+from bough.model.tasks import Dep, On
+
+_MANY = 5  # reasons of one kind shown before "and n more"
+
+
+def explain(state: State, record_id: int, index: int = 0) -> list[str]:
+    """All that can be said of one task."""
+    record = state.records.get(record_id)
+    if record is None:
+        return [f"there is no task {record_id} in this run"]
+    if not 0 <= index < record.length:
+        return [f"{record_id} has {record.length} tasks, there is no {record_id}.{index}"]
+    reached = record.state_of(index)
+    name = graph.name_of(record, index)
+    if reached == DONE:
+        return [_success(record, index, name)]
+    if reached in {FAILED, NOTRUN, CANCELLED}:
+        return _ending(record, index, name, reached)
+    if reached in {PLACED, RUNNING}:
+        return _whereabouts(state, record, index, name, reached)
+    if reached == HELD:
+        return [f"{name} is held: {_holder(record, index)}; let it go with: bough release {record_id}"]
+    if reached == READY:
+        return _no_room(state, record, name)
+    return _waiting(state, record, index, name)
+
+
+def _success(record: Record, index: int, name: str) -> str:
+    for success in record.successes():
+        if success.start <= index < success.stop and success.source != record.id:
+            return f"{name} is done: reused from an earlier run, where it was task {success.source}"
+    return f"{name} is done"
+
+
+def _ending(record: Record, index: int, name: str, reached: int) -> list[str]:
+    failure = record.failure_of(index)
+    if reached == CANCELLED:
+        return [f"{name} was cancelled"]
+    if failure is None:
+        return [f"{name} is {TaskState(reached).label}"]
+    if reached == NOTRUN:
+        return [f"{name} was not run: {failure.message or failure.cause.value}"]
+    failures, losses = record.failures_of(index)
+    lines = [f"{name} failed: {failure.message or failure.cause.value}"]
+    if failures + losses > 1:
+        lines.append(f"it was tried {failures + losses} times, {record.spec.limits.retries} retries were allowed")
+    if failure.stderr:
+        lines += ["the last lines of its stderr:", *("  " + line for line in failure.stderr.splitlines()[-10:])]
+    return lines
+
+
+def _whereabouts(state: State, record: Record, index: int, name: str, reached: int) -> list[str]:
+    for span in state.spans.values():
+        if span.record is record and any(low <= index < high for low, high in span.left):
+            host = span.executor.host
+            if reached == RUNNING:
+                return [f"{name} is running on {host}, attempt {span.attempt}"]
+            if not span.front:
+                return [f"{name} waits on {host} behind {len(span.executor.spans) - 1} others"]
+            return [f"{name} was given to {host}, attempt {span.attempt}, and is starting or so short that nobody said"]
+    return [f"{name} is {TaskState(reached).label}"]
+
+
+def _holder(record: Record, index: int) -> str:
+    for group in record.group.chain():
+        if group.held:
+            return f"its group {group.path or 'the workflow'} is held"
+    if record.held:
+        return "somebody held it" if not record.is_array else "somebody held its array"
+    return f"somebody held {record.id}.{index}"
+
+
+def _no_room(state: State, record: Record, name: str) -> list[str]:
+    needs = record.spec.needs
+    if state.stopping:
+        return [f"{name} is ready, but the session is closing and starts nothing new"]
+    if not state.executors:
+        return [f"{name} is ready, but there is no executor"]
+    able = [executor for executor in state.executors.values() if executor.could_fit(needs)]
+    if not able:
+        most = {n: max(x.capacity.amounts().get(n, 0) for x in state.executors.values()) for n in needs.amounts()}
+        lacking = [f"{n} {_amount(n, needs.amounts()[n])} (the most there is: {_amount(n, most[n])})" for n in most]
+        wrong = [text for text, n in zip(lacking, most, strict=True) if needs.amounts()[n] > most[n]]
+        return [
+            f"{name} needs {needs}, and no executor has that much: {', '.join(wrong) or 'not all of it in one place'}"
+        ]
+    if all(executor.draining for executor in able):
+        return [f"{name} is ready, but every executor that could take it is leaving"]
+    if any(executor.fits(needs) for executor in able):
+        return [f"{name} is ready and will be placed in this moment"]
+    busy = sum(len(executor.spans) for executor in able)
+    return [f"{name} is ready and waits for {needs} to become free; {busy} spans are running on {len(able)} executors"]
+
+
+def _amount(resource: str, amount: float) -> str:
+    if resource == "memory":
+        from bough.model.resources import show_bytes
+
+        return show_bytes(int(amount))
+    return f"{amount:g}"
+
+
+def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
+    if record.recalling:
+        return [f"{name} is being looked up among finished tasks of earlier runs"]
+    for when, id_, element in state.timers:
+        if id_ == record.id and element == index:
+            return [f"{name} failed and is tried again in {max(when - state.now, 0):.1f} s"]
+    lines = []
+    deps = list(record.spec.after)
+    if isinstance(record, ArrayRecord):
+        deps += [dep for element, own in record.spec.element_after if element == index for dep in own]
+    open_deps = [dep for dep in deps if not _met(state, dep)]
+    if open_deps:
+        shown = ", ".join(_describe(state, dep) for dep in open_deps[:_MANY])
+        more = f" and {len(open_deps) - _MANY} more" if len(open_deps) > _MANY else ""
+        lines.append(f"{name} waits for {shown}{more}")
+    for group in record.group.chain():
+        waiting = [dep for dep in group.after if not _met(state, dep)]
+        if waiting:
+            shown = ", ".join(_describe(state, dep) for dep in waiting[:_MANY])
+            lines.append(f"its group {group.path} waits for {shown}")
+    return lines or [f"{name} is waiting"]
+
+
+def _met(state: State, dep: Dep) -> bool:
+    if dep.on is On.GROUP:
+        group = state.groups[dep.id]
+        return group.settled and not group.failed_by
+    record = state.records[dep.id]
+    return record.state_of(dep.index) == DONE if dep.on is On.TASK else graph.is_done(record)
+
+
+def _describe(state: State, dep: Dep) -> str:
+    if dep.on is On.GROUP:
+        group = state.groups[dep.id]
+        return f"group {group.path} ({group.unfinished} unfinished)"
+    record = state.records[dep.id]
+    if dep.on is On.ARRAY and isinstance(record, ArrayRecord):
+        return f"array {record.id} ({record.length - record.counts[DONE]} of {record.length} not done)"
+    return f"{graph.name_of(record, dep.index)} ({TaskState(record.state_of(dep.index)).label})"

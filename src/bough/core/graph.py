@@ -1,0 +1,215 @@
+"""Dependencies: who waits for whom, what happens when something ends, gates of groups.
+
+A record waits for tasks, arrays and groups, and for the gate of its group, which opens when the
+group's own dependencies are met. Rule: a waiter is told once; entries of an earlier generation of
+it (before it was abandoned or revived) are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bough.core import memo
+from bough.core.records import DONE, WAITING, ArrayRecord, GroupRecord, Record, TaskRecord, Waiter
+from bough.core.state import State
+from bough.core.states import ENDED, UNSUCCESSFUL
+from bough.model.orders import Settle
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import Dep, On
+
+_FINAL = bytes(sorted(int(state) for state in ENDED))
+_BAD = bytes(sorted(int(state) for state in UNSUCCESSFUL))
+
+
+def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index: int, deps: Iterable[Dep]) -> int:
+    """Let a waiter (all of it at index -1) wait for what is not done yet; return how many things that is.
+
+    A dependency that has failed already dooms the waiter.
+    """
+    waits = 0
+    entry = (waiter, index, waiter.generation)
+    for dep in deps:
+        if dep.on is On.GROUP:
+            waits += _wait_for_group(state, state.groups[dep.id], entry)
+            continue
+        record = state.records[dep.id]
+        if dep.on is On.TASK:
+            reached = record.state_of(dep.index)
+            if reached == DONE:
+                continue
+            if reached in _BAD:
+                doom(state, entry, because(record, dep.index))
+            waits += 1
+            record.wait_for_element(dep.index, entry)
+        elif not is_done(record):
+            if (bad := first_bad(record)) >= 0:
+                doom(state, entry, because(record, bad))
+            waits += 1
+            if record.dependents is None:
+                record.dependents = []
+            record.dependents.append(entry)
+    return waits
+
+
+def _wait_for_group(state: State, group: GroupRecord, entry: Waiter) -> int:
+    if group.settled and not group.failed_by:
+        return 0
+    if group.settled:
+        doom(state, entry, because_group(state, group))
+    group.dependents.append(entry)
+    return 1
+
+
+def is_done(record: Record) -> bool:
+    """Whether all of a record succeeded."""
+    if isinstance(record, ArrayRecord):
+        return not record.open and record.counts[DONE] == record.length
+    return record.state == DONE
+
+
+def first_bad(record: Record) -> int:
+    """The first element that ended without success, or -1."""
+    runs = record.runs(_BAD, 0, record.length)
+    return runs[0][0] if runs else -1
+
+
+def because(record: Record, index: int) -> Failure:
+    """Why dependents of an element that ended without success are not run: the first cause, by name."""
+    own = record.failure_of(index)
+    if own is not None and own.cause in {Cause.DEPENDENCY, Cause.FAIL_FAST}:
+        return own
+    what = own.message or own.cause.value if own is not None else "was cancelled"
+    return Failure(Cause.DEPENDENCY, f"{name_of(record, index)} did not succeed: {what}", source=record.id)
+
+
+def because_group(state: State, group: GroupRecord) -> Failure:
+    """Why dependents of a group are not run."""
+    record = state.records.get(group.failed_by)
+    if record is None:
+        return Failure(Cause.DEPENDENCY, f"group {group.path} did not succeed", source=0)
+    inner = because(record, max(first_bad(record), 0))
+    if inner.cause is Cause.FAIL_FAST:
+        return inner
+    return Failure(Cause.DEPENDENCY, f"group {group.path}: {inner.message}", source=inner.source)
+
+
+def name_of(record: Record, index: int) -> str:
+    """A task as people name it: task 12 (plot), task 7.3."""
+    number = f"{record.id}.{index}" if record.is_array else f"{record.id}"
+    return f"task {number} ({record.spec.name})" if record.spec.name else f"task {number}"
+
+
+def is_stale(entry: Waiter) -> bool:
+    """Whether a waiter has been given up since it began to wait."""
+    waiter, index, generation = entry
+    if waiter.generation != generation:
+        return True
+    return isinstance(waiter, ArrayRecord) and index >= 0 and waiter.states[index] != WAITING
+
+
+def doom(state: State, entry: Waiter, failure: Failure) -> None:
+    """What waits will never run: a group with all that is in it, or elements of a record."""
+    waiter, index, _ = entry
+    if isinstance(waiter, GroupRecord):
+        if waiter.doomed is None:
+            waiter.doomed = failure
+            for gated in waiter.gated:
+                doom(state, gated, failure)
+    elif isinstance(waiter, TaskRecord):
+        state.doomed.append((waiter, 0, 1, failure))
+    elif index >= 0:
+        state.doomed.append((waiter, index, index + 1, failure))
+    else:
+        state.doomed.append((waiter, 0, waiter.length, failure))
+
+
+def satisfy(state: State, waiters: list[Waiter]) -> None:
+    """Something succeeded: whoever waited for it waits for one thing less."""
+    for entry in waiters:
+        waiter, index, generation = entry
+        if waiter.generation != generation:
+            continue
+        if index >= 0 and isinstance(waiter, ArrayRecord):
+            _satisfy_element(state, waiter, index)
+            continue
+        waiter.waits -= 1
+        if waiter.waits == 0:
+            if isinstance(waiter, GroupRecord):
+                open_gate(state, waiter)
+            else:
+                memo.now_free(state, waiter)
+
+
+def _satisfy_element(state: State, array: ArrayRecord, index: int) -> None:
+    left = array.element_waits.get(index, 0) - 1
+    if left > 0:
+        array.element_waits[index] = left
+        return
+    array.element_waits.pop(index, None)
+    if array.waits == 0 and array.states[index] == WAITING:
+        memo.elements_free(state, array, index, index + 1)
+
+
+def open_gate(state: State, group: GroupRecord) -> None:
+    """A group's dependencies are met: what is in it may run."""
+    gated, group.gated = group.gated, []
+    satisfy(state, gated)
+
+
+def ended(state: State, record: Record, start: int, stop: int) -> None:
+    """Elements reached an end: tell who waits for them, for the record, and for its group."""
+    good = record.state_of(start) == DONE
+    if isinstance(record, ArrayRecord):
+        if record.element_dependents:
+            for index in [i for i in record.element_dependents if start <= i < stop]:
+                _tell(state, record, index, record.element_dependents[index], good=good)
+        if record.dependents and (not good or is_done(record)):
+            _tell(state, record, start, record.dependents, good=good)
+    elif record.dependents:
+        _tell(state, record, 0, record.dependents, good=good)
+    group = record.group
+    if not good:
+        for above in group.chain():
+            above.failed_by = above.failed_by or record.id
+    if group.unfinished == 0 and group.closed:
+        settle(state, group)
+
+
+def _tell(state: State, record: Record, index: int, waiters: list[Waiter], *, good: bool) -> None:
+    if good:
+        satisfy(state, waiters)
+        waiters.clear()
+        return
+    failure = because(record, index)
+    for entry in waiters:  # kept: a retry by hand may still satisfy them
+        if not is_stale(entry):
+            doom(state, entry, failure)
+
+
+def settle(state: State, group: GroupRecord) -> None:
+    """A closed group with nothing unfinished is over: tell its dependents and the group above."""
+    if group.settled or not group.closed or group.unfinished:
+        return
+    group.settled = True
+    state.orders.append(Settle(group.id, bool(group.failed_by)))
+    if group.failed_by:
+        failure = because_group(state, group)
+        for entry in group.dependents:
+            if not is_stale(entry):
+                doom(state, entry, failure)
+    else:
+        satisfy(state, group.dependents)
+        group.dependents.clear()
+    if group.parent is not None:
+        group.parent.unfinished -= 1
+        settle(state, group.parent)
+
+
+def unsettle(state: State, group: GroupRecord) -> None:
+    """Something in a settled group is tried again: the group is not over any more."""
+    if group.settled:
+        group.settled = False
+        if group.parent is not None:
+            group.parent.unfinished += 1
+            unsettle(state, group.parent)
+    group.failed_by = 0

@@ -1,0 +1,401 @@
+"""The scheduler: told the time and the news, it returns facts to write and orders to carry out.
+
+`turn` is the only thing that changes the state. What a peer says is filtered (unknown span, element
+that is not with it any more, duplicate id); what we decide is asserted. `replay` applies facts of a
+journal: no policy is asked and no order is given. Rule: no clock, no dice, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop
+from random import Random
+
+import msgspec
+
+from bough.core import checks, deeds, explain, lifecycle, submission
+from bough.core.memo import key_of
+from bough.core.records import RUNNING, WAITING, Record, Span, Success
+from bough.core.state import State, template
+from bough.core.states import TaskState
+from bough.core.timing import span_size
+from bough.core.view import StateView
+from bough.model import facts
+from bough.model.facts import Fact
+from bough.model.ids import RecordId, Seconds, SpanId
+from bough.model.orders import Order, Refuse, SendSpan
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import Dep, On
+from bough.policy.api import Place, PlacementPolicy
+
+_PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
+_PENDING = bytes((0, 1, 2))
+FOREVER = -1.0
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What one turn brought about. Write the facts before carrying out the orders."""
+
+    number: int
+    facts: list[Fact]
+    orders: list[Order]
+    wake: Seconds | None  # call again at this time at the latest
+
+
+class Machine:
+    """See the module."""
+
+    def __init__(self, policy: PlacementPolicy, *, seed: int = 0, last_turn: int = 0, last_span: int = 0) -> None:
+        self.state = State(policy)
+        self.state.turn = last_turn
+        self.state.last_span = last_span
+        self._random = Random(seed)
+        self._facts: list[Fact] = []
+        self._hear: dict[type, Callable[..., None]] = {
+            facts.SpanEnded: self._on_ended,
+            facts.ElementFailed: self._on_failed,
+            facts.SpanStarted: self._on_started,
+            facts.SpanReturned: self._on_returned,
+            facts.Submitted: self._on_submitted,
+            facts.PagesAdded: self._on_pages,
+            facts.ExecutorLost: self._on_executor_lost,
+            facts.ExecutorJoined: self._on_executor_joined,
+            facts.ExecutorDrained: self._on_executor_drained,
+            facts.Recalled: self._on_recalled,
+            facts.GroupClosed: self._on_group_closed,
+            facts.Cancelled: self._on_deed,
+            facts.Killed: self._on_deed,
+            facts.Held: self._on_hold,
+            facts.Released: self._on_hold,
+            facts.Retried: self._on_deed,
+            facts.Prioritised: self._record,
+            facts.RunOpened: self._record,
+            facts.RunClosed: self._record,
+            facts.Stopping: self._record,
+        }
+
+    # --- driving ---------------------------------------------------------------------------------
+
+    def turn(self, now: Seconds, events: Iterable[Fact]) -> Turn:
+        """Take in what arrived, then let the policy place what can be placed."""
+        state = self.state
+        state.now = now
+        state.turn += 1
+        self._facts = []
+        hear = self._hear
+        for event in events:
+            hear[type(event)](event)
+            if state.doomed:
+                self._abandon()
+        self._wake(now)
+        if state.due and not state.stopping:
+            self._ask_policy(now)
+            state.due = False
+        orders, state.orders = state.orders, []
+        if not self._facts:
+            state.turn -= 1
+        wake = state.timers[0][0] if state.timers else None
+        return Turn(state.turn, self._facts, orders, wake)
+
+    def replay(self, number: int, now: Seconds, written: Iterable[Fact]) -> None:
+        """Apply one turn of a journal."""
+        state = self.state
+        state.turn, state.now = number, now
+        for fact in written:
+            APPLY[type(fact)](state, fact)
+            state.orders.clear()
+            state.doomed.clear()
+
+    def _record(self, fact: Fact) -> None:
+        """Make something a fact: note it and apply it."""
+        self._facts.append(fact)
+        APPLY[type(fact)](self.state, fact)
+
+    # --- news from executors ---------------------------------------------------------------------
+
+    def _on_ended(self, event: facts.SpanEnded) -> None:
+        span = self.state.spans.get(event.span)
+        if span is None or not _is_with(span, event.start, event.stop):
+            return
+        record = span.record
+        key = key_of(self.state, record) if record.spec.key else event.key
+        self._record(
+            facts.SpanEnded(
+                event.span,
+                event.start,
+                event.stop,
+                event.seconds,
+                event.results,
+                event.details,
+                RecordId(record.id),
+                span.attempt,
+                span.executor.id,
+                key,
+            )
+        )
+
+    def _on_failed(self, event: facts.ElementFailed) -> None:
+        span = self.state.spans.get(event.span)
+        if span is None or not _is_with(span, event.index, event.index + 1):
+            return
+        self._fail(span, event)
+
+    def _fail(self, span: Span, event: facts.ElementFailed) -> None:
+        """Complete a failure by what becomes of the task, and record it."""
+        record = span.record
+        failure, retry_at = self._verdict(record, event.index, event.failure)
+        self._record(
+            msgspec.structs.replace(
+                event,
+                failure=failure,
+                retry_at=retry_at,
+                record=RecordId(record.id),
+                attempt=span.attempt,
+                executor=span.executor.id,
+            )
+        )
+        if retry_at < 0 and self.state.fail_fast:
+            self._fail_fast(record, event.index)
+
+    def _verdict(self, record: Record, index: int, failure: Failure) -> tuple[Failure, Seconds]:
+        """Decide whether a failed element is tried again, and when."""
+        failures, losses = record.failures_of(index)
+        limits = record.spec.limits
+        if failure.cause is Cause.LOST:
+            if losses + 1 < limits.losses:
+                return failure, self.state.now
+            message = f"{losses + 1} executors or workers died while running it: {failure.message}"
+            return msgspec.structs.replace(failure, message=message), FOREVER
+        if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
+            return failure, FOREVER
+        return failure, self.state.now + limits.backoff * 2**failures
+
+    def _fail_fast(self, record: Record, index: int) -> None:
+        """The workflow stops at its first failure: what has not started will not."""
+        name = f"{record.id}.{index}" if record.is_array else f"{record.id}"
+        failure = Failure(
+            Cause.FAIL_FAST, f"task {name} failed and the workflow stops at the first failure", source=record.id
+        )
+        for other in list(self.state.records.values()):
+            for start, stop in other.runs(_PENDING, 0, other.length):
+                self._record(facts.NotRunnable(RecordId(other.id), start, stop, failure))
+        self.state.doomed.clear()
+
+    def _on_started(self, event: facts.SpanStarted) -> None:
+        span = self.state.spans.get(event.span)
+        if span is None:
+            return
+        for start, stop in _parts_with(span, event.start, event.stop):
+            if span.record.count(RUNNING, start, stop) < stop - start:
+                self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id)))
+
+    def _on_returned(self, event: facts.SpanReturned) -> None:
+        span = self.state.spans.get(event.span)
+        if span is None:
+            return
+        for start, stop in _parts_with(span, event.start, event.stop):
+            self._record(facts.SpanReturned(event.span, start, stop, RecordId(span.record.id)))
+
+    def _on_executor_joined(self, event: facts.ExecutorJoined) -> None:
+        if event.executor not in self.state.executors:
+            self._record(event)
+
+    def _on_executor_drained(self, event: facts.ExecutorDrained) -> None:
+        if event.executor in self.state.executors:
+            self._record(event)
+
+    def _on_executor_lost(self, event: facts.ExecutorLost) -> None:
+        """What surely or probably ran there has lost an attempt; the rest is given back."""
+        executor = self.state.executors.get(event.executor)
+        if executor is None:
+            return
+        for span in list(executor.spans.values()):
+            running = {
+                i for lo, hi in span.left for part in span.record.runs(bytes((RUNNING,)), lo, hi) for i in range(*part)
+            }
+            if span.front and span.left:
+                running.add(span.left[0][0])
+            for index in sorted(running):
+                failure = Failure(Cause.LOST, f"the executor on {executor.host} was lost: {event.reason}")
+                self._fail(span, facts.ElementFailed(span.id, index, failure))
+        self._record(event)
+
+    # --- news from clients and the shell ---------------------------------------------------------
+
+    def _on_submitted(self, event: facts.Submitted) -> None:
+        problem = checks.check_submission(self.state, event)
+        if problem:
+            self.state.orders.append(Refuse(event.request, problem))
+            return
+        self._record(event)
+        if self.state.stopping:
+            self._abandon_all()
+
+    def _on_pages(self, event: facts.PagesAdded) -> None:
+        problem = checks.check_pages(self.state, event)
+        if problem:
+            self.state.orders.append(Refuse(event.request, problem))
+            return
+        self._record(event)
+
+    def _on_group_closed(self, event: facts.GroupClosed) -> None:
+        group = self.state.groups.get(event.group)
+        if group is not None and not group.closed:
+            self._record(event)
+
+    def _on_recalled(self, event: facts.Recalled) -> None:
+        record = self.state.records.get(event.record)
+        if record is not None and record.runs(bytes((WAITING,)), event.start, event.stop):
+            self._record(event)
+
+    def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
+        if deeds.touched(self.state, event) or isinstance(event, facts.Cancelled):
+            self._record(event)
+
+    def _on_hold(self, event: facts.Held | facts.Released) -> None:
+        if (
+            any(True for _ in deeds.targets(self.state, event.target, event.stop))
+            or event.target.id in self.state.groups
+        ):
+            self._record(event)
+
+    # --- consequences ----------------------------------------------------------------------------
+
+    def _abandon(self) -> None:
+        """Record, one after the other, what will never run because of what was just applied."""
+        state = self.state
+        while state.doomed:
+            record, start, stop, failure = state.doomed.pop()
+            for low, high in record.runs(_PENDING, start, min(stop, record.length)):
+                self._record(facts.NotRunnable(RecordId(record.id), low, high, failure))
+
+    def _abandon_all(self) -> None:
+        failure = Failure(Cause.CLOSED, "the session was closing")
+        for record in list(self.state.records.values()):
+            for start, stop in record.runs(_PENDING, 0, record.length):
+                self._record(facts.NotRunnable(RecordId(record.id), start, stop, failure))
+        self.state.doomed.clear()
+
+    def _wake(self, now: Seconds) -> None:
+        timers = self.state.timers
+        while timers and timers[0][0] <= now:
+            _, record_id, index = heappop(timers)
+            record = self.state.records[record_id]
+            if record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
+                self._record(facts.RetryDue(RecordId(record_id), index))
+
+    def _ask_policy(self, now: Seconds) -> None:
+        state = self.state
+        if not state.queue or not state.roomy:
+            return
+        view = StateView(state, now, self._random)
+        refused = 0
+        try:
+            for wish in state.policy.place(view):
+                if self._enact(wish):
+                    refused = 0
+                elif (refused := refused + 1) > _PATIENCE:
+                    break
+        finally:
+            view.give_back()
+
+    def _enact(self, wish: Place) -> bool:
+        """Carry out a wish if it is lawful: something ready, and room for it."""
+        state = self.state
+        record = state.records.get(wish.record)
+        executor = state.executors.get(wish.executor)
+        if record is None or executor is None or not record.ready or executor.draining:
+            return False
+        fits = executor.fits(record.spec.needs)
+        if not fits and not state.takes_backlog(executor, record):
+            return False
+        expected = state.times.expected(template(record))
+        if record.is_array:
+            limit = span_size(expected, record.ready, state.cores)
+            limit = min(limit, wish.count) if wish.count > 0 else limit
+            start, stop, attempt = record.next_range(limit)
+        else:
+            start, stop, attempt = record.next_range(1)
+        span = SpanId(state.last_span + 1)
+        self._record(facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits))
+        state.orders.append(
+            SendSpan(executor.id, span, record.spec, start, stop, attempt, record.pages(start, stop), expected)
+        )
+        return True
+
+    # --- questions -------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything submitted has ended."""
+        return self.state.unended == 0 and self.state.open_arrays == 0
+
+    def explain(self, record: int, index: int = 0) -> list[str]:
+        """Why a task is not running, or how it ended; one line a reason."""
+        return explain.explain(self.state, record, index)
+
+    def counts(self) -> dict[str, int]:
+        """Tasks by state, over all groups."""
+        totals = [sum(column) for column in zip(*(g.counts for g in self.state.groups.values()), strict=True)]
+        return {TaskState(number).label: count for number, count in enumerate(totals)}
+
+    def touched(self, deed: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
+        """How many tasks a deed would change now."""
+        return deeds.touched(self.state, deed)
+
+    def result_turns(self, dep: Dep) -> list[Success]:
+        """Where the results lie that a dependency points at: successes in order of their elements."""
+        record = self.state.records[dep.id]
+        found = record.successes()
+        if dep.on is On.TASK and record.is_array:
+            return [success for success in found if success.start <= dep.index < success.stop]
+        return list(found)
+
+
+def _is_with(span: Span, start: int, stop: int) -> bool:
+    """Whether all of [start, stop) is still with a span."""
+    return start < stop and any(low <= start and stop <= high for low, high in span.left)
+
+
+def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:
+    found = ((max(low, start), min(high, stop)) for low, high in span.left)
+    return [(low, high) for low, high in found if low < high]
+
+
+def _opened(state: State, fact: facts.RunOpened) -> None:
+    state.run, state.name, state.fail_fast, state.memos = fact.run, fact.name, fact.fail_fast, fact.memos
+
+
+def _closed(state: State, fact: facts.RunClosed) -> None:
+    state.stopping = True
+
+
+def _stopping(state: State, fact: facts.Stopping) -> None:
+    state.stopping = True
+
+
+APPLY: dict[type, Callable[..., None]] = {
+    facts.RunOpened: _opened,
+    facts.RunClosed: _closed,
+    facts.Stopping: _stopping,
+    facts.Submitted: submission.submitted,
+    facts.PagesAdded: lifecycle.pages_added,
+    facts.GroupClosed: submission.group_closed,
+    facts.ExecutorJoined: lifecycle.executor_joined,
+    facts.ExecutorLost: lifecycle.executor_lost,
+    facts.ExecutorDrained: lifecycle.executor_drained,
+    facts.Placed: lifecycle.placed,
+    facts.SpanStarted: lifecycle.span_started,
+    facts.SpanEnded: lifecycle.span_ended,
+    facts.ElementFailed: lifecycle.element_failed,
+    facts.SpanReturned: lifecycle.span_returned,
+    facts.RetryDue: lifecycle.retry_due,
+    facts.Recalled: lifecycle.recalled,
+    facts.NotRunnable: lifecycle.not_runnable,
+    facts.Cancelled: deeds.cancelled,
+    facts.Killed: deeds.killed,
+    facts.Held: deeds.held,
+    facts.Released: deeds.released,
+    facts.Retried: deeds.retried,
+    facts.Prioritised: deeds.prioritised,
+}

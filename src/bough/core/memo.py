@@ -1,0 +1,80 @@
+"""What happens when a record has nothing left to wait for: look for a finished twin, or become ready.
+
+The key of a task is completed here: its content, which of several identical submissions it is, and
+the successes it builds on. Rule: a task with a key is looked up before it runs if earlier runs left
+memos; what is found is done without running.
+"""
+
+from __future__ import annotations
+
+from bough.core import ranges
+from bough.core.records import WAITING, ArrayRecord, GroupRecord, Record, TaskRecord
+from bough.core.state import State
+from bough.model.ids import MemoKey
+from bough.model.keys import array_mark, full_key, success_mark
+from bough.model.orders import Recall
+from bough.model.tasks import Dep, On
+
+
+def now_free(state: State, record: Record) -> None:
+    """All that a record as a whole waited for is there."""
+    if isinstance(record, TaskRecord):
+        if state.memos and record.spec.key and not record.failures and not record.losses:
+            record.recalling = True
+            state.orders.append(Recall(record.spec.id, 0, 1, key_of(state, record)))
+        else:
+            state.free(record, 0, 1)
+        return
+    for start, stop in _without_own_waits(record, record.runs(bytes((WAITING,)), 0, record.length)):
+        elements_free(state, record, start, stop)
+
+
+def elements_free(state: State, array: ArrayRecord, start: int, stop: int) -> None:
+    """Elements of an array wait for nothing any more."""
+    wanted = [reuse for reuse in array.spec.reuse if reuse.start < stop and start < reuse.stop]
+    if state.memos and array.spec.key and wanted:
+        array.recalling = True
+        state.orders.append(Recall(array.spec.id, start, stop, key_of(state, array), tuple(wanted)))
+    else:
+        state.free(array, start, stop)
+
+
+def _without_own_waits(array: ArrayRecord, found: ranges.Ranges) -> ranges.Ranges:
+    """Leave out elements that wait for something of their own, and retries that are not due."""
+    if not array.element_waits and not array.trouble:
+        return found
+    left = [list(part) for part in found]
+    for index in array.element_waits:
+        ranges.take(left, index, index + 1)
+    return left
+
+
+def key_of(state: State, record: Record) -> MemoKey:
+    """The full key of a record; of an array without its arguments, which the store compares."""
+    if not record.spec.key:
+        return MemoKey(b"")
+    marks = [mark(state, dep) for dep in record.spec.after]
+    occurrence = record.occurrence if isinstance(record, TaskRecord) else 0
+    return full_key(record.spec.key, occurrence, marks)
+
+
+def mark(state: State, dep: Dep) -> bytes:
+    """The identity of the success that a dependency points at."""
+    if dep.on is On.GROUP:
+        return _group_mark(state.groups[dep.id])
+    record = state.records[dep.id]
+    if dep.on is On.ARRAY:
+        return _record_mark(record)
+    for success in record.successes():
+        if success.start <= dep.index < success.stop:
+            offset = dep.index - success.start
+            return success_mark(success.source, success.source_start + offset, success.attempt)
+    return b""
+
+
+def _record_mark(record: Record) -> bytes:
+    return array_mark([(s.source, s.source_start, s.stop - s.start, s.attempt) for s in record.successes()])
+
+
+def _group_mark(group: GroupRecord) -> bytes:
+    return full_key(b"group", 0, [*map(_record_mark, group.members), *map(_group_mark, group.children)])

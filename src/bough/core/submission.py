@@ -1,0 +1,108 @@
+"""Taking in what clients submit: groups, tasks and arrays, after `checks` found them lawful."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from bough.core import graph, memo
+from bough.core.records import STATES, WAITING, ArrayRecord, GroupRecord, Record, TaskRecord
+from bough.core.state import State
+from bough.model import facts
+from bough.model.tasks import ArraySpec, GroupSpec, TaskSpec
+
+
+def submitted(state: State, fact: facts.Submitted) -> None:
+    """Make the records first and link them afterwards, because items of a batch may name later ones."""
+    records: list[Record] = []
+    groups: list[GroupRecord] = []
+    for item in fact.items:
+        if type(item) is TaskSpec:
+            records.append(_add_task(state, item))
+        elif isinstance(item, ArraySpec):
+            records.append(_add_array(state, item))
+        else:
+            assert isinstance(item, GroupSpec)
+            groups.append(_add_group(state, item))
+    for group in groups:
+        _link_group(state, group)
+    for record in records:
+        _link_record(state, record)
+
+
+def _add_task(state: State, spec: TaskSpec) -> TaskRecord:
+    group = state.groups[spec.group]
+    record = TaskRecord(spec, group, spec.priority)
+    if spec.key:
+        occurrence = state.occurrences.get(spec.key, 0)
+        state.occurrences[spec.key] = occurrence + 1
+        record.occurrence = occurrence
+    state.records[spec.id] = record
+    group.members.append(record)
+    group.counts[WAITING] += 1
+    group.unfinished += 1
+    state.unended += 1
+    return record
+
+
+def _add_array(state: State, spec: ArraySpec) -> ArrayRecord:
+    group = state.groups[spec.group]
+    count = spec.length
+    counts = [0] * STATES
+    counts[WAITING] = count
+    record = ArrayRecord(spec, group, spec.priority, count, bytearray(count), counts, deque())
+    record.paged = list(spec.pages)
+    record.open = spec.open
+    state.open_arrays += spec.open
+    state.records[spec.id] = record
+    group.members.append(record)
+    group.counts[WAITING] += count
+    group.unfinished += count + spec.open  # an open array keeps its group from ending
+    state.unended += count
+    return record
+
+
+def _add_group(state: State, spec: GroupSpec) -> GroupRecord:
+    parent = state.groups[spec.parent]
+    group = GroupRecord(spec.id, spec.name, parent, spec.after, [0] * STATES, [], [], [], [])
+    state.groups[spec.id] = group
+    parent.children.append(group)
+    parent.unfinished += 1
+    return group
+
+
+def _link_group(state: State, group: GroupRecord) -> None:
+    group.waits += graph.wait_for(state, group, -1, group.after)
+    parent = group.parent
+    if parent is not None and parent.waits:
+        group.waits += 1
+        parent.gated.append((group, -1, group.generation))
+    if parent is not None and parent.doomed is not None:
+        group.doomed = parent.doomed
+
+
+def _link_record(state: State, record: Record) -> None:
+    spec, group = record.spec, record.group
+    if spec.after:
+        record.waits += graph.wait_for(state, record, -1, spec.after)
+    if group.waits or group.doomed is not None:
+        record.waits += 1
+        entry = (record, -1, record.generation)
+        group.gated.append(entry)
+        if group.doomed is not None:
+            graph.doom(state, entry, group.doomed)
+    if isinstance(record, ArrayRecord):
+        for index, deps in record.spec.element_after:
+            waits = graph.wait_for(state, record, index, deps)
+            if waits:
+                record.element_waits[index] = waits
+        if record.length == 0 and not record.open:
+            graph.settle(state, group)
+    if record.waits == 0:
+        memo.now_free(state, record)
+
+
+def group_closed(state: State, fact: facts.GroupClosed) -> None:
+    """Nothing more comes into a group."""
+    group = state.groups[fact.group]
+    group.closed = True
+    graph.settle(state, group)

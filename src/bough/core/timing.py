@@ -1,0 +1,42 @@
+"""How long tasks take, by template, and how many to hand out at once.
+
+Rule: a hand-out is a few tens of milliseconds of work, halves towards the end, and is one task while
+the run time is unknown or long, so that bundling never unbalances the load.
+"""
+
+from __future__ import annotations
+
+from bough.model.ids import Seconds
+
+HAND_OUT: Seconds = 0.05  # of work in one span
+BACKLOG: Seconds = 0.05  # of work waiting on an executor, per core
+SHORT: Seconds = 0.05  # tasks at most this long may wait in a backlog
+MAX_SPAN = 5000  # elements in one span: bounds what one lost worker repeats and one journal row holds
+MAX_BACKLOG = 2000  # spans waiting on one executor
+_NEW = 0.3  # weight of the newest measurement
+
+
+class RunTimes:
+    """Measured mean run times, by template."""
+
+    def __init__(self) -> None:
+        self.means: dict[str | int, Seconds] = {}
+
+    def note(self, template: str | int, tasks: int, seconds: Seconds) -> None:
+        """Take in a report of some tasks."""
+        mean = max(seconds, 1e-9) / tasks
+        old = self.means.get(template)
+        self.means[template] = mean if old is None else old + _NEW * (mean - old)
+
+    def expected(self, template: str | int) -> Seconds:
+        """The expected run time of one task; 0 when nothing is known."""
+        return self.means.get(template, 0.0)
+
+
+def span_size(expected: Seconds, ready: int, cores: float) -> int:
+    """How many ready elements to hand out at once, with so many cores to share them."""
+    if expected <= 0:
+        return 1
+    by_time = int(HAND_OUT / expected)
+    by_share = int(ready / (2 * cores)) if cores else by_time
+    return max(1, min(by_time, by_share, MAX_SPAN))

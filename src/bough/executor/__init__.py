@@ -1,0 +1,1 @@
+"""What runs on nodes: takes spans, runs commands and functions, reports."""

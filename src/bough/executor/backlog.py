@@ -1,0 +1,151 @@
+"""The executor's queue: spans in order of arrival, and the resources they may use.
+
+Spans with equal needs queue together, so finding the next that fits costs as much as there are different
+needs. Rule: what is taken never exceeds what is there, and what is given back is what was taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from bough.model.ids import SpanId
+from bough.model.resources import Needs
+from bough.wire.messages import Run
+
+_ROUND = 1e-9  # fractions of cores add up inexactly
+
+
+class Held:
+    """A span, or what is left of one, that this executor has."""
+
+    __slots__ = ("batch", "deaths", "next", "number", "order", "run", "stopped", "token")
+
+    def __init__(self, run: Run, order: float, deaths: int = 0) -> None:
+        self.run = run
+        self.order = order
+        self.deaths = deaths  # workers that died with it before they began
+        self.number = 0  # of its hand-over
+        self.batch = 0  # number of the last that was handed over with it
+        self.token = False  # it can be taken back while its token can
+        self.next = run.start  # first element without news
+        self.stopped: list[tuple[int, int]] = []
+
+    def is_stopped(self, index: int) -> bool:
+        """Whether nobody wants to hear of an element."""
+        return any(start <= index < stop for start, stop in self.stopped)
+
+    def kept(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """What of [start, stop) is not stopped, as ranges."""
+        ranges = [(start, stop)] if start < stop else []
+        for first, last in self.stopped:
+            ranges = [
+                piece
+                for low, high in ranges
+                for piece in ((low, min(high, first)), (max(low, last), high))
+                if piece[0] < piece[1]
+            ]
+        return ranges
+
+
+class Capacity:
+    """What the executor has, and what is free of it."""
+
+    def __init__(self, total: Needs) -> None:
+        self.total = total.amounts()
+        self.free = dict(self.total)
+
+    def fits(self, needs: Needs) -> bool:
+        """Whether this could start now."""
+        free = self.free
+        return all(free.get(name, 0) >= amount - _ROUND for name, amount in needs.amounts().items())
+
+    def take(self, needs: Needs) -> None:
+        """Occupy."""
+        for name, amount in needs.amounts().items():
+            self.free[name] -= amount
+
+    def give(self, needs: Needs) -> None:
+        """Give back."""
+        for name, amount in needs.amounts().items():
+            self.free[name] += amount
+
+
+class Backlog:
+    """Spans that wait for their turn."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Needs, deque[Held]] = {}
+        self._order = 0
+        self.length = 0
+
+    def add(self, run: Run) -> None:
+        """Queue what the server sent."""
+        self._order += 1
+        self._queues.setdefault(run.needs, deque()).append(Held(run, self._order))
+        self.length += 1
+
+    def put_back(self, helds: list[Held]) -> None:
+        """Queue again, where they were, what was taken last."""
+        for held in reversed(helds):
+            held.number, held.token = 0, False
+            self._queues.setdefault(held.run.needs, deque()).appendleft(held)
+            self.length += 1
+
+    def first(self, capacity: Capacity) -> Needs | None:
+        """The needs of the earliest span that fits."""
+        best: Needs | None = None
+        order = 0.0
+        for needs, queue in self._queues.items():
+            if (best is None or queue[0].order < order) and capacity.fits(needs):
+                best, order = needs, queue[0].order
+        return best
+
+    def is_earliest(self, needs: Needs) -> bool:
+        """Whether the earliest of all has these needs."""
+        queue = self._queues.get(needs)
+        return queue is not None and all(queue[0].order <= other[0].order for other in self._queues.values())
+
+    def waiting(self, needs: Needs) -> int:
+        """How many spans with these needs wait."""
+        queue = self._queues.get(needs)
+        return len(queue) if queue else 0
+
+    def peek(self, needs: Needs) -> Held:
+        """The earliest span with these needs."""
+        return self._queues[needs][0]
+
+    def take(self, needs: Needs) -> Held:
+        """Take out the earliest span with these needs."""
+        queue = self._queues[needs]
+        held = queue.popleft()
+        if not queue:
+            del self._queues[needs]
+        self.length -= 1
+        return held
+
+    def drop(self, span: SpanId, start: int, stop: int) -> None:
+        """Drop elements of a span that wait; what is left of it keeps its place."""
+        for needs, queue in list(self._queues.items()):
+            if not any(held.run.span == span for held in queue):
+                continue
+            left: deque[Held] = deque()
+            for held in queue:
+                if held.run.span != span:
+                    left.append(held)
+                    continue
+                held.stopped = [(start, stop)]
+                for low, high in held.kept(held.run.start, held.run.stop):
+                    run = msgspec.structs.replace(held.run, start=low, stop=high)
+                    left.append(Held(run, held.order, held.deaths))
+            self.length += len(left) - len(queue)
+            if left:
+                self._queues[needs] = left
+            else:
+                del self._queues[needs]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._queues.clear()
+        self.length = 0

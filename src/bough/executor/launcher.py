@@ -1,0 +1,280 @@
+"""Running commands in a worker: spawn, wait, limits, outputs. The only module that starts programs.
+
+A command is a process group of its own that dies as one. Rule: at any moment the group is on the board or
+does not exist, so that whoever survives can end it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from bough.executor.board import GROUP, INDEX
+from bough.executor.desk import Desk
+from bough.executor.failures import one_line
+from bough.executor.outputs import Outputs
+from bough.executor.processes import group_memory, kill_group
+from bough.executor.programs import Environments, Programs, Unstartable, open_stdin
+from bough.executor.talk import Done
+from bough.model.commands import CommandCall, decode_call
+from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.outcomes import Cause, Detail, Failure, Output
+from bough.model.resources import show_bytes
+from bough.model.template import render_call, render_row
+from bough.wire.messages import Run
+
+_RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM]
+_TERM_GRACE = 2.0  # seconds between TERM and KILL when a limit is passed
+_LOOK = 0.1  # seconds between looks at the memory of a group
+_NEVER = float("inf")
+_TELL = 0.01  # seconds that news of a short command wait for the next
+
+
+class Launcher:
+    """Runs hand-overs of commands."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._board = desk.board
+        self._streams = desk.streams
+        self._speaker = desk.speaker
+        self._shelf = desk.shelf
+        self._inbox = desk.inbox
+        self.cwd = ""  # where this process is; empty: unknown
+        self._programs = Programs()
+        self._environments = Environments(desk.environment)
+        self._poll = select.poll()
+        self._poll.register(desk.inbox.sock, select.POLLIN)
+        self._end: tuple[Failure | None, float] | None = None  # why it is being ended, and when it gets KILL
+        self.spawning = False  # a process may exist that is not on the board yet
+        self.doomed = False  # TERM came meanwhile
+
+    def run(self, number: int, run: Run) -> None:
+        """Run all elements of a span and say how they ended."""
+        make: Callable[[int], CommandCall] | None = None
+        for index in range(run.start, run.stop):
+            self._board[INDEX] = index
+            if self._inbox.halted(number, index):
+                continue
+            try:
+                make = make or self._maker(run)
+                call = make(index)
+            except Exception as error:  # noqa: BLE001 -- values of rows are the user's objects
+                message = f"the command cannot be made: {one_line(error)}"
+                self._speaker.say(ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, message)))
+                continue
+            self._element(number, run, index, call)
+            if self._inbox.quit is not None:
+                return
+        self._speaker.say(Done(number))
+
+    def _maker(self, run: Run) -> Callable[[int], CommandCall]:
+        """What gives the call of an element."""
+        if not run.is_array:
+            return lambda _: decode_call(_payload(run))
+        template, rows = self._shelf.template(run.body), self._shelf.items(run)
+        return lambda index: render_row(template, rows[index - run.start])
+
+    def _element(self, number: int, run: Run, index: int, call: CommandCall) -> None:
+        outputs = Outputs(call.writes, run.record, index, run.attempt) if call.writes else None
+        started = time.time()
+        begun = time.perf_counter()
+        try:
+            pid = self._start(run, index, call, outputs)
+        except Unstartable as error:
+            if outputs:
+                outputs.discard()
+            self._speaker.say(ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, str(error))))
+            return
+        self._end = None
+        self._wait(pid, number, run, index)
+        _, status, usage = os.wait4(pid, 0)
+        seconds = time.perf_counter() - begun
+        survived = kill_group(pid)
+        self._board[GROUP] = 0
+        out, err = self._streams.take()
+        failure = self._judge(status, outputs)
+        if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
+            failure = _with_stderr(failure, self._streams.error_tail(err))
+        if survived:
+            self._streams.seal()
+        shown: tuple[Output, ...] = ()
+        if outputs and (failure or self._end):
+            outputs.discard()
+        elif outputs:
+            try:
+                shown = outputs.show()
+            except OSError as error:
+                outputs.discard()
+                failure = Failure(Cause.MISSING_OUTPUT, f"an output cannot be given its name: {error}")
+        if self._end and self._end[0] is None:
+            return  # stopped: nobody wants to hear of it
+        detail = Detail(
+            index,
+            exit_code=os.waitstatus_to_exitcode(status),
+            started=started,
+            ended=started + seconds,
+            cpu=usage.ru_utime + usage.ru_stime,
+            memory=usage.ru_maxrss * 1024,
+            stdout=out,
+            stderr=err,
+            outputs=shown,
+        )
+        if failure:
+            self._speaker.say(ElementFailed(run.span, index, failure, detail))
+        else:
+            self._speaker.say(SpanEnded(run.span, index, index + 1, seconds, None, (detail,)))
+
+    def _start(self, run: Run, index: int, call: CommandCall, outputs: Outputs | None) -> int:
+        settings = call.settings
+        try:
+            argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt)
+        except Exception as error:
+            raise Unstartable(f"the command cannot be made: {one_line(error)}") from error
+        environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
+        try:
+            if settings.cwd != self.cwd:
+                self.cwd = ""
+                os.chdir(settings.cwd)
+                self.cwd = settings.cwd
+            if outputs:
+                outputs.prepare()
+        except OSError as error:
+            what = "folder for an output cannot be made" if self.cwd else "directory cannot be entered"
+            raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error
+        stdin = open_stdin(settings)
+        try:
+            return self._spawn(argv, environment, stdin)
+        finally:
+            if stdin >= 0:
+                os.close(stdin)
+
+    def _spawn(self, argv: list[str], environment: dict[bytes, bytes], stdin: int) -> int:
+        path = environment.get(b"PATH", os.fsencode(os.defpath))
+        actions = [(os.POSIX_SPAWN_DUP2, stdin, 0)] if stdin >= 0 else []
+        for program, words in self._programs.ways(argv, path):
+            self.spawning = True
+            try:
+                pid = os.posix_spawn(
+                    program,
+                    words,
+                    environment,
+                    file_actions=actions,
+                    setpgroup=0,
+                    setsigmask=(),
+                    setsigdef=_RESET,
+                )
+            except OSError as error:
+                self.spawning = False
+                if error.errno == errno.ENOEXEC:
+                    continue
+                self._programs.forget()
+                raise Unstartable(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
+            except ValueError as error:
+                self.spawning = False
+                raise Unstartable(f"the program {argv[0]!r} cannot be started: {error}") from error
+            self._board[GROUP] = pid
+            self.spawning = False
+            if self.doomed:
+                kill_group(pid)
+                self._speaker.leave()
+            return pid
+        raise Unstartable(f"the program {argv[0]!r} cannot be started: it is no program")
+
+    def _wait(self, pid: int, number: int, run: Run, index: int) -> None:
+        """Return when the process has ended, by itself or by us."""
+        pidfd = os.pidfd_open(pid)
+        self._poll.register(pidfd, select.POLLIN)
+        now = time.monotonic()
+        deadline = now + run.limits.timeout if run.limits.timeout else _NEVER
+        look = now + _LOOK if run.limits.memory else _NEVER
+        try:
+            while True:
+                ready = [fd for fd, _ in self._poll.poll(self._patience(deadline, look))]
+                if pidfd in ready:
+                    if len(ready) > 1:
+                        self._inbox.read()
+                    return
+                if ready:
+                    self._hear(pid, number, index)
+                if self._speaker.due(_TELL):
+                    self._speaker.flush()
+                now = time.monotonic()
+                if self._end:
+                    if now >= self._end[1]:
+                        kill_group(pid)
+                        self._end = (self._end[0], _NEVER)
+                elif now >= deadline:
+                    self._finish(pid, Failure(Cause.TIMEOUT, f"ran longer than {run.limits.timeout:g} s"), _TERM_GRACE)
+                elif now >= look:
+                    look = now + _LOOK
+                    self._weigh(pid, run.limits.memory)
+        finally:
+            self._poll.unregister(pidfd)
+            os.close(pidfd)
+
+    def _patience(self, deadline: float, look: float) -> float | None:
+        """Milliseconds to wait for something to happen; None: as long as it takes."""
+        until = self._end[1] if self._end else min(deadline, look)
+        if until == _NEVER:
+            return _TELL * 1000 if self._speaker.waiting else None
+        now = time.monotonic()
+        if self._speaker.waiting:
+            until = min(until, now + _TELL)
+        return max(0.0, until - now) * 1000 + 1
+
+    def _weigh(self, pid: int, limit: int) -> None:
+        """End a group that uses too much memory."""
+        used = group_memory(pid)
+        if used > limit:
+            failure = Failure(Cause.MEMORY, f"used {show_bytes(used)}, the limit is {show_bytes(limit)}")
+            self._finish(pid, failure, _TERM_GRACE)
+
+    def _hear(self, pid: int, number: int, index: int) -> None:
+        self._inbox.read()
+        halt = self._inbox.halted(number, index)
+        if self._inbox.quit is not None:
+            self._finish(pid, None, self._inbox.quit)
+        elif halt and not self._end:
+            self._finish(pid, None, halt.grace)
+
+    def _finish(self, pid: int, failure: Failure | None, grace: float) -> None:
+        self._end = (failure, time.monotonic() + grace)
+        kill_group(pid, signal.SIGTERM if grace > 0 else signal.SIGKILL)
+
+    def _judge(self, status: int, outputs: Outputs | None) -> Failure | None:
+        if self._end:
+            return self._end[0]
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            return Failure(Cause.SIGNAL, f"killed by signal {number} ({_signal_name(number)})", signal=number)
+        code = os.WEXITSTATUS(status)
+        if code:
+            return Failure(Cause.EXIT, f"exit code {code}", exit_code=code)
+        missing = outputs.missing() if outputs else []
+        if missing:
+            return Failure(Cause.MISSING_OUTPUT, f"did not write its output {', '.join(missing)}", exit_code=0)
+        return None
+
+
+def _payload(run: Run) -> bytes:
+    if run.payload_path:
+        with open(run.payload_path, "rb") as file:
+            return file.read()
+    return run.payload
+
+
+def _with_stderr(failure: Failure, tail: str) -> Failure:
+    return Failure(
+        failure.cause, failure.message, failure.exit_code, failure.signal, failure.error, tail, failure.source
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

@@ -1,0 +1,69 @@
+"""Declared outputs of a command: written under a hidden name, shown on success, deleted on failure.
+
+Rule: nobody sees a final name before its command has succeeded with all of its outputs.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from bough.model.outcomes import Output
+from bough.model.template import hidden_path
+
+
+class Outputs:
+    """The outputs of one attempt."""
+
+    def __init__(self, writes: dict[str, str], record: int, index: int, attempt: int) -> None:
+        self._writes = writes
+        self.hidden = {slot: hidden_path(path, record, index, attempt) for slot, path in writes.items()}
+        self._name = (record, index, attempt)
+
+    def prepare(self) -> None:
+        """Make parent folders and remove what earlier attempts, or an earlier life of this one, left behind."""
+        record, index, attempt = self._name
+        for path in self._writes.values():
+            folder = os.path.dirname(path)
+            if folder and not os.path.isdir(folder):
+                os.makedirs(folder, exist_ok=True)
+            for earlier in range(1, attempt + 1) if attempt > 1 else ():
+                remove(hidden_path(path, record, index, earlier))
+
+    def missing(self) -> list[str]:
+        """Outputs that were not written, as "slot (path)"."""
+        return [f"{slot} ({self._writes[slot]})" for slot, path in self.hidden.items() if not os.path.lexists(path)]
+
+    def show(self) -> tuple[Output, ...]:
+        """Give the outputs their names."""
+        found = []
+        for slot, path in self._writes.items():
+            hidden = self.hidden[slot]
+            try:
+                os.replace(hidden, path)
+            except (IsADirectoryError, NotADirectoryError, FileExistsError, OSError):
+                if not os.path.isdir(hidden) and not os.path.isdir(path):
+                    raise
+                remove(path)
+                os.replace(hidden, path)
+            state = os.stat(path, follow_symlinks=os.path.exists(path))
+            found.append(Output(slot, path, state.st_size, state.st_mtime_ns))
+        return tuple(found)
+
+    def discard(self) -> None:
+        """Delete what a failed attempt wrote."""
+        for path in self.hidden.values():
+            remove(path)
+
+
+def remove(path: str) -> None:
+    """Delete a file or a folder that may not be there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            import shutil
+
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,70 @@
+"""Results of functions as bytes: small ones together, big ones in files of their own.
+
+Rule: plain pickle first, cloudpickle where that fails or would point into `__main__`, which is another
+module at the other end; one result that cannot travel fails alone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+
+from bough.executor.failures import unsendable_failure
+from bough.model.outcomes import Failure, ResultFile, Results
+
+SMALL = 256_000  # bytes that are sent; more is written to a file
+
+
+def pack(value: object) -> bytes:
+    """Pickle a value so that it loads in the client."""
+    try:
+        data = pickle.dumps(value, 5)
+    except Exception:  # noqa: BLE001 -- reasons are many; cloudpickle's own error is the one that counts
+        data = b""
+    if data and b"__main__" not in data:
+        return data
+    import cloudpickle
+
+    packed: bytes = cloudpickle.dumps(value, 5)
+    return packed
+
+
+def pack_results(
+    start: int, values: list[object], directory: str, prefix: str, packed: bytes = b""
+) -> Iterator[tuple[int, int, Results | Failure]]:
+    """Cut values of the elements from `start` into (start, stop, bytes, file or failure), in order.
+
+    `packed` are the bytes of all of them, if they are known already.
+    """
+    try:
+        data = packed or pack(values)
+    except Exception as error:  # noqa: BLE001 -- __reduce__ is the user's
+        if len(values) == 1:
+            yield start, start + 1, unsendable_failure(values[0], error)
+            return
+    else:
+        if len(data) <= SMALL:
+            yield start, start + len(values), data
+            return
+        if len(values) == 1:
+            yield start, start + 1, write_result(data, directory, f"{prefix}-{start}")
+            return
+    middle = len(values) // 2
+    yield from pack_results(start, values[:middle], directory, prefix)
+    yield from pack_results(start + middle, values[middle:], directory, prefix)
+
+
+def write_result(data: bytes, directory: str, name: str) -> ResultFile | Failure:
+    """Write a big result beside the others; complete under its name or not there."""
+    path = os.path.join(directory, f"{name}.pickle")
+    hidden = os.path.join(directory, f".{name}.part")
+    try:
+        with open(hidden, "wb") as file:
+            file.write(data)
+        os.replace(hidden, path)
+    except OSError as error:
+        from bough.model.outcomes import Cause
+
+        return Failure(Cause.UNSENDABLE, message=f"the result of {len(data)} bytes cannot be written: {error}")
+    return ResultFile(path, len(data))

@@ -1,0 +1,313 @@
+"""The executor's slots at work: who gets what, what their news mean, and what their deaths mean.
+
+Rule: every element handed to this executor ends in exactly one of: news of its end, a return, or silence
+because it was stopped; whatever happens to the worker that had it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Protocol
+
+from bough.executor.backlog import Backlog, Capacity, Held
+from bough.executor.board import GENERATION, GROUP, SINCE
+from bough.executor.processes import adopt_orphans, children, group_memory, kill_group
+from bough.executor.reports import Reports
+from bough.executor.settling import settle
+from bough.executor.slots import Ending, Slot
+from bough.executor.talk import Done, Halt, Quit
+from bough.executor.worker import Setting
+from bough.model.facts import SpanEnded, SpanStarted
+from bough.model.ids import BlobId, Seconds
+from bough.model.outcomes import Cause, Failure
+from bough.model.resources import Needs, show_bytes
+from bough.model.tasks import Kind
+from bough.wire.messages import Appointed, Run, Stop
+
+_LONG = 0.045  # seconds after which the server is told that an element runs
+_BATCH = 0.01  # seconds of short tasks handed over together
+_SHORT = 0.02  # seconds of run time up to which a worker gets its next work in advance
+_TERM_GRACE = 1.0  # seconds between TERM and KILL for a worker
+_MEMORY_LOOK = 0.1  # seconds between looks at the memory of a function
+
+
+class Watch(Protocol):
+    """Where descriptors of slots are watched."""
+
+    def add_slot(self, slot: Slot) -> None:
+        """Watch its socket and its process."""
+
+    def forget_slot(self, slot: Slot) -> None:
+        """Stop watching."""
+
+    def want_write(self, slot: Slot) -> None:
+        """Something waits to be sent to it."""
+
+
+class Roster:
+    """All slots of the executor."""
+
+    def __init__(self, total: Needs, appointed: Appointed, reports: Reports, watch: Watch) -> None:
+        self._appointed = appointed
+        self._reports = reports
+        self._watch = watch
+        self._capacity = Capacity(total)
+        self._most = max(1, int(4 * total.cores))
+        self._width = max(1, int(total.cores))
+        self._backlog = Backlog()
+        self._slots: dict[int, Slot] = {}
+        self._generations: dict[int, int] = {}
+        self._statuses: dict[int, int] = {}  # of workers reaped before they were missed
+        self._hands = 0
+        self._leaving = False
+        self.blobs: dict[BlobId, bytes] = {}
+        adopt_orphans()
+
+    # --- from the server ---
+
+    def add(self, run: Run) -> None:
+        """Queue a span."""
+        if not self._leaving:
+            self._backlog.add(run)
+
+    def stop(self, order: Stop) -> None:
+        """End elements of a span, wherever it is."""
+        for slot in self._slots.values():
+            if any(held.run.span == order.span for held in slot.held):
+                self._take_back(slot)
+        self._backlog.drop(order.span, order.start, order.stop)
+        for slot in self._slots.values():
+            for held in slot.held:
+                if held.run.span == order.span:
+                    held.stopped.append((order.start, order.stop))
+                    if held.run.kind == Kind.COMMAND:
+                        slot.send([Halt(held.number, order.start, order.stop, order.grace)])
+                        self._watch.want_write(slot)
+                    else:
+                        self._end_stopped(slot, time.monotonic(), order.grace)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything runs."""
+        return any(slot.held or slot.ending for slot in self._slots.values())
+
+    @property
+    def empty(self) -> bool:
+        """Whether no worker is left."""
+        return not self._slots
+
+    # --- handing out ---
+
+    def schedule(self) -> None:
+        """Start what fits, then hand out in advance what is short."""
+        if self._leaving:
+            return
+        backlog = self._backlog
+        while backlog.length:
+            needs = backlog.first(self._capacity)
+            slot = self._idle_slot(needs) if needs is not None else None
+            if needs is None or slot is None:
+                break
+            self._capacity.take(needs)
+            slot.needs = needs
+            self._hand(slot, needs)
+        if backlog.length:
+            for slot in self._slots.values():
+                needs = slot.needs
+                if needs is None or slot.batches != 1 or slot.ending or slot.told:
+                    continue
+                if backlog.is_earliest(needs) and 0 < backlog.peek(needs).run.expected <= _SHORT:
+                    self._hand(slot, needs)
+
+    def _hand(self, slot: Slot, needs: Needs) -> None:
+        """Hand over the earliest span with these needs, short loose tasks several together."""
+        backlog = self._backlog
+        most = -(-backlog.waiting(needs) // self._width)
+        held = backlog.take(needs)
+        batch, expected = [held], held.run.expected
+        while 0 < expected <= _BATCH and not held.run.is_array and len(batch) < most:
+            held = backlog.peek(needs)
+            expected += held.run.expected
+            if held.run.is_array or not held.run.expected or expected > _BATCH:
+                break
+            batch.append(backlog.take(needs))
+        first = self._hands + 1
+        self._hands += len(batch)
+        slot.hand(batch, range(first, first + len(batch)), self.blobs)
+        if slot.pending:
+            self._watch.want_write(slot)
+
+    def _idle_slot(self, needs: Needs) -> Slot | None:
+        for slot in self._slots.values():
+            if not slot.held and not slot.ending and not slot.gone:
+                return slot
+        if len(self._slots) >= self._most:
+            return None
+        self._preload(self._backlog.peek(needs).run)
+        return self._fork()
+
+    def _preload(self, run: Run) -> None:
+        """Import once, before the fork, what every worker would import for this."""
+        if run.kind == Kind.COMMAND:
+            import bough.executor.launcher  # noqa: F401
+        elif b"cloudpickle" in self.blobs.get(run.body, b""):
+            import cloudpickle  # noqa: F401
+
+    def _fork(self) -> Slot:
+        number = next(n for n in range(len(self._slots) + 1) if n not in self._slots)
+        name = f"x{self._appointed.executor}-{number}"
+        slot = Slot(number, name, self._generations.get(number, 0))
+        slot.fork(self.blobs, Setting(os.getpid(), name, self._appointed.output_dir, self._appointed.result_dir))
+        self._slots[number] = slot
+        self._watch.add_slot(slot)
+        return slot
+
+    def _take_back(self, slot: Slot) -> None:
+        """Queue again what a worker has not begun."""
+        self._backlog.put_back(slot.take_back())
+
+    # --- from workers ---
+
+    def hear(self, slot: Slot, to_the_end: bool = False) -> None:
+        """Take in what a worker says."""
+        for news in slot.read(to_the_end):
+            if isinstance(news, Done):
+                if slot.done(news.number):
+                    self._release(slot)
+                continue
+            held = next((held for held in slot.held if held.run.span == news.span and held.next < held.run.stop), None)
+            if held is not None:
+                held.next = news.stop if isinstance(news, SpanEnded) else news.index + 1
+            self._reports.add(news)
+
+    def _release(self, slot: Slot) -> None:
+        if slot.needs is not None:
+            self._capacity.give(slot.needs)
+            slot.needs = None
+        slot.told = False
+
+    def bury(self, slot: Slot) -> None:
+        """A worker is dead: say what that means for what it had."""
+        self.hear(slot, to_the_end=True)
+        status = self._reap(slot.pid)
+        slot.kill_command()
+        self._watch.forget_slot(slot)
+        del self._slots[slot.number]
+        self._generations[slot.number] = slot.board[GENERATION] + 1
+        self._release(slot)
+        self._end_orphans()
+        if not self._leaving:
+            self._backlog.put_back(settle(slot, status, self._appointed.output_dir, self._reports))
+        slot.close()
+
+    def _reap(self, pid: int) -> int:
+        status = self._statuses.pop(pid, None)
+        if status is None:
+            try:
+                status = os.waitpid(pid, 0)[1]
+            except ChildProcessError:
+                status = 0
+        return status
+
+    def _end_orphans(self) -> None:
+        """End what a dead worker had just started and not yet put on its board: it is our child now."""
+        workers = {slot.pid for slot in self._slots.values()}
+        groups = workers | {slot.board[GROUP] for slot in self._slots.values()}
+        own = os.getsid(0)
+        for pid in children():
+            try:
+                group = os.getpgid(pid)
+                if pid not in workers and group not in groups and os.getsid(pid) == own and group != os.getpgrp():
+                    kill_group(group)
+            except ProcessLookupError:
+                continue
+
+    def reap_adopted(self) -> None:
+        """Reap orphans that became ours; they are children of commands whose own parent has ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if any(slot.pid == pid for slot in self._slots.values()):
+                self._statuses[pid] = status
+
+    # --- by the clock ---
+
+    def tick(self, now: float) -> None:
+        """Look at what runs: tell of long ones, keep limits, end what must end."""
+        for slot in list(self._slots.values()):
+            if slot.ending:
+                if now >= slot.ending.kill_at:
+                    slot.kill()
+            elif slot.held:
+                self._look(slot, now)
+        self.reap_adopted()
+
+    def _look(self, slot: Slot, now: float) -> None:
+        hand, index = current = slot.current()
+        held = next((held for held in slot.held if held.number == hand), None)
+        if held is None or index >= held.run.stop:
+            return
+        if current != slot.seen:
+            slot.seen, slot.seen_at, slot.told = current, now, False
+        elif not slot.told and now - slot.seen_at >= _LONG:
+            slot.told = True
+            self._reports.add(SpanStarted(held.run.span, index, index + 1))
+            self._take_back(slot)
+        if held.run.kind == Kind.FUNCTION:
+            self._end_stopped(slot, now, _TERM_GRACE)
+            self._keep_limits(slot, held, now)
+
+    def _end_stopped(self, slot: Slot, now: float, grace: Seconds) -> None:
+        """End a worker that runs a function nobody wants any more."""
+        hand, index = slot.current()
+        if any(held.number == hand and index < held.run.stop and held.is_stopped(index) for held in slot.held):
+            self._take_back(slot)
+            slot.end(Ending(now + min(grace, _TERM_GRACE), hand, index))
+
+    def _keep_limits(self, slot: Slot, held: Held, now: float) -> None:
+        since, limits = slot.board[SINCE], held.run.limits
+        if not since or slot.ending:
+            return
+        failure: Failure | None = None
+        if limits.timeout and time.monotonic_ns() - since > limits.timeout * 1e9:
+            failure = Failure(Cause.TIMEOUT, f"ran longer than {limits.timeout:g} s")
+        elif limits.memory and now - slot.looked >= _MEMORY_LOOK:
+            slot.looked = now
+            used = group_memory(slot.pid)
+            if used > limits.memory:
+                failure = Failure(Cause.MEMORY, f"used {show_bytes(used)}, the limit is {show_bytes(limits.memory)}")
+        if failure:
+            self._take_back(slot)
+            slot.end(Ending(now + _TERM_GRACE, *slot.current(), failure))
+
+    # --- leaving ---
+
+    def leave(self, grace: Seconds) -> None:
+        """End everything: no news of what did not finish."""
+        self._leaving = True
+        self._backlog.clear()
+        kill_at = time.monotonic() + grace + 0.2
+        for slot in self._slots.values():
+            slot.take_back()
+            hand, index = slot.current()
+            runs = next((held.run for held in slot.held if held.number == hand and index < held.run.stop), None)
+            if slot.ending is None and runs is not None and runs.kind == Kind.FUNCTION:
+                slot.end(Ending(kill_at))
+            elif slot.ending is None or slot.ending.kill_at > kill_at:
+                slot.ending = Ending(kill_at)
+            slot.send([Quit(grace)])
+            self._watch.want_write(slot)
+
+    def end_rest(self) -> None:
+        """After all workers are gone: nothing of theirs may stay behind."""
+        for _ in range(10):
+            self._end_orphans()
+            self.reap_adopted()
+            if not children():
+                return
+            time.sleep(0.01)

@@ -1,0 +1,183 @@
+"""What a worker says: news gathered and sent together, so that short elements share a frame.
+
+The function being run may take an hour while results of earlier elements wait. A small thread therefore
+sends what has waited for longer than `PATIENCE`. Rule: results are taken out of `Progress` under the lock
+only, in order; the running function is never interrupted for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+
+from bough.executor.board import GROUP
+from bough.executor.processes import die
+from bough.executor.results import pack, pack_results
+from bough.executor.talk import FromWorker
+from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.ids import SpanId
+from bough.model.outcomes import Detail, Failure
+from bough.wire.framing import frame_list
+
+PATIENCE = 0.05  # seconds that news may wait
+
+
+class Progress:
+    """The span of function calls being run: what is done of it and not yet told."""
+
+    __slots__ = ("base", "details", "done_at", "name", "results", "since", "span")
+
+    def __init__(self, span: SpanId, base: int, name: str) -> None:
+        self.span = span
+        self.base = base  # the element of results[0]
+        self.name = name  # of files for big results
+        self.results: list[object] = []
+        self.details: list[Detail] = []
+        self.since = self.done_at = time.perf_counter()
+
+
+class Speaker:
+    """The worker's side of the socket to its executor."""
+
+    def __init__(self, sock: socket.socket, result_dir: str, board: memoryview[int]) -> None:
+        self._sock = sock
+        self._board = board
+        self._result_dir = result_dir
+        self._news: list[FromWorker] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._asleep = False
+        self._thread = False
+        self._sent = time.perf_counter()
+        self.progress: Progress | None = None
+        self.inside = False  # the main thread is in here: a signal handler must not come in
+        self.last_words = False  # a signal came meanwhile: say what is known and exit
+
+    def __enter__(self) -> None:
+        self.inside = True
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+        self.inside = False
+        if self.last_words:
+            self.leave()
+
+    def say(self, news: FromWorker) -> None:
+        """Add news; they leave with the next `flush`, or after a while."""
+        with self:
+            self._news.append(news)
+
+    def begin(self, progress: Progress) -> None:
+        """A span of functions begins: results put into it are told in time."""
+        with self:
+            self.progress = progress
+        if not self._thread:
+            self._thread = True
+            threading.Thread(target=self._remind, daemon=True).start()
+        elif self._asleep:
+            self._wake.set()
+
+    def end(self, news: FromWorker) -> None:
+        """The span of functions is over."""
+        with self:
+            self._gather()
+            self.progress = None
+            self._news.append(news)
+
+    def fail(self, index: int, failure: Failure, detail: Detail | None = None) -> None:
+        """An element of the span of functions failed."""
+        with self:
+            self._gather()
+            progress = self.progress
+            if progress is not None:
+                self._news.append(ElementFailed(progress.span, index, failure, detail))
+                progress.base = index + 1
+                progress.since = time.perf_counter()
+
+    def due(self, patience: float = PATIENCE) -> bool:
+        """Whether news have waited long enough."""
+        return bool(self._news) and time.perf_counter() - self._sent > patience
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to say."""
+        return bool(self._news)
+
+    def flush(self) -> None:
+        """Send all that is known."""
+        with self:
+            self._gather()
+            self._send()
+
+    def leave(self) -> None:
+        """Say what is known and end the process."""
+        self.last_words = False
+        self.inside = True
+        try:
+            if self._lock.acquire(timeout=1):
+                self._gather()
+                self._send()
+        finally:
+            os._exit(0)
+
+    def _send(self) -> None:
+        self._sent = time.perf_counter()
+        if self._news:
+            news, self._news = self._news, []
+            try:
+                self._sock.sendall(frame_list(news))
+            except OSError:  # the executor is gone, and with it the reason to be here
+                die(self._board[GROUP])
+
+    def _gather(self, careful: bool = False) -> None:
+        """Make news of results. `careful`: a function runs and may be changing them, so let them be if they fail."""
+        progress = self.progress
+        if progress is None or not progress.results:
+            return
+        count = len(progress.results)
+        values = progress.results[:count]
+        packed = b""
+        if careful:
+            try:
+                packed = pack(values)
+            except Exception:  # noqa: BLE001 -- the main thread finds the guilty one when it comes by
+                return
+        del progress.results[:count]
+        start = progress.base
+        progress.base = start + count
+        seconds = max(0.0, progress.done_at - progress.since)
+        progress.since = max(progress.done_at, progress.since)
+        details = [detail for detail in progress.details if detail.index < progress.base]
+        del progress.details[: len(details)]
+        for first, stop, found in pack_results(start, values, self._result_dir, progress.name, packed):
+            own = tuple(detail for detail in details if first <= detail.index < stop) if details else ()
+            if isinstance(found, Failure):
+                self._news.append(ElementFailed(progress.span, first, found, own[0] if own else None))
+            else:
+                share = seconds * (stop - first) / count
+                self._news.append(SpanEnded(progress.span, first, stop, share, found, own))
+
+    def _remind(self) -> None:
+        """The thread: send what waits while a function runs on."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        quiet = 0
+        while True:
+            time.sleep(PATIENCE)
+            with self._lock:
+                progress = self.progress
+                if self.due() or (progress is not None and progress.results):
+                    quiet = 0
+                    self._gather(careful=True)
+                    self._send()
+                else:
+                    quiet += 1
+            if quiet > 20 and self.progress is None:
+                self._asleep = True
+                self._wake.wait()
+                self._wake.clear()
+                self._asleep = False
+                quiet = 0

@@ -1,0 +1,100 @@
+"""A slot's output: one append-only file each for stdout and stderr, of which every element has a range.
+
+Python's `sys.stdout` and `sys.stderr` count what passes through them, so an element that prints nothing
+costs no system call. Descriptors 1 and 2 point to the same files for commands and for C code. Rule: files
+only grow; when a stranger may still be writing, the pair is left to it and a new one begun (`seal`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from bough.executor.board import ERR, GENERATION, OUT
+from bough.model.outcomes import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # type: ignore[attr-defined]
+
+
+def stream_path(directory: str, slot: str, generation: int, suffix: str) -> str:
+    """The file of one slot and stream; later generations have a number."""
+    return os.path.join(directory, f"{slot}.{suffix}" if generation == 0 else f"{slot}.{generation}.{suffix}")
+
+
+class _Counting(io.FileIO):
+    """A raw file that remembers that it was written to."""
+
+    def __init__(self, fd: int, wrote: list[int]) -> None:
+        super().__init__(fd, "wb", closefd=False)
+        self._wrote = wrote
+
+    def write(self, data: Buffer, /) -> int:
+        """Write at once, as `python -u` does: what a killed function printed is kept."""
+        self._wrote[0] += 1
+        return super().write(data)
+
+
+class Streams:
+    """The output files of one worker."""
+
+    def __init__(self, directory: str, slot: str, board: memoryview[int]) -> None:
+        self._directory = directory
+        self._slot = slot
+        self._board = board
+        self.wrote = [0]  # not zero: Python code printed since the last `take`
+        self._paths = ["", ""]
+        self._at = [0, 0]
+        self._open()
+        self._ours = [self._text(1), self._text(2)]
+        self.restore()
+
+    def _text(self, fd: int) -> io.TextIOWrapper:
+        return io.TextIOWrapper(_Counting(fd, self.wrote), "utf-8", "backslashreplace", write_through=True)
+
+    def _open(self) -> None:
+        board = self._board
+        for fd, suffix, cell in ((1, "out", OUT), (2, "err", ERR)):
+            path = stream_path(self._directory, self._slot, board[GENERATION], suffix)
+            opened = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.dup2(opened, fd)
+            os.close(opened)
+            self._paths[fd - 1] = path
+            self._at[fd - 1] = board[cell] = os.lseek(fd, 0, os.SEEK_END)
+
+    def seal(self) -> None:
+        """Leave the files to whoever still has them open, and begin new ones."""
+        self._board[GENERATION] += 1
+        self._open()
+
+    def take(self) -> tuple[Stream | None, Stream | None]:
+        """What was written since the last time, to stdout and stderr."""
+        self.wrote[0] = 0
+        return self._take(1, OUT), self._take(2, ERR)
+
+    def _take(self, fd: int, cell: int) -> Stream | None:
+        at = self._at[fd - 1]
+        end = os.lseek(fd, 0, os.SEEK_END)
+        if end == at:
+            return None
+        self._at[fd - 1] = self._board[cell] = end
+        return Stream(self._paths[fd - 1], at, end - at)
+
+    def grown(self) -> bool:
+        """Whether something was written since the last `take`, by Python, C code or children."""
+        return os.lseek(1, 0, os.SEEK_END) != self._at[0] or os.lseek(2, 0, os.SEEK_END) != self._at[1]
+
+    def restore(self) -> None:
+        """Give functions our streams, whatever an earlier one did to them."""
+        if self._ours[0].closed or self._ours[1].closed:
+            self._ours = [self._text(1), self._text(2)]
+        sys.stdout, sys.stderr = self._ours
+
+    def error_tail(self, stream: Stream | None, size: int = 2000) -> str:
+        """The last characters of a part of the stderr file in use."""
+        if stream is None:
+            return ""
+        length = min(stream.length, size)
+        return os.pread(2, length, stream.offset + stream.length - length).decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""The journal's format: facts to bytes and back, pure."""

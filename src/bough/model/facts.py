@@ -1,0 +1,248 @@
+"""What happened: the journal's vocabulary, past tense.
+
+The same structs come in as news (from clients, executors and the shell) and go out as facts. A
+fact that needs a decision of the core (`retry_at`, `NotRun`) is completed by it before it is written.
+Rule: applying the facts of a journal in order rebuilds the state; a new field needs a default, any
+other change raises `VERSION`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bough.model.ids import ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.outcomes import Detail, Failure, Results
+from bough.model.resources import Needs
+from bough.model.tasks import Dep, Item, Page
+
+VERSION = 1
+
+
+class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
+    """A run of the workflow began: a session opened its store, or a server started."""
+
+    run: int
+    name: str
+    host: str
+    pid: int
+    fail_fast: bool = False
+    policy: str = "fifo"
+    memos: bool = False  # earlier runs may hold results: look before running
+
+
+class RunClosed(msgspec.Struct, frozen=True, array_like=True, tag="rc"):
+    """A run ended; `reason` is "done", "interrupted" or "crashed" (found by the next run)."""
+
+    run: int
+    reason: str = "done"
+
+
+class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
+    """A client submitted items, which are accepted together or not at all."""
+
+    items: list[Item]
+    request: int = 0  # of the connection it came by; 0: nobody waits for an answer
+
+
+class PagesAdded(msgspec.Struct, frozen=True, array_like=True, tag="pag"):
+    """An open array grew."""
+
+    record: RecordId
+    pages: list[Page]
+    last: bool = False
+    request: int = 0
+
+
+class GroupClosed(msgspec.Struct, frozen=True, array_like=True, tag="gc"):
+    """Nothing more will be added to a group; it is done when what it holds is done."""
+
+    group: GroupId
+
+
+class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="xj"):
+    """An executor is there to be given work."""
+
+    executor: ExecutorId
+    site: str
+    host: str
+    pid: int
+    capacity: Needs
+    until: Seconds = 0  # when it will leave, 0: unknown
+
+
+class ExecutorLost(msgspec.Struct, frozen=True, array_like=True, tag="xl"):
+    """An executor is gone; what it had is given back."""
+
+    executor: ExecutorId
+    reason: str = ""
+
+
+class ExecutorDrained(msgspec.Struct, frozen=True, array_like=True, tag="xd"):
+    """An executor shall get nothing new."""
+
+    executor: ExecutorId
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
+    """A span was given to an executor."""
+
+    span: SpanId
+    record: RecordId
+    start: int
+    stop: int
+    attempt: int
+    executor: ExecutorId
+    backlog: bool = False  # it waits there behind others for its turn
+
+
+class SpanStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """An executor says that elements of a span are running; short tasks end without it."""
+
+    span: SpanId
+    start: int
+    stop: int
+    record: RecordId = RecordId(0)  # filled in by the core
+
+
+class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
+    """The elements [start, stop) of a span succeeded."""
+
+    span: SpanId
+    start: int
+    stop: int
+    seconds: Seconds  # of run time, all together
+    results: Results = None
+    details: tuple[Detail, ...] = ()
+    # the rest is filled in by the core
+    record: RecordId = RecordId(0)
+    attempt: int = 0
+    executor: ExecutorId = ExecutorId(0)
+    key: MemoKey = MemoKey(b"")  # under which a later run may find it; empty: never
+
+
+class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
+    """One element of a span failed. `retry_at` is the core's decision: < 0 never, else when."""
+
+    span: SpanId
+    index: int
+    failure: Failure
+    detail: Detail | None = None
+    # the rest is filled in by the core
+    retry_at: Seconds = -1
+    record: RecordId = RecordId(0)
+    attempt: int = 0
+    executor: ExecutorId = ExecutorId(0)
+
+
+class SpanReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=False):
+    """The elements [start, stop) of a span were given back unstarted: they are ready again."""
+
+    span: SpanId
+    start: int
+    stop: int
+    record: RecordId = RecordId(0)  # filled in by the core
+
+
+class RetryDue(msgspec.Struct, frozen=True, array_like=True, tag="rd", gc=False):
+    """The wait before another attempt is over."""
+
+    record: RecordId
+    index: int
+
+
+class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="rec"):
+    """Memos were looked up for the elements [start, stop): found (results of an earlier run) or not."""
+
+    record: RecordId
+    start: int
+    stop: int
+    found: bool
+    source: RecordId = RecordId(0)  # the record of the earlier run
+    source_start: int = 0
+    source_attempt: int = 0  # source, start and attempt are the success's identity: dependents' keys are made of them
+    turn: int = 0  # the journal row that holds its results and details
+
+
+class NotRunnable(msgspec.Struct, frozen=True, array_like=True, tag="nr"):
+    """Elements will never run: a dependency failed, the workflow stops at the first failure, or the session closes."""
+
+    record: RecordId
+    start: int
+    stop: int
+    failure: Failure
+
+
+class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="can"):
+    """Somebody cancelled what a dependency-like target names; final at once. `stop` bounds a slice of an array."""
+
+    target: Dep
+    stop: int = 0
+
+
+class Killed(msgspec.Struct, frozen=True, array_like=True, tag="kil"):
+    """Somebody killed running tasks: their attempt fails, without a retry. What is not running is left alone."""
+
+    target: Dep
+    stop: int = 0
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, tag="hld"):
+    """What is not running yet shall not start."""
+
+    target: Dep
+    stop: int = 0
+
+
+class Released(msgspec.Struct, frozen=True, array_like=True, tag="rel"):
+    """What was held may start."""
+
+    target: Dep
+    stop: int = 0
+
+
+class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
+    """Somebody asked that what failed, was cancelled or not run is tried again."""
+
+    target: Dep
+    stop: int = 0
+
+
+class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
+    """A priority was changed."""
+
+    target: Dep
+    priority: int
+
+
+class Stopping(msgspec.Struct, frozen=True, array_like=True, tag="stp"):
+    """Nothing new is placed any more; what waits will not run in this run."""
+
+
+Fact = (
+    RunOpened
+    | RunClosed
+    | Submitted
+    | PagesAdded
+    | GroupClosed
+    | ExecutorJoined
+    | ExecutorLost
+    | ExecutorDrained
+    | Placed
+    | SpanStarted
+    | SpanEnded
+    | ElementFailed
+    | SpanReturned
+    | RetryDue
+    | Recalled
+    | NotRunnable
+    | Cancelled
+    | Killed
+    | Held
+    | Released
+    | Retried
+    | Prioritised
+    | Stopping
+)
+
+encode_facts = msgspec.msgpack.Encoder().encode
+decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode

@@ -1,0 +1,21 @@
+"""Ids and units.
+
+A *record* is what a submission makes: one loose task or one array. Records are numbered per store,
+from 1, and never renumbered; `(record, index)` names one task, the index being 0 for a loose task.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+RecordId = NewType("RecordId", int)
+GroupId = NewType("GroupId", int)
+ExecutorId = NewType("ExecutorId", int)
+SpanId = NewType("SpanId", int)  # one hand-out of a span; what executors answer to
+BlobId = NewType("BlobId", bytes)  # 16-byte digest of a blob's content
+MemoKey = NewType("MemoKey", bytes)  # 16-byte digest of what a task computes
+
+Seconds = float  # since the epoch for instants, plain for durations
+Bytes = int
+
+ROOT = GroupId(0)  # the workflow's own group

@@ -1,0 +1,51 @@
+"""Memo keys: what identifies a computation across runs, completed by what it depends on.
+
+A key is a digest of the content of a task, of its occurrence number within the run, and of the
+marks of the successes it depends on. Rule: a mark never depends on how spans happened to be cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+from bough.model.ids import MemoKey
+
+_SIZE = 16  # bytes of a digest
+_SUCCESS = struct.Struct("<cQQQ")
+_RUN = struct.Struct("<QQQQ")
+
+
+def full_key(content: bytes, occurrence: int, marks: Sequence[bytes]) -> MemoKey:
+    """The key of the n-th task of a run with this content, given the marks of its dependencies in order."""
+    digest = hashlib.blake2b(struct.pack("<QQI", len(content), occurrence, len(marks)), digest_size=_SIZE)
+    digest.update(content)
+    for mark in marks:
+        digest.update(len(mark).to_bytes(4, "little"))
+        digest.update(mark)
+    return MemoKey(digest.digest())
+
+
+def success_mark(record: int, index: int, attempt: int) -> bytes:
+    """Which success of one task it was."""
+    return _SUCCESS.pack(b"t", record, index, attempt)
+
+
+def array_mark(runs: Sequence[tuple[int, int, int, int]]) -> bytes:
+    """Which successes the elements of an array were, as runs of (source record, source start, length, attempt)."""
+    digest = hashlib.blake2b(b"a", digest_size=_SIZE)
+    held: tuple[int, int, int, int] | None = None
+    for run in runs:
+        record, start, length, attempt = run
+        if not length:
+            continue
+        if held and held[0] == record and held[3] == attempt and held[1] + held[2] == start:
+            held = (record, held[1], held[2] + length, attempt)
+            continue
+        if held:
+            digest.update(_RUN.pack(*held))
+        held = (record, start, length, attempt)
+    if held:
+        digest.update(_RUN.pack(*held))
+    return digest.digest()

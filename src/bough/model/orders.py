@@ -1,0 +1,60 @@
+"""What the shell must do after it has written a turn's facts: imperative, idempotent.
+
+What an order causes comes back as news, never as a return value.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bough.model.ids import ExecutorId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.tasks import ArraySpec, Page, Reuse, TaskSpec
+
+
+class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Give a span to an executor. The shell adds blobs the executor lacks and the values of `spec.inputs`."""
+
+    executor: ExecutorId
+    span: SpanId
+    spec: TaskSpec | ArraySpec
+    start: int
+    stop: int
+    attempt: int
+    pages: tuple[Page, ...] = ()  # those that overlap [start, stop)
+    expected: Seconds = 0  # run time of one element, 0: unknown
+
+
+class StopSpan(msgspec.Struct, frozen=True, array_like=True):
+    """End elements of a span on an executor: running ones get TERM, later KILL; queued ones are dropped."""
+
+    executor: ExecutorId
+    span: SpanId
+    start: int
+    stop: int
+
+
+class Recall(msgspec.Struct, frozen=True, array_like=True):
+    """Look for a finished twin in earlier runs and answer with `facts.Recalled`."""
+
+    record: RecordId
+    start: int
+    stop: int
+    key: MemoKey
+    reuse: tuple[Reuse, ...] = ()  # arrays: where to look; empty: a loose task, found by its key alone
+
+
+class Refuse(msgspec.Struct, frozen=True, array_like=True):
+    """Tell a client that its submission was not accepted, and why. Nothing of it was stored."""
+
+    request: int
+    message: str
+
+
+class Settle(msgspec.Struct, frozen=True, array_like=True):
+    """A group is done (`failed` False) or cannot be any more."""
+
+    group: int
+    failed: bool
+
+
+Order = SendSpan | StopSpan | Recall | Refuse | Settle

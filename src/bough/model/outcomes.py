@@ -1,0 +1,84 @@
+"""How tasks end: what an executor says of a success, and a failure as a value.
+
+Rule: a task's failure is never an exception inside Bough; it becomes one only in the user's hands.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from bough.model.ids import Seconds
+
+
+class Cause(enum.StrEnum):
+    """Why a task did not succeed."""
+
+    EXIT = "exit"  # a command's exit code was not 0
+    SIGNAL = "signal"  # a command was ended by a signal that was not ours
+    EXCEPTION = "exception"  # a function raised
+    TIMEOUT = "timeout"  # ran longer than its limit
+    MEMORY = "memory"  # used more memory than its limit
+    MISSING_OUTPUT = "missing output"  # a declared output was not there at the end
+    NOT_STARTED = "not started"  # the program was not found, the directory is gone, an import is missing
+    UNSENDABLE = "unsendable"  # the result could not be pickled, or an argument not unpickled
+    LOST = "lost"  # the executor or worker died under it
+    KILLED = "killed"  # somebody asked for it
+    CANCELLED = "cancelled"
+    DEPENDENCY = "dependency"  # something it depends on did not succeed
+    FAIL_FAST = "fail fast"  # another task failed and the workflow was to stop then
+    CLOSED = "closed"  # the session ended before it could run
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Why one task did not succeed, with what a person needs to see."""
+
+    cause: Cause
+    message: str = ""  # one line
+    exit_code: int | None = None
+    signal: int | None = None
+    error: bytes = b""  # a pickled exception, with the remote traceback as its cause
+    stderr: str = ""  # the last lines
+    source: int = 0  # for DEPENDENCY: the record that failed first
+
+
+class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A task's own part of an append-only output file."""
+
+    path: str
+    offset: int
+    length: int
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A declared output that is there: identity enough to see later that it is unchanged."""
+
+    slot: str
+    path: str
+    size: int
+    mtime_ns: int
+
+
+class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What is known of one task's run beyond its result. Functions without output have none."""
+
+    index: int
+    exit_code: int = 0
+    started: Seconds = 0
+    ended: Seconds = 0
+    cpu: Seconds = 0
+    memory: int = 0  # peak bytes
+    stdout: Stream | None = None  # None: it wrote nothing
+    stderr: Stream | None = None
+    outputs: tuple[Output, ...] = ()
+
+
+class ResultFile(msgspec.Struct, frozen=True, array_like=True):
+    """A result too big to send: a file with the same bytes."""
+
+    path: str
+    size: int
+
+
+Results = bytes | ResultFile | None  # a pickled list of values; None: commands have none

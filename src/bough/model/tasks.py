@@ -1,0 +1,128 @@
+"""What is submitted: tasks, arrays, groups, and how they depend on each other.
+
+Bodies, payloads and pages are opaque bytes to everything but the client that makes them and the
+executor that runs them. Rule: a spec never changes once it is submitted.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from bough.model.ids import ROOT, BlobId, GroupId, MemoKey, RecordId, Seconds
+from bough.model.resources import ONE_CORE, Needs
+
+
+class Kind(enum.IntEnum):
+    """How an executor runs a body."""
+
+    FUNCTION = 0
+    COMMAND = 1
+
+
+class On(enum.IntEnum):
+    """What a dependency points at."""
+
+    TASK = 0  # one task: a loose one, or one element of an array
+    ARRAY = 1  # every element of an array
+    GROUP = 2  # everything in a group
+
+
+class Dep(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One dependency: `id` is a record or a group, `index` the element of an array."""
+
+    on: On
+    id: int
+    index: int = 0
+
+
+class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """What ends a task, and how often it is tried. Shared by tasks with equal settings."""
+
+    timeout: Seconds = 0  # 0: none
+    memory: int = 0  # bytes of the whole process group, 0: none
+    retries: int = 0  # failures of its own that are forgiven
+    backoff: Seconds = 0  # wait before the first retry, doubled for each further one
+    walltime: Seconds = 0  # the user's estimate of the run time, 0: unknown
+    losses: int = 5  # executors or workers that may die under it before it is called poisonous
+
+
+NO_LIMITS = Limits()
+
+
+class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
+    """One loose task."""
+
+    id: RecordId
+    kind: Kind
+    body: BlobId  # the pickled function; empty for a command, whose payload says all
+    payload: bytes  # pickled (args, kwargs), or an encoded `commands.CommandCall`
+    group: GroupId = ROOT
+    name: str = ""
+    template: str = ""  # tasks with equal templates are expected to run equally long
+    needs: Needs = ONE_CORE
+    limits: Limits = NO_LIMITS
+    priority: int = 0  # higher first
+    after: tuple[Dep, ...] = ()
+    inputs: tuple[Dep, ...] = ()  # the values the function wants, in the order it wants them; subset of `after`
+    key: MemoKey = MemoKey(b"")  # what it computes, without its inputs; empty: never reused
+    payload_path: str = ""  # where a payload too big to send lies; then `payload` is empty
+    writes: tuple[str, ...] = ()  # declared outputs, absolute
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Arguments of the elements [start, stop) of an array: a pickled sequence."""
+
+    start: int
+    stop: int
+    data: bytes
+
+
+class Reuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Elements [start, stop) have the arguments that those from `source_start` up of `source` had."""
+
+    start: int
+    stop: int
+    source: RecordId
+    source_start: int
+
+
+class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+    """Many tasks from one body and one table of parameters.
+
+    The table is either `table` (a blob: a pickled space that can be sliced, for parameters that are
+    computed from the index), or pages, which come with it or later (`open` arrays).
+    """
+
+    id: RecordId
+    kind: Kind
+    body: BlobId  # the pickled function or the encoded `commands.CommandTemplate`
+    length: int
+    table: BlobId = BlobId(b"")
+    pages: tuple[Page, ...] = ()
+    star: bool = False  # call fn(*item), not fn(item)
+    group: GroupId = ROOT
+    name: str = ""
+    template: str = ""
+    needs: Needs = ONE_CORE
+    limits: Limits = NO_LIMITS
+    priority: int = 0
+    after: tuple[Dep, ...] = ()
+    element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()  # elements with dependencies of their own
+    key: MemoKey = MemoKey(b"")  # of the body, without arguments; empty: never reused
+    # candidates for reuse: elements [start, stop) equal those from source_start up of an earlier record
+    reuse: tuple[Reuse, ...] = ()
+    open: bool = False  # more pages may come; a PagesAdded with `last` ends it
+
+
+class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+    """A named node of the workflow tree."""
+
+    id: GroupId
+    name: str
+    parent: GroupId = ROOT
+    after: tuple[Dep, ...] = ()
+
+
+Item = TaskSpec | ArraySpec | GroupSpec

@@ -1,0 +1,1 @@
+"""The choices: one file each, each citing its source."""

@@ -1,0 +1,1 @@
+"""Which ready task goes to which executor."""

@@ -1,0 +1,23 @@
+"""First come, first served: ready tasks go out in the order of their submission.
+
+Source: Falkon's default dispatch, "next-available" (Raicu et al., SC 2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bough.policy.api import Place, View, Work
+from bough.policy.greedy import in_order
+
+
+class Fifo:
+    """See the module."""
+
+    def rank(self, work: Work, /) -> float:
+        """All alike: the order of submission decides."""
+        return 0.0
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """Give each ready task to the executor that has had room the longest."""
+        return in_order(view)

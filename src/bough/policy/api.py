@@ -1,0 +1,112 @@
+"""What a policy may look at, what it may wish for, and the shape of each family.
+
+A policy is asked after every turn that brought something ready or some room. Each wish is carried
+out, if lawful, as soon as it is yielded, and the view shows the world after it, so that a policy
+keeps no books of its own. Rule: a policy has no clock, no dice of its own, no I/O, and no knowledge
+of who asks: the live system or a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from bough.model.ids import Seconds
+from bough.model.resources import Needs
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """A wish: give the next ready tasks of a record to an executor.
+
+    `count` bounds how many; 0 leaves it to the core, which goes by measured run times.
+    """
+
+    record: int
+    executor: int
+    count: int = 0
+
+
+class Work(Protocol):
+    """A ready task, or an array with ready tasks."""
+
+    @property
+    def id(self) -> int:
+        """Its record's number: the order of submission."""
+
+    @property
+    def ready(self) -> int:
+        """How many tasks of it could be placed now."""
+
+    @property
+    def needs(self) -> Needs:
+        """What one task of it occupies."""
+
+    @property
+    def priority(self) -> int:
+        """Higher goes first, before any rank."""
+
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time of one task: measured, or the user's estimate, or 0 when unknown."""
+
+
+class Room(Protocol):
+    """An executor that may take something."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def site(self) -> str:
+        """Its site."""
+
+    @property
+    def host(self) -> str:
+        """Its host."""
+
+    def free(self, resource: str) -> float:
+        """How much of a resource is free now."""
+
+    def fits(self, work: Work) -> bool:
+        """Whether a task of this work could start there now."""
+
+
+class View(Protocol):
+    """The world at one instant, read-only. Nothing is copied: every member is a lookup or a lazy iterator."""
+
+    @property
+    def now(self) -> Seconds:
+        """The time."""
+
+    @property
+    def random(self) -> Random:
+        """The only dice, seeded by the driver."""
+
+    def ready(self) -> Iterator[Work]:
+        """What is ready, by priority, then rank, then order of submission; lazily."""
+
+    def skip(self, needs: Needs) -> None:
+        """Leave out work with these needs from the running iteration of `ready`."""
+
+    def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
+        """The executor that has had room the longest among those that would take a task of this work."""
+
+    def rooms(self) -> list[Room]:
+        """Every executor that may take something."""
+
+    def roomiest(self, needs: Needs) -> Room | None:
+        """The executor most of whose cores are free, among those that could ever fit these needs."""
+
+
+class PlacementPolicy(Protocol):
+    """Which ready task goes to which executor."""
+
+    def rank(self, work: Work, /) -> float:
+        """Where work that becomes ready stands in the queue: lower first; equal ranks by order of submission."""
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        """Yield wishes, best first. No wish means: wait for the next event."""

@@ -1,0 +1,1 @@
+"""The live shell around the core: connections, durability, executors."""

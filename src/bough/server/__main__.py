@@ -1,0 +1,43 @@
+"""`python -m bough.server`: the embedded server of a session.
+
+The executor takes as long to come up as the server itself, so it is started first, before anything
+heavy is loaded; both then load at the same time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from bough.server import place
+from bough.server.options import Options
+from bough.server.supervise import Command
+
+
+def main() -> int:
+    """Start the executor, then become the server."""
+    gc.disable()  # until all is loaded
+    options = Options(sys.argv[1:])
+    os.set_inheritable(options.fd, False)
+    try:
+        os.makedirs(options.store, exist_ok=True)
+        listener, path = place.bind(options.store)
+    except OSError as error:
+        from bough.errors import StoreFailed
+        from bough.server.embedded import refuse
+
+        refuse(options.fd, StoreFailed(f"the store {options.store} cannot be used: {error}"))
+        return 3
+    try:
+        command = Command(path, options.store, options.cores, f"{place.store_id(options.store)}:0")
+        pid = command.start()
+        from bough.server.embedded import Started, serve
+
+        return serve(Started(options, listener, path, command, pid))
+    finally:
+        place.unbind(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

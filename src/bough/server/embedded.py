@@ -1,0 +1,219 @@
+"""The server of one session: one run of one workflow, one owner, one executor on this machine.
+
+Rule: it lives as long as its owner's connection. Nothing is accepted before the store is open and
+what an earlier run left is settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import time
+import traceback
+from typing import Any
+
+import msgspec
+import uvloop
+
+from bough.core.machine import Machine
+from bough.errors import BoughError, InternalError, StoreHeld
+from bough.model.facts import RunOpened
+from bough.model.ids import ExecutorId
+from bough.policies.registry import load_placement
+from bough.server import leftovers, place
+from bough.server.closing import Closing
+from bough.server.connection import Connection
+from bough.server.log import log
+from bough.server.options import Options
+from bough.server.reception import Reception
+from bough.server.run import RunInfo
+from bough.server.shell import Shell
+from bough.server.supervise import Command, Supervisor
+from bough.stores.lock import StoreLock
+from bough.stores.sqlite import SqliteStore
+from bough.wire.framing import frame
+from bough.wire.messages import Refused
+
+_LEAVING = 15.0  # seconds a server whose script is gone may take to leave its store
+_LOOK = 2.0
+_UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script is gone
+
+
+class Started(msgspec.Struct):
+    """What was made before anything heavy was loaded."""
+
+    options: Options
+    listener: socket.socket
+    socket_path: str
+    command: Command
+    executor_pid: int
+
+
+def serve(started: Started) -> int:
+    """Run the server to its end; return its exit code."""
+    options = started.options
+    lock: StoreLock | None = None
+    try:
+        lock = take_lock(options.store)
+        place.remove_stale_sockets(options.store, started.socket_path)
+        store, machine, info = open_run(options)
+    except BoughError as error:
+        log(f"refused: {error}")
+        end_executor(started.executor_pid)
+        refuse(options.fd, error)
+        if lock is not None:
+            lock.release()
+        return error.exit_code
+    try:
+        return uvloop.run(_live(started, store, machine, info))
+    finally:
+        place.withdraw(options.store)
+        lock.release()
+
+
+def take_lock(store_dir: str) -> StoreLock:
+    """Take the store's lock; a server that is about to leave, its script being gone, is waited for."""
+    begun = time.monotonic()
+    while True:
+        try:
+            return StoreLock(store_dir)
+        except StoreHeld:
+            waited = time.monotonic() - begun
+            if waited > _LEAVING or (waited > _UNNOTICED and not _is_leaving(place.published(store_dir))):
+                raise
+        time.sleep(0.02)
+
+
+def _is_leaving(server: dict[str, object]) -> bool:
+    """Whether the server that holds a store says so, or has lost its script."""
+    if server.get("closing"):
+        return True
+    client = server.get("client")
+    if server.get("host") != socket.gethostname() or not isinstance(client, int):
+        return False
+    try:
+        os.kill(client, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
+    """Open the store, settle what a crashed run left, and begin a new run."""
+    policy = load_placement(options.policy)  # first: an unknown name shall leave no trace
+    for folder in place.FOLDERS:
+        os.makedirs(os.path.join(options.store, folder), exist_ok=True)
+    store = SqliteStore(options.store)
+    last = store.last_run()
+    identity = place.store_id(options.store)
+    now = time.time()
+    if last.run and not last.clean:
+        from bough.server.recovery import recover
+
+        spill_dir = os.path.join(options.store, "spill")
+        recover(store, last, load_placement(options.policy), spill_dir=spill_dir, mark=f"{identity}:", now=now)
+        last = store.last_run()
+    run = last.run + 1
+    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span)
+    memos = last.run > 0 and not options.fresh
+    opened = RunOpened(run, options.name, socket.gethostname(), os.getpid(), options.fail_fast, options.policy, memos)
+    turn = machine.turn(now, [opened])
+    store.append(turn.number, now, turn.facts)
+    info = RunInfo(
+        run=run,
+        store_dir=options.store,
+        marker=f"{identity}:{run}",
+        first_record=last.last_record + 1,
+        first_group=last.last_group + 1,
+        first_executor=ExecutorId(last.last_executor + 1),
+        memos=memos,
+    )
+    return store, machine, info
+
+
+async def _live(started: Started, store: SqliteStore, machine: Machine, info: RunInfo) -> int:
+    loop = asyncio.get_running_loop()
+    shell = Shell(loop, machine, store, info)
+    closing = Closing(shell, info.run, lambda: _publish(started, info, closing=True))
+    reception = Reception(shell, closing.close, closing.owner_lost)
+    closing.reception = reception
+    mark = info.marker.partition(":")[0] + ":"
+    closing.supervisor = Supervisor(loop, started.command, started.executor_pid, lambda: _sweep(mark))
+    reception.on_executor_lost.append(closing.supervisor.lost)
+    loop.set_exception_handler(lambda _, context: closing.fail(_internal(context)))
+    for number in (signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, lambda: None)
+    loop.add_signal_handler(signal.SIGTERM, closing.terminate)
+    _publish(started, info)
+    owner = socket.socket(fileno=started.options.fd)
+    await loop.create_unix_connection(lambda: Connection(reception, shell.dirty, trusted=True), sock=owner)
+    server = await loop.create_unix_server(lambda: Connection(reception, shell.dirty), sock=started.listener)
+    _watch_parent(loop, os.getppid(), closing)
+    log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
+    gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
+    gc.set_threshold(100_000, 50, 100)
+    gc.enable()
+    code = await closing.finished
+    server.close()
+    log(f"run {info.run} closed" if code == 0 else f"run {info.run} could not be closed; the next one will recover it")
+    return code
+
+
+def _internal(context: dict[str, Any]) -> InternalError:
+    """What went wrong in a callback: ours, since every error that was foreseen is handled where it arises."""
+    error = context.get("exception")
+    story = "".join(traceback.format_exception(error)) if error is not None else ""
+    return InternalError(f"{context.get('message', 'a callback failed')}: {error}", story)
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, parent: int, closing: Closing) -> None:
+    """See that the script lives, also when somebody it forked still holds its end of the connection."""
+    if os.getppid() != parent:
+        closing.owner_lost()
+    else:
+        loop.call_later(_LOOK, _watch_parent, loop, parent, closing)
+
+
+def _publish(started: Started, info: RunInfo, *, closing: bool = False) -> None:
+    place.publish(
+        info.store_dir,
+        {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "socket": started.socket_path,
+            "run": info.run,
+            "client": os.getppid(),
+            "closing": closing,
+        },
+    )
+
+
+def _sweep(mark: str) -> None:
+    """End what a dead executor left running, before another one may get the same tasks."""
+    ended = leftovers.end(mark, deadline=2.0)
+    if ended:
+        log(f"{len(ended)} processes that the executor left were ended")
+
+
+def end_executor(pid: int) -> None:
+    """End the executor that was started in vain."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    os.waitpid(pid, 0)
+
+
+def refuse(fd: int, error: BoughError) -> None:
+    """Tell the owner why there is no session."""
+    with socket.socket(fileno=fd) as owner:
+        try:
+            owner.setblocking(True)
+            owner.sendall(frame(Refused(str(error), kind=type(error).__name__)))
+        except OSError:
+            return  # it is gone

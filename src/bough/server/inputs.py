@@ -1,0 +1,118 @@
+"""What goes to an executor with a span: blobs it has not seen, and the values of its inputs.
+
+Rule: a blob goes to an executor once; values are sent as the bytes they were reported as.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+from bough.core.records import Success
+from bough.errors import StoreFailed
+from bough.model.facts import SpanEnded
+from bough.model.ids import BlobId, RecordId
+from bough.model.orders import SendSpan
+from bough.model.outcomes import Detail, ResultFile, Results
+from bough.model.tasks import Dep, On, TaskSpec
+from bough.server.peers import Executor
+from bough.server.results import Pages, ResultCache, part
+from bough.wire.messages import Blob, Run, Value
+
+
+class Sender:
+    """Makes messages of `SendSpan` orders."""
+
+    def __init__(
+        self,
+        results: ResultCache,
+        read_blob: Callable[[BlobId], bytes],
+        result_turns: Callable[[Dep], list[Success]],
+    ) -> None:
+        self._results = results
+        self._read_blob = read_blob
+        self._result_turns = result_turns
+
+    def send(self, order: SendSpan, executor: Executor) -> None:
+        """Say it to the executor; StoreFailed when something it needs is not in the store."""
+        spec = order.spec
+        blobs = []
+        if spec.body and spec.body not in executor.blobs:
+            blobs.append(Blob(spec.body, self._blob(spec.body)))
+        if isinstance(spec, TaskSpec):
+            inputs = [self._value(dep) for dep in spec.inputs] if spec.inputs else []
+            run = Run(
+                order.span,
+                spec.id,
+                order.start,
+                order.stop,
+                order.attempt,
+                spec.kind,
+                spec.body,
+                payload=spec.payload,
+                payload_path=spec.payload_path,
+                needs=spec.needs,
+                limits=spec.limits,
+                inputs=inputs,
+                expected=order.expected,
+                name=spec.name,
+            )
+        else:
+            if spec.table and spec.table not in executor.blobs:
+                blobs.append(Blob(spec.table, self._blob(spec.table)))
+            run = Run(
+                order.span,
+                spec.id,
+                order.start,
+                order.stop,
+                order.attempt,
+                spec.kind,
+                spec.body,
+                is_array=True,
+                table=spec.table,
+                pages=order.pages,
+                star=spec.star,
+                needs=spec.needs,
+                limits=spec.limits,
+                expected=order.expected,
+                name=spec.name,
+            )
+        say = executor.connection.say
+        for blob in blobs:
+            executor.blobs.add(blob.id)
+            say(blob)
+        say(run)
+
+    def _blob(self, blob: BlobId) -> bytes:
+        try:
+            return self._read_blob(blob)
+        except KeyError:
+            raise StoreFailed(f"its function or table {blob.hex()} was never sent to the server") from None
+
+    def _value(self, dep: Dep) -> Value:
+        successes = self._result_turns(dep)
+        if dep.on is On.TASK:
+            return self._one(dep.index, successes[0])
+        pages: Pages = []
+        for success in successes:
+            shift = success.start - success.source_start
+            end = success.source_start + success.stop - success.start
+            source = RecordId(success.source)
+            for low, high, span in self._results.successes(success.turn, source, success.source_start, end):
+                pages.append((low + shift, high + shift, _page(span, part(span, low, high), low, high)))
+        return Value(pages[0][0] if pages else 0, pages[-1][1] if pages else 0, pages, single=False)
+
+    def _one(self, index: int, success: Success) -> Value:
+        """One element: the worker takes it from the whole page, which need not be cut for it."""
+        shift = success.start - success.source_start
+        span = self._results.find(success.turn, RecordId(success.source), index - shift)
+        page = _page(span, span.results, span.start, span.stop)
+        return Value(index, index + 1, [(span.start + shift, span.stop + shift, page)])
+
+
+def _page(span: SpanEnded, results: Results, start: int, stop: int) -> bytes | ResultFile:
+    """The values of some elements: results of functions, or what is known of commands."""
+    if results is not None:
+        return results
+    details = {detail.index: detail for detail in span.details}
+    return pickle.dumps([details.get(index) or Detail(index) for index in range(start, stop)])

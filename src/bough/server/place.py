@@ -1,0 +1,109 @@
+"""Where a server can be found: its socket, and the file that says so.
+
+Imports stay light because the socket is bound before anything else is loaded. Rule: only the user
+whose store it is can connect (mode 0600), and a socket never lies on a network file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import socket
+
+from bough.server.log import log
+from bough.stores.filesystems import is_network_filesystem
+
+LONGEST = 100  # bytes; the kernel's own limit is 108
+FOLDERS = ("out", "results", "args", "spill")
+
+
+def bind(store_dir: str) -> tuple[socket.socket, str]:
+    """A listening socket of our own, and its path."""
+    path = _socket_path(store_dir)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        _remove(path)  # a dead process with our number may have left it
+        listener.bind(path)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(mask)
+    listener.listen(128)
+    return listener, path
+
+
+def unbind(path: str) -> None:
+    """Remove a socket, and its folder if that was made for it."""
+    _remove(path)
+    folder = os.path.dirname(path)
+    if os.path.basename(folder).startswith("bough-"):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+def remove_stale_sockets(store_dir: str, own: str) -> None:
+    """Remove what dead servers of this store left; only for who holds the lock."""
+    for name in os.listdir(store_dir):
+        path = os.path.join(store_dir, name)
+        if name.startswith("server-") and name.endswith(".sock") and path != own:
+            _remove(path)
+
+
+def store_id(store_dir: str) -> str:
+    """What tells this store's processes from all others on this machine."""
+    status = os.stat(store_dir)
+    text = f"{os.path.realpath(store_dir)}:{status.st_dev}:{status.st_ino}"
+    return hashlib.blake2b(os.fsencode(text), digest_size=8).hexdigest()
+
+
+def publish(store_dir: str, facts: dict[str, object]) -> None:
+    """Write `server.json`, complete or not at all; a full disk only keeps others from finding us."""
+    import msgspec
+
+    path = os.path.join(store_dir, "server.json")
+    hidden = f"{path}.{os.getpid()}"
+    try:
+        with open(hidden, "wb") as file:
+            file.write(msgspec.json.encode(facts))
+        os.replace(hidden, path)
+    except OSError as error:
+        log(f"{path} could not be written: {error.strerror}")
+        _remove(hidden)
+
+
+def published(store_dir: str) -> dict[str, object]:
+    """What `server.json` says, or nothing."""
+    import msgspec
+
+    try:
+        with open(os.path.join(store_dir, "server.json"), "rb") as file:
+            return msgspec.json.decode(file.read(), type=dict[str, object])
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
+def withdraw(store_dir: str) -> None:
+    """Remove `server.json`: nobody is to be found here any more."""
+    _remove(os.path.join(store_dir, "server.json"))
+
+
+def _socket_path(store_dir: str) -> str:
+    name = f"server-{os.getpid()}.sock"
+    path = os.path.join(os.path.abspath(store_dir), name)
+    if len(os.fsencode(path)) < LONGEST and not is_network_filesystem(store_dir):
+        return path
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    path = os.path.join(runtime, f"bough-{name}")
+    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK) and len(os.fsencode(path)) < LONGEST:
+        return path
+    import tempfile
+
+    return os.path.join(tempfile.mkdtemp(prefix="bough-"), name)  # made with mode 0700
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

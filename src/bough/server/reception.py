@@ -1,0 +1,273 @@
+"""Who comes in and what they say: greetings, and messages turned into news for the shell.
+
+Rule: a connection says first who it is; what a client or an executor may not say, or says before its
+greeting, is refused and ends the connection.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from bough.core import deeds
+from bough.core.machine import Machine
+from bough.errors import BoughError
+from bough.model.facts import (
+    Cancelled,
+    ExecutorJoined,
+    ExecutorLost,
+    GroupClosed,
+    Held,
+    Killed,
+    PagesAdded,
+    Prioritised,
+    Released,
+    Retried,
+    Submitted,
+)
+from bough.model.ids import ExecutorId
+from bough.server.connection import Connection
+from bough.server.log import log
+from bough.server.peers import Client, Executor
+from bough.server.questions import Desk
+from bough.server.shell import Shell
+from bough.wire.messages import (
+    VERSION,
+    Act,
+    Alive,
+    Answer,
+    Appointed,
+    Ask,
+    Blob,
+    ClientHello,
+    Close,
+    ExecutorHello,
+    FromClient,
+    FromExecutor,
+    Refused,
+    Report,
+    Submit,
+    Subscribe,
+    Welcome,
+)
+
+SILENCE = 30.0  # seconds after which an executor is taken for lost
+_LOOK = 5.0
+_RANGE = 1 << 32  # ids between one client and the next
+
+Message = FromClient | FromExecutor
+Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
+
+
+class Reception:
+    """The listener of every connection of a server."""
+
+    def __init__(self, shell: Shell, on_close: Callable[[str], None], on_owner_lost: Callable[[], None]) -> None:
+        self._shell = shell
+        self._peers = shell.peers
+        self._desk = Desk(shell.machine, shell.store, shell.peers, shell.info)
+        self._on_close = on_close
+        self._on_owner_lost = on_owner_lost
+        self._next_executor = int(shell.info.first_executor)
+        self._guests = 0  # clients greeted besides the owner
+        self._from_client: dict[type, Callable[..., None]] = {
+            Blob: self._blob,
+            Submit: self._submit,
+            PagesAdded: self._pages,
+            GroupClosed: self._group_closed,
+            Subscribe: self._subscribe,
+            Ask: self._ask,
+            Act: self._act,
+            Close: self._close,
+        }
+        self.leaving = False  # executors were told to leave, so their going is no loss
+        self.on_executor_lost: list[Callable[[int], None]] = []  # called with its pid
+        shell.loop.call_later(_LOOK, self._look_for_silence)
+
+    # --- what connections call ---------------------------------------------------------------------
+
+    def heard(self, connection: Connection, messages: list[Message]) -> None:
+        """Messages arrived."""
+        if connection not in self._peers.clients and connection not in self._peers.by_connection:
+            if not self._greet(connection, messages[0]):
+                return
+            del messages[0]
+        executor = self._peers.by_connection.get(connection)
+        if executor is not None:
+            self._hear_executor(executor, messages)
+        else:
+            self._hear_client(self._peers.clients[connection], messages)
+        self._shell.flush()
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        client = self._peers.clients.pop(connection, None)
+        if client is not None:
+            if client.owner:
+                self._on_owner_lost()
+            return
+        executor = self._peers.by_connection.get(connection)
+        if executor is not None:
+            self._lose(executor, "it left" if self.leaving else "its connection was lost")
+        elif connection.trusted:
+            self._on_owner_lost()  # it was gone before it said hello
+
+    # --- greetings ---------------------------------------------------------------------------------
+
+    def _greet(self, connection: Connection, message: Message) -> bool:
+        """Let a peer in by its first message."""
+        if not isinstance(message, ClientHello | ExecutorHello):
+            connection.refuse(f"the first message must be a hello, not {type(message).__name__}", "ProtocolError")
+            return False
+        if message.version != VERSION:
+            connection.refuse(
+                f"the server speaks version {VERSION} and the other end {message.version}; use the same bough",
+                "ProtocolError",
+            )
+            return False
+        if isinstance(message, ClientHello):
+            self._welcome(connection, message)
+            return True
+        return self._appoint(connection, message)
+
+    def _welcome(self, connection: Connection, hello: ClientHello) -> None:
+        info = self._shell.info
+        owner = hello.owner and connection.trusted
+        if not owner:
+            self._guests += 1
+        offset = 0 if owner else self._guests * _RANGE
+        self._peers.clients[connection] = Client(connection, hello.pid, hello.host, owner=owner)
+        connection.say(
+            Welcome(
+                VERSION,
+                info.run,
+                info.first_record + offset,
+                info.first_group + offset,
+                info.store_dir,
+                info.memos,
+            )
+        )
+
+    def _appoint(self, connection: Connection, hello: ExecutorHello) -> bool:
+        ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if hello.python != ours:
+            connection.refuse(f"the server runs Python {ours} and the executor {hello.python}", "SiteError")
+            return False
+        info = self._shell.info
+        executor = Executor(connection, ExecutorId(self._next_executor), hello, time.time())
+        self._next_executor += 1
+        self._peers.add_executor(executor)
+        connection.say(
+            Appointed(
+                VERSION,
+                executor.number,
+                info.folder("out"),
+                info.folder("results"),
+                info.folder("spill"),
+                info.marker,
+                info.embedded,
+            )
+        )
+        log(f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
+        self._shell.news(
+            ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
+        )
+        return True
+
+    # --- executors ---------------------------------------------------------------------------------
+
+    def _hear_executor(self, executor: Executor, messages: list[Message]) -> None:
+        executor.last_word = time.time()
+        for message in messages:
+            if type(message) is Report:
+                self._shell.report(executor, message.number, message.news)
+            elif type(message) is not Alive:
+                executor.connection.refuse(f"an executor may not say {type(message).__name__}", "ProtocolError")
+                return
+
+    def _lose(self, executor: Executor, reason: str) -> None:
+        self._peers.drop_executor(executor)
+        log(f"executor {executor.number} is gone: {reason}")
+        if self.leaving:
+            return  # the end of the run says it all: what it ended for us has not cost its tasks anything
+        self._shell.news(ExecutorLost(executor.number, reason))
+        for callback in self.on_executor_lost:
+            callback(executor.hello.pid)
+
+    def _look_for_silence(self) -> None:
+        self._shell.loop.call_later(_LOOK, self._look_for_silence)
+        if self._shell.is_stuck:
+            return
+        now = time.time()
+        for executor in list(self._peers.executors.values()):
+            if now - executor.last_word > SILENCE:
+                self._lose(executor, f"it said nothing for {SILENCE:g} s")
+                executor.connection.abort()
+
+    # --- clients -----------------------------------------------------------------------------------
+
+    def _hear_client(self, client: Client, messages: list[Message]) -> None:
+        for message in messages:
+            handler = self._from_client.get(type(message))
+            if handler is None:
+                client.connection.refuse(f"a client may not say {type(message).__name__}", "ProtocolError")
+                return
+            handler(client, message)
+
+    def _blob(self, _: Client, message: Blob) -> None:
+        self._shell.store.put_blob(message.id, message.data)  # written with the next turn
+
+    def _submit(self, client: Client, message: Submit) -> None:
+        self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
+
+    def _pages(self, client: Client, message: PagesAdded) -> None:
+        number = self._peers.internal(client, message.request) if message.request else 0
+        self._shell.news(PagesAdded(message.record, message.pages, message.last, number))
+
+    def _group_closed(self, _: Client, message: GroupClosed) -> None:
+        self._shell.news(message)
+
+    def _subscribe(self, client: Client, _: Subscribe) -> None:
+        client.subscribed = True
+
+    def _ask(self, client: Client, message: Ask) -> None:
+        """Answer after the turn that holds everything said before the question."""
+        if message.what == "project":
+            answer = Answer(message.request)
+            self._shell.after_turn(lambda: self._shell.upkeep.when_folded(lambda: client.connection.send(answer)))
+        elif self._shell.is_busy:
+            self._shell.after_turn(lambda: self._answer(client, message))
+        else:
+            self._answer(client, message)
+
+    def _answer(self, client: Client, message: Ask) -> None:
+        try:
+            client.connection.say(Answer(message.request, self._desk.answer(message.what, message.arguments)))
+        except BoughError as error:
+            client.connection.say(Refused(str(error), message.request, type(error).__name__))
+
+    def _act(self, client: Client, message: Act) -> None:
+        if self._shell.is_busy:
+            self._shell.after_turn(lambda: self._do(client, message))
+        else:
+            self._do(client, message)
+
+    def _do(self, client: Client, message: Act) -> None:
+        deed = message.deed
+        count = touched(self._shell.machine, deed)
+        answer = Answer(message.request, {"tasks": count})
+        self._shell.news(deed, then=lambda: client.connection.say(answer))
+
+    def _close(self, client: Client, message: Close) -> None:
+        if client.owner:
+            self._on_close(message.how)
+        else:
+            client.connection.refuse("only the session that owns the server can close it", "UserError")
+
+
+def touched(machine: Machine, deed: Deed) -> int:
+    """How many tasks a deed changes."""
+    if isinstance(deed, Prioritised):
+        return sum(stop - start for _, start, stop in deeds.targets(machine.state, deed.target, 0))
+    return machine.touched(deed)

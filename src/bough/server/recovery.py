@@ -1,0 +1,50 @@
+"""After a crash: end what the dead run left behind, take in what it could not report, and close it.
+
+The crashed run is replayed into a machine of its own, so that late reports are judged as they would
+have been. Rule: one turn holds all of it, so that a recovery that is itself cut short leaves either
+nothing or everything, and spilled reports are deleted only after it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bough.core.machine import Machine
+from bough.model.facts import Fact, RunClosed
+from bough.model.ids import Seconds
+from bough.policy.api import PlacementPolicy
+from bough.server import leftovers
+from bough.server.log import log
+from bough.stores.api import LastRun, Store
+from bough.stores.spill import clear_spills, read_spills
+
+PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
+
+
+def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: str, mark: str, now: Seconds) -> None:
+    """Close a run that did not close itself. Call it with the store's lock held."""
+    ended = leftovers.end(mark, patience=PATIENCE)
+    machine = replay(store, last, policy)
+    news: list[Fact] = []
+    for _, spilled in read_spills(spill_dir):
+        news += spilled
+    turn = machine.turn(now, [*news, RunClosed(last.run, "crashed")])
+    store.append(turn.number, now, turn.facts)
+    store.sync()
+    clear_spills(spill_dir)
+    log(f"run {last.run} had crashed: {len(ended)} processes of it ended, {len(news)} late reports taken in")
+
+
+def replay(store: Store, last: LastRun, policy: PlacementPolicy) -> Machine:
+    """The machine as the last run left it."""
+    snapshot = store.snapshot(last.run)
+    restore: Callable[[bytes, PlacementPolicy], Machine] | None = getattr(Machine, "restore", None)
+    if snapshot is not None and restore is not None:
+        after, data = snapshot
+        machine = restore(data, policy)
+    else:
+        after = store.turns_of_run(last.run) - 1
+        machine = Machine(policy, last_turn=after)
+    for number, now, facts in store.journal(after):
+        machine.replay(number, now, facts)
+    return machine

@@ -1,0 +1,186 @@
+"""What clients are told of a turn: facts become messages.
+
+Rule: pure translation; a client hears of every element that ended, exactly once per end, and of
+starts and returns so that it can show what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from bough.core import deeds, ranges
+from bough.core.records import CANCELLED, FAILED
+from bough.core.state import State
+from bough.model.facts import (
+    Cancelled,
+    ElementFailed,
+    ExecutorJoined,
+    ExecutorLost,
+    Fact,
+    Killed,
+    NotRunnable,
+    Placed,
+    Recalled,
+    SpanEnded,
+    SpanReturned,
+    SpanStarted,
+)
+from bough.model.ids import ExecutorId, RecordId, SpanId
+from bough.model.outcomes import Cause, Detail, Failure
+from bough.server.results import ResultCache, part
+from bough.wire.messages import Outcome, Running, Unsuccess
+
+Message = Outcome | Unsuccess | Running
+Struck = Callable[[Cancelled | Killed], Iterable[tuple[RecordId, int, int, Failure]]]
+
+_CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
+
+
+def struck_by(state: State, deed: Cancelled | Killed) -> Iterator[tuple[RecordId, int, int, Failure]]:
+    """The elements that a deed ended, after the turn that applied it; maybe also some that an earlier one had."""
+    killed = isinstance(deed, Killed)
+    wanted = bytes((FAILED if killed else CANCELLED,))
+    for record, start, stop in deeds.targets(state, deed.target, deed.stop):
+        for low, high in record.runs(wanted, start, stop):
+            if not killed:
+                yield RecordId(record.id), low, high, _CANCELLED
+                continue
+            for index in range(low, high):
+                failure = record.failure_of(index)
+                if failure is not None and failure.cause is Cause.KILLED:
+                    yield RecordId(record.id), index, index + 1, failure
+
+
+class Teller:
+    """Turns facts into messages; remembers hosts, and what is out with whom."""
+
+    def __init__(self, results: ResultCache, struck: Struck) -> None:
+        self._results = results
+        self._struck = struck
+        self._hosts: dict[ExecutorId, str] = {}
+        self._out: dict[SpanId, _Hand] = {}
+        self._translate: dict[type, Callable[..., Iterable[Message]]] = {
+            Cancelled: self._ended_by_hand,
+            ElementFailed: self._failed,
+            ExecutorJoined: self._joined,
+            ExecutorLost: self._lost,
+            Killed: self._ended_by_hand,
+            NotRunnable: self._not_run,
+            Placed: self._placed,
+            Recalled: self._recalled,
+            SpanEnded: self._ended,
+            SpanReturned: self._returned,
+            SpanStarted: self._started,
+        }
+
+    def messages(self, facts: Sequence[Fact]) -> list[Message]:
+        """What the facts of one turn mean to a client, in order."""
+        said: list[Message] = []
+        translate = self._translate
+        for fact in facts:
+            handler = translate.get(type(fact))
+            if handler is not None:
+                said += handler(fact)
+        return said
+
+    def _joined(self, fact: ExecutorJoined) -> Iterable[Message]:
+        self._hosts[fact.executor] = fact.host
+        return ()
+
+    def _placed(self, fact: Placed) -> Iterable[Message]:
+        self._out[fact.span] = _Hand(fact.record, fact.attempt, fact.executor, [[fact.start, fact.stop]])
+        return ()
+
+    def _lost(self, fact: ExecutorLost) -> Iterable[Message]:
+        """What a lost executor had, and did not cost an attempt, went back without a fact of its own."""
+        self._hosts.pop(fact.executor, None)
+        gone = [span for span, hand in self._out.items() if hand.executor == fact.executor]
+        for span in gone:
+            hand = self._out.pop(span)
+            for start, stop in hand.left:
+                yield Running(hand.record, start, stop, 0)
+
+    def _started(self, fact: SpanStarted) -> Iterable[Message]:
+        hand = self._out.get(fact.span)
+        if hand is None:
+            return ()
+        host = self._hosts.get(hand.executor, "")
+        return (Running(hand.record, fact.start, fact.stop, hand.attempt, host),)
+
+    def _ended(self, fact: SpanEnded) -> Iterable[Message]:
+        self.withdrawn(fact.span, fact.start, fact.stop)
+        self._results.remember(fact)
+        host = self._hosts.get(fact.executor, "")
+        return (Outcome(fact.record, fact.start, fact.stop, fact.attempt, host, fact.results, fact.details),)
+
+    def _failed(self, fact: ElementFailed) -> Iterable[Message]:
+        index = fact.index
+        self.withdrawn(fact.span, index, index + 1)
+        if fact.retry_at >= 0:
+            return (Running(fact.record, index, index + 1, 0),)
+        host = self._hosts.get(fact.executor, "")
+        return (Unsuccess(fact.record, index, index + 1, fact.attempt, fact.failure, host, fact.detail),)
+
+    def _returned(self, fact: SpanReturned) -> Iterable[Message]:
+        self.withdrawn(fact.span, fact.start, fact.stop)
+        return (Running(fact.record, fact.start, fact.stop, 0),)
+
+    def _not_run(self, fact: NotRunnable) -> Iterable[Message]:
+        return (Unsuccess(fact.record, fact.start, fact.stop, 0, fact.failure),)
+
+    def _ended_by_hand(self, deed: Cancelled | Killed) -> Iterable[Message]:
+        out: dict[RecordId, list[_Hand]] = {}
+        for hand in self._out.values():
+            out.setdefault(hand.record, []).append(hand)
+        for record, start, stop, failure in self._struck(deed):
+            found = next((hand for hand in out.get(record, ()) if hand.has(start)), None)
+            attempt, host = (found.attempt, self._hosts.get(found.executor, "")) if found else (0, "")
+            yield Unsuccess(record, start, stop, attempt, failure, host)
+
+    def _recalled(self, fact: Recalled) -> Iterable[Message]:
+        if not fact.found:
+            return
+        count = fact.stop - fact.start
+        shift = fact.start - fact.source_start
+        for start, stop, span in self._results.successes(
+            fact.turn, fact.source, fact.source_start, fact.source_start + count
+        ):
+            yield Outcome(
+                fact.record,
+                start + shift,
+                stop + shift,
+                span.attempt,
+                results=part(span, start, stop),
+                details=_details(span.details, start, stop, shift),
+                reused=True,
+            )
+
+    def withdrawn(self, span: SpanId, start: int, stop: int) -> None:
+        """Of these elements of a span nothing more will be heard."""
+        hand = self._out.get(span)
+        if hand is not None:
+            ranges.take(hand.left, start, stop)
+            if not hand.left:
+                del self._out[span]
+
+
+class _Hand(msgspec.Struct, gc=False):
+    """A span that is out."""
+
+    record: RecordId
+    attempt: int
+    executor: ExecutorId
+    left: ranges.Ranges
+
+    def has(self, index: int) -> bool:
+        """Whether an element is still out with it."""
+        return any(start <= index < stop for start, stop in self.left)
+
+
+def _details(details: tuple[Detail, ...], start: int, stop: int, shift: int) -> tuple[Detail, ...]:
+    wanted = (detail for detail in details if start <= detail.index < stop)
+    if not shift:
+        return tuple(wanted)
+    return tuple(msgspec.structs.replace(detail, index=detail.index + shift) for detail in wanted)

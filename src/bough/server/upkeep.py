@@ -1,0 +1,125 @@
+"""What is done behind the turns: fsync in batches, folding the journal, snapshots.
+
+Rule: none of it is waited for by a turn. What takes longer than a slice is done in slices between turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from bough.errors import StoreFailed
+from bough.server.log import log
+from bough.stores.api import Store
+
+_SYNC_AFTER = 0.05
+_QUIET = 0.1  # seconds without a turn that count as idle
+_SLICE = 0.02  # seconds of folding at a time
+_STEP = 100  # turns folded per call
+_BEHIND = 2_000  # turns after which folding does not wait for a quiet moment
+_SNAPSHOT_TURNS = 20_000
+_SNAPSHOT_BYTES = 64 << 20
+
+
+class Upkeep:
+    """See the module. `snapshot` gives the machine's state, if it can; `run` is the run it belongs to."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, store: Store, run: int, snapshot: Callable[[], bytes] | None
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._run = run
+        self._snapshot = snapshot
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._syncing: asyncio.Future[None] | None = None
+        self._unsynced = False
+        self._fold_timer: asyncio.TimerHandle | None = None
+        self._behind = 0
+        self._last_turn = 0.0
+        self._since_snapshot = 0
+        self._bytes_since = 0
+        self._stopped = False
+        self._wanting: list[Callable[[], None]] = []  # who waits for the jobs database
+
+    def when_folded(self, then: Callable[[], None]) -> None:
+        """Call back once the jobs database has caught up with the journal."""
+        self._wanting.append(then)
+        if self._fold_timer is not None:
+            self._fold_timer.cancel()
+        self._fold()
+
+    def appended(self, number: int, size: int) -> None:
+        """A turn was written, with about so many bytes of results."""
+        self._unsynced = True
+        if self._sync_timer is None and self._syncing is None:
+            self._sync_timer = self._loop.call_later(_SYNC_AFTER, self._sync)
+        self._behind += 1
+        self._last_turn = monotonic()
+        if self._fold_timer is None:
+            self._fold_timer = self._loop.call_later(2 * _QUIET, self._fold)
+        self._since_snapshot += 1
+        self._bytes_since += size
+        if self._since_snapshot >= _SNAPSHOT_TURNS or self._bytes_since >= _SNAPSHOT_BYTES:
+            self._save_snapshot(number)
+
+    async def stop(self) -> None:
+        """Start nothing more, and wait for what is under way."""
+        self._stopped = True
+        for timer in (self._sync_timer, self._fold_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._syncing is not None:
+            await asyncio.wait([self._syncing])
+
+    def _sync(self) -> None:
+        self._sync_timer = None
+        self._unsynced = False
+        self._syncing = self._loop.run_in_executor(None, self._store.sync)
+        self._syncing.add_done_callback(self._synced)
+
+    def _synced(self, done: asyncio.Future[None]) -> None:
+        self._syncing = None
+        error = done.exception()
+        if error is not None:
+            log(f"the journal could not be brought to the disk: {error}")
+        if self._unsynced and not self._stopped:
+            self._sync_timer = self._loop.call_later(_SYNC_AFTER, self._sync)
+
+    def _fold(self) -> None:
+        """Fold a slice when it is quiet, or when too much has gathered."""
+        self._fold_timer = None
+        if self._stopped:
+            return
+        quiet = bool(self._wanting) or monotonic() - self._last_turn >= _QUIET
+        wait = 2 * _QUIET
+        if quiet or self._behind > _BEHIND:
+            try:
+                if self._fold_slice():
+                    self._behind = 0
+                    wanting, self._wanting = self._wanting, []
+                    for then in wanting:
+                        then()
+                    return
+                wait = 0.001 if quiet else 1.0
+            except StoreFailed as error:
+                log(f"the jobs database could not be brought up to date: {error}")
+                wait = 10.0
+        self._fold_timer = self._loop.call_later(wait, self._fold)
+
+    def _fold_slice(self) -> bool:
+        until = monotonic() + _SLICE
+        while not self._store.project(at_most=_STEP):
+            if monotonic() >= until:
+                return False
+        return True
+
+    def _save_snapshot(self, number: int) -> None:
+        self._since_snapshot = self._bytes_since = 0
+        if self._snapshot is None:
+            return
+        try:
+            self._store.save_snapshot(number, self._run, self._snapshot())
+        except StoreFailed as error:  # only a later recovery is slower for it
+            log(f"no snapshot was saved: {error}")

@@ -1,0 +1,90 @@
+"""The simulated shell: drives the same machine as the live server, on a clock of its own.
+
+Rule: what an order causes comes back as news on the agenda, never directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bough.core.machine import Machine
+from bough.errors import InternalError
+from bough.model.facts import Fact, Recalled
+from bough.model.ids import Seconds
+from bough.model.orders import Recall, Refuse, SendSpan, StopSpan
+from bough.sim.agenda import Agenda
+from bough.sim.executor import Finish, Model, SimulatedExecutor
+
+
+class Simulation:
+    """See the module."""
+
+    def __init__(self, machine: Machine, model: Model, executors: Iterable[SimulatedExecutor]) -> None:
+        self.machine = machine
+        self.now: Seconds = 0.0
+        self.journal: list[tuple[int, Seconds, list[Fact]]] = []
+        self.refusals: list[str] = []
+        self._model = model
+        self._agenda: Agenda[Fact | Finish] = Agenda()
+        self._executors = {executor.id: executor for executor in executors}
+        for executor in self._executors.values():
+            self._agenda.put(0.0, executor.hello())
+
+    def at(self, when: Seconds, *news: Fact) -> None:
+        """Let news arrive at a time."""
+        for fact in news:
+            self._agenda.put(when, fact)
+
+    def run(self, until: Seconds | None = None) -> Seconds:
+        """Run until nothing is left to happen, or to a time; return the time then."""
+        while (when := self._next_time()) is not None and (until is None or when <= until):
+            self.step()
+        return self.now
+
+    def step(self) -> None:
+        """Let everything happen that happens at the next time, in one turn."""
+        when = self._next_time()
+        if when is None:
+            return
+        self.now = when
+        news: list[Fact] = []
+        while self._agenda and self._agenda.next_time() == when:
+            _, thing = self._agenda.pop()
+            if isinstance(thing, Finish):
+                said, started = self._executors[thing.executor].finish(thing, self._model)
+                news += said
+                self._schedule(started)
+            else:
+                news.append(thing)
+        self._turn(news)
+
+    def _next_time(self) -> Seconds | None:
+        times = [t for t in (self._agenda.next_time(), self._wake()) if t is not None]
+        return max(min(times), self.now) if times else None
+
+    def _wake(self) -> Seconds | None:
+        timers = self.machine.state.timers
+        return timers[0][0] if timers else None
+
+    def _turn(self, news: list[Fact]) -> None:
+        turn = self.machine.turn(self.now, news)
+        if turn.facts:
+            self.journal.append((turn.number, self.now, turn.facts))
+        for order in turn.orders:
+            if isinstance(order, SendSpan):
+                self._schedule(self._executors[order.executor].take(order, self._model))
+            elif isinstance(order, StopSpan):
+                self._executors[order.executor].stop(order)
+            elif isinstance(order, Refuse):
+                self.refusals.append(order.message)
+            elif isinstance(order, Recall):  # a simulation has no earlier runs
+                self._agenda.put(self.now, Recalled(order.record, order.start, order.stop, found=False))
+
+    def _schedule(self, started: list[Finish]) -> None:
+        for end in started:
+            self._agenda.put(self.now + end.seconds, end)
+
+    def check_complete(self) -> None:
+        """Raise if something submitted has not ended."""
+        if not self.machine.is_idle:
+            raise InternalError(f"the simulation ran dry with tasks left: {self.machine.counts()}")

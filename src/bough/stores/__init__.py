@@ -1,0 +1,1 @@
+"""Where the journal, the memos and the jobs database are kept."""

@@ -1,0 +1,364 @@
+"""Fold journalled facts into the jobs database and the memos, turn by turn.
+
+Rule: the tables depend on the facts only, never on how many turns were folded at once, nor on the
+process that folded them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from bough.model import facts as f
+from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, TaskSpec
+from bough.stores.commandtext import array_text, task_text
+from bough.stores.ledger import Blob, Ledger, Success
+from bough.stores.loosefold import LooseFold
+from bough.stores.rows import TaskRow
+from bough.stores.spanfold import SpanFold
+
+KINDS: Final = {Kind.FUNCTION: "function", Kind.COMMAND: "command"}
+ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group"}
+HEAVY: Final = 50_000  # gathered rows after which they are written
+
+_IN_GROUP = """
+WITH RECURSIVE inside(id) AS (
+  VALUES (?) UNION SELECT groups.id FROM groups JOIN inside ON groups.parent = inside.id
+  WHERE groups.run = ? AND groups.id != 0)
+SELECT id FROM tasks WHERE run = ? AND grp IN (SELECT id FROM inside) ORDER BY id"""
+
+Targeted = f.Cancelled | f.Killed | f.Held | f.Released | f.Retried
+
+
+class Projector:
+    """See the module."""
+
+    def __init__(self, database: sqlite3.Connection, blob: Blob, success: Success) -> None:
+        self._ledger = Ledger(database, blob, success)
+        self._loose = LooseFold(self._ledger)
+        self._spans = SpanFold(self._ledger)
+        self._now = 0.0
+        self._turn = 0
+        self._handlers: dict[type, Callable[..., None]] = {
+            f.RunOpened: self._on_run_opened,
+            f.RunClosed: self._on_run_closed,
+            f.Submitted: self._on_submitted,
+            f.PagesAdded: self._on_pages_added,
+            f.GroupClosed: self._on_group_closed,
+            f.ExecutorJoined: self._on_executor_joined,
+            f.ExecutorLost: self._on_executor_lost,
+            f.Placed: self._on_placed,
+            f.SpanStarted: self._on_span_started,
+            f.SpanEnded: self._on_span_ended,
+            f.ElementFailed: self._on_element_failed,
+            f.SpanReturned: self._on_span_returned,
+            f.RetryDue: self._on_retry_due,
+            f.Recalled: self._on_recalled,
+            f.NotRunnable: self._on_not_runnable,
+            f.Cancelled: self._on_targeted,
+            f.Killed: self._on_targeted,
+            f.Held: self._on_targeted,
+            f.Released: self._on_targeted,
+            f.Retried: self._on_targeted,
+            f.Prioritised: self._on_prioritised,
+        }  # ExecutorDrained and Stopping change no row
+
+    @property
+    def position(self) -> int:
+        """The last turn that was folded."""
+        return self._ledger.marks.turn
+
+    @property
+    def heavy(self) -> bool:
+        """Whether it is time to commit."""
+        return self._ledger.weight >= HEAVY
+
+    def fold(self, turn: int, now: float, facts: Sequence[f.Fact]) -> None:
+        """Take the facts of the next turn."""
+        self._turn, self._now = turn, now
+        for fact in facts:
+            handle = self._handlers.get(type(fact))
+            if handle:
+                handle(fact)
+        self._ledger.marks.turn = turn
+
+    def commit(self) -> None:
+        """Write what was folded."""
+        self._ledger.commit()
+
+    # --- runs, executors and submissions ---
+
+    def _on_run_opened(self, fact: f.RunOpened) -> None:
+        marks = self._ledger.marks
+        marks.run, marks.clean = fact.run, 0
+        self._ledger.execute(
+            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
+            (fact.run, fact.name, fact.host, fact.pid, self._now, fact.policy, self._turn),
+        )
+        self._ledger.execute("INSERT OR REPLACE INTO groups VALUES (0, ?, NULL, '', '', 0)", (fact.run,))
+
+    def _on_run_closed(self, fact: f.RunClosed) -> None:
+        ledger = self._ledger
+        ledger.marks.clean = 1
+        ledger.execute("UPDATE runs SET closed = ?, reason = ? WHERE run = ?", (self._now, fact.reason, fact.run))
+        gone = "UPDATE executors SET left = ?, reason = ? WHERE run = ? AND left IS NULL"
+        ledger.execute(gone, (self._now, "the run ended", fact.run))
+        if fact.reason == "done":
+            return
+        ledger.write()
+        failure = Failure(Cause.CLOSED, f"the run ended before it could run ({fact.reason})")
+        unfinished = "SELECT id FROM tasks WHERE run = ? AND state NOT IN ('done', 'failed', 'notrun', 'cancelled')"
+        for (record,) in ledger.rows(unfinished, (fact.run,)):
+            row = ledger.task(record)  # type: ignore[arg-type]
+            if row and row.is_array:
+                self._spans.abandoned(row, self._now, 0, row.length, failure)
+                row.is_open = 0
+            elif row:
+                self._loose.abandoned(row, self._now, failure)
+
+    def _on_executor_joined(self, fact: f.ExecutorJoined) -> None:
+        marks = self._ledger.marks
+        marks.executor = max(marks.executor, fact.executor)
+        has = fact.capacity
+        self._ledger.execute(
+            "INSERT OR REPLACE INTO executors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)",
+            (fact.executor, marks.run, fact.site, fact.host, fact.pid, has.cores, has.memory, has.gpus, self._now),
+        )
+
+    def _on_executor_lost(self, fact: f.ExecutorLost) -> None:
+        gone = "UPDATE executors SET left = ?, reason = ? WHERE id = ?"
+        self._ledger.execute(gone, (self._now, fact.reason, fact.executor))
+        for span in [span for span in self._ledger.open.values() if span.executor == fact.executor]:
+            row = self._ledger.task(span.record)
+            lost = fact.reason or "the executor was lost"
+            if row and row.is_array:
+                self._spans.given_back(row, self._now, span, 0, row.length, lost=lost)
+            elif row:
+                self._loose.given_back(row, self._now, span, lost=lost)
+
+    def _on_submitted(self, fact: f.Submitted) -> None:
+        marks = self._ledger.marks
+        for item in fact.items:
+            if type(item) is TaskSpec:
+                self._add_task(item)
+                marks.record = max(marks.record, item.id)
+            elif type(item) is ArraySpec:
+                self._add_array(item)
+                marks.record = max(marks.record, item.id)
+            elif type(item) is GroupSpec:
+                self._add_group(item)
+                marks.group = max(marks.group, item.id)
+
+    def _add_task(self, spec: TaskSpec) -> None:
+        waits = int(bool(spec.after))
+        self._ledger.add(
+            TaskRow(
+                spec.id,
+                self._ledger.marks.run,
+                spec.group,
+                spec.name,
+                KINDS[spec.kind],
+                1,
+                0,
+                "waiting" if waits else "ready",
+                0,
+                task_text(spec),
+                self._now,
+                priority=spec.priority,
+                cores=spec.needs.cores,
+                waits=waits,
+            )
+        )
+        if waits:
+            self._add_after(spec.id, -1, spec.after)
+        if spec.writes:
+            self._ledger.gathered["declared"] += [(path,) for path in spec.writes]
+
+    def _add_array(self, spec: ArraySpec) -> None:
+        ledger, waits = self._ledger, int(bool(spec.after or spec.element_after))
+        length = max(spec.length, max((page.stop for page in spec.pages), default=0))
+        ledger.add(
+            TaskRow(
+                spec.id,
+                ledger.marks.run,
+                spec.group,
+                spec.name,
+                KINDS[spec.kind],
+                length,
+                1,
+                "waiting",
+                0,
+                array_text(spec, ledger.blob),
+                self._now,
+                priority=spec.priority,
+                cores=spec.needs.cores,
+                is_open=int(spec.open),
+                waits=waits,
+                ended=None if length else self._now,
+            )
+        )
+        self._add_after(spec.id, -1, spec.after)
+        for index, after in spec.element_after:
+            self._add_after(spec.id, index, after)
+        if spec.key:
+            ledger.gathered["arrays"].append((spec.id, ledger.marks.run, spec.key, length, spec.table))
+            if spec.pages:
+                ledger.gathered["array_pages"].append((spec.id, self._turn))
+
+    def _add_group(self, spec: GroupSpec) -> None:
+        run = self._ledger.marks.run
+        above = self._ledger.rows("SELECT path FROM groups WHERE run = ? AND id = ?", (run, spec.parent))
+        path = f"{above[0][0]}/{spec.name}" if above and above[0][0] else spec.name
+        values = (spec.id, run, spec.parent, spec.name, path)
+        self._ledger.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, 0)", values)
+        on = [(spec.id, run, ON[dep.on], dep.id, dep.index) for dep in spec.after]
+        self._ledger.gathered["group_after"] += on
+
+    def _add_after(self, record: int, index: int, after: Sequence[Dep]) -> None:
+        self._ledger.gathered["after"] += [(record, ON[dep.on], dep.id, dep.index, index) for dep in after]
+
+    def _on_pages_added(self, fact: f.PagesAdded) -> None:
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        self._spans.grown(row, self._now, fact)
+        self._ledger.gathered["lengths"].append((row.length, row.id))
+        if fact.pages:
+            self._ledger.gathered["array_pages"].append((fact.record, self._turn))
+
+    def _on_group_closed(self, fact: f.GroupClosed) -> None:
+        run = self._ledger.marks.run
+        self._ledger.execute("UPDATE groups SET closed = 1 WHERE run = ? AND id = ?", (run, fact.group))
+
+    # --- spans ---
+
+    def _on_placed(self, fact: f.Placed) -> None:
+        marks = self._ledger.marks
+        marks.span = max(marks.span, fact.span)
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.placed(row, self._now, fact)
+        else:
+            self._loose.placed(row, self._now, fact)
+
+    def _on_span_started(self, fact: f.SpanStarted) -> None:
+        span = self._ledger.open.get(fact.span)
+        row = self._ledger.task(fact.record or (span.record if span else 0))
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.started(row, self._now, span, fact.start, fact.stop)
+        else:
+            self._loose.started(row, self._now, span)
+
+    def _on_span_ended(self, fact: f.SpanEnded) -> None:
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.ended(row, self._now, self._turn, fact)
+        else:
+            self._loose.ended(row, self._now, self._turn, fact)
+        if fact.key:
+            checked = isinstance(fact.results, ResultFile) or any(detail.outputs for detail in fact.details)
+            memo = (fact.key, row.id, fact.start, fact.stop, fact.attempt, self._turn, row.run, int(checked))
+            self._ledger.gathered["memo"].append(memo)
+
+    def _on_element_failed(self, fact: f.ElementFailed) -> None:
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.failed(row, self._now, self._turn, fact)
+        else:
+            self._loose.failed(row, self._now, self._turn, fact)
+
+    def _on_span_returned(self, fact: f.SpanReturned) -> None:
+        span = self._ledger.open.get(fact.span)
+        row = self._ledger.task(span.record) if span else None
+        if span is None or row is None:
+            return
+        if row.is_array:
+            self._spans.given_back(row, self._now, span, fact.start, fact.stop, lost=None)
+        else:
+            self._loose.given_back(row, self._now, span, lost=None)
+
+    def _on_retry_due(self, fact: f.RetryDue) -> None:
+        row = self._ledger.task(fact.record)
+        if row and row.is_array:
+            self._spans.due(row, fact.index)
+        elif row and row.state == "waiting":
+            row.state = "ready"
+
+    def _on_recalled(self, fact: f.Recalled) -> None:
+        row = self._ledger.task(fact.record)
+        if row and row.is_array:
+            self._spans.recalled(row, self._now, fact)
+        elif row:
+            self._loose.recalled(row, self._now, fact)
+
+    def _on_not_runnable(self, fact: f.NotRunnable) -> None:
+        row = self._ledger.task(fact.record)
+        if row and row.is_array:
+            self._spans.abandoned(row, self._now, fact.start, fact.stop, fact.failure)
+        elif row:
+            self._loose.abandoned(row, self._now, fact.failure)
+
+    # --- what people do to tasks, arrays and groups ---
+
+    def _on_targeted(self, fact: Targeted) -> None:
+        for row in self._targets(fact.target):
+            if not row.is_array:
+                self._do_loose(fact, row)
+                continue
+            start, stop = 0, row.length
+            if fact.target.on is not On.GROUP and fact.stop:
+                start, stop = fact.target.index, min(fact.stop, row.length)
+            elif fact.target.on is On.TASK:
+                start, stop = fact.target.index, fact.target.index + 1
+            self._do_range(fact, row, start, stop)
+
+    def _do_loose(self, fact: Targeted, row: TaskRow) -> None:
+        match fact:
+            case f.Cancelled():
+                self._loose.cancelled(row, self._now)
+            case f.Killed():
+                self._loose.killed(row, self._now)
+            case f.Held():
+                self._loose.held(row)
+            case f.Released():
+                self._loose.released(row)
+            case f.Retried():
+                self._loose.retried(row)
+
+    def _do_range(self, fact: Targeted, row: TaskRow, start: int, stop: int) -> None:
+        match fact:
+            case f.Cancelled():
+                self._spans.cancelled(row, self._now, start, stop)
+            case f.Killed():
+                self._spans.killed(row, self._now, self._turn, start, stop)
+            case f.Held():
+                self._spans.held(row, self._now, start, stop)
+            case f.Released():
+                self._spans.released(row, start, stop)
+            case f.Retried():
+                self._spans.retried(row, start, stop)
+
+    def _on_prioritised(self, fact: f.Prioritised) -> None:
+        for row in self._targets(fact.target):
+            row.priority = fact.priority
+
+    def _targets(self, target: Dep) -> Iterator[TaskRow]:
+        records = [target.id]
+        if target.on is On.GROUP:
+            self._ledger.write()
+            run = self._ledger.marks.run
+            records = [int(str(values[0])) for values in self._ledger.rows(_IN_GROUP, (target.id, run, run))]
+        for record in records:
+            row = self._ledger.task(record)
+            if row:
+                yield row

@@ -1,0 +1,167 @@
+"""Rows of the jobs database as mutable structs, their fields in the order of the table's columns.
+
+Rule: the order of fields here is the order of columns in `schema.py`; a test compares them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bough.model.outcomes import Detail, Failure
+
+
+class TaskRow(msgspec.Struct, gc=False):
+    """One loose task, or one array."""
+
+    id: int
+    run: int
+    grp: int
+    name: str
+    kind: str
+    length: int
+    is_array: int
+    state: str
+    attempt: int
+    command: str
+    submitted: float
+    started: float | None = None
+    ended: float | None = None
+    seconds: float | None = None
+    executor: int | None = None
+    host: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    cause: str | None = None
+    message: str | None = None
+    reused: int = 0
+    memory: int | None = None
+    cpu: float | None = None
+    stdout_path: str | None = None
+    stdout_offset: int | None = None
+    stdout_length: int | None = None
+    stderr_path: str | None = None
+    stderr_offset: int | None = None
+    stderr_length: int | None = None
+    turn: int = 0
+    priority: int = 0
+    cores: float = 1
+    done: int = 0
+    failed: int = 0
+    notrun: int = 0
+    cancelled: int = 0
+    is_open: int = 0
+    waits: int = 0  # it has dependencies
+
+
+class ElementRow(msgspec.Struct, gc=False):
+    """One element of an array that has something of its own."""
+
+    id: int
+    idx: int
+    state: str = "waiting"
+    attempt: int = 0
+    executor: int | None = None
+    host: str | None = None
+    started: float | None = None
+    ended: float | None = None
+    seconds: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    cause: str | None = None
+    message: str | None = None
+    memory: int | None = None
+    cpu: float | None = None
+    stdout_path: str | None = None
+    stdout_offset: int | None = None
+    stdout_length: int | None = None
+    stderr_path: str | None = None
+    stderr_offset: int | None = None
+    stderr_length: int | None = None
+    reused: int = 0
+    turn: int = 0
+
+
+class AttemptRow(msgspec.Struct, gc=False):
+    """One try at a loose task, or a failed try at an element."""
+
+    id: int
+    idx: int
+    attempt: int
+    executor: int | None
+    host: str | None
+    placed: float | None
+    started: float | None = None
+    ended: float | None = None
+    state: str = "placed"
+    cause: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    message: str | None = None
+    span: int = 0
+
+
+class SpanRow(msgspec.Struct, gc=False):
+    """A range of an array in one state."""
+
+    id: int
+    start: int
+    stop: int
+    state: str
+    attempt: int = 0
+    executor: int | None = None
+    placed: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    seconds: float | None = None
+    turn: int = 0
+    reused: int = 0
+    cause: str | None = None
+    message: str | None = None
+    span: int = 0
+
+
+class Open(msgspec.Struct):
+    """A span that an executor has; `rest` are the elements of it that are not heard of yet."""
+
+    span: int
+    record: int
+    attempt: int
+    executor: int
+    placed: float | None
+    rest: list[tuple[int, int]]
+    started: float | None = None
+    written: bool = False  # rows of it are in the table `spans`
+    row: AttemptRow | None = None  # of a loose task
+
+    def take(self, start: int, stop: int) -> None:
+        """Elements of it were heard of."""
+        self.rest = [
+            piece
+            for low, high in self.rest
+            for piece in ((low, min(high, start)), (max(low, stop), high))
+            if piece[0] < piece[1]
+        ]
+
+
+def put_detail(row: TaskRow | ElementRow, detail: Detail) -> None:
+    """What an executor measured of one run."""
+    row.exit_code = detail.exit_code
+    row.memory = detail.memory or None
+    row.cpu = detail.cpu or None
+    if detail.started:
+        row.started = detail.started
+    if detail.ended:
+        row.ended = detail.ended
+    if detail.started and detail.ended:
+        row.seconds = detail.ended - detail.started
+    out, err = detail.stdout, detail.stderr
+    row.stdout_path, row.stdout_offset, row.stdout_length = (out.path, out.offset, out.length) if out else (None,) * 3
+    row.stderr_path, row.stderr_offset, row.stderr_length = (err.path, err.offset, err.length) if err else (None,) * 3
+
+
+def put_failure(row: TaskRow | ElementRow | AttemptRow, failure: Failure) -> None:
+    """Why it did not succeed."""
+    row.cause = failure.cause.value
+    row.message = failure.message
+    row.exit_code = failure.exit_code
+    row.signal = failure.signal

@@ -1,0 +1,86 @@
+"""Frames: a length of four bytes, big-endian, then one MessagePack list of messages.
+
+Sans-I/O: bytes in, messages out. Rule: what a peer sends is decoded against one union; anything
+else, and any frame over the limit, is a `ProtocolError`, never another exception.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from bough.errors import ProtocolError
+from bough.wire.messages import MAX_FRAME, FromClient, FromExecutor, ToClient, ToExecutor
+
+M = TypeVar("M")
+_HEAD = 4
+_encode_into = msgspec.msgpack.Encoder().encode_into
+_decoders: dict[object, msgspec.msgpack.Decoder[list[object]]] = {}
+
+
+def frame(*messages: object) -> bytearray:
+    """One frame that carries these messages."""
+    return frame_list(messages)
+
+
+def frame_list(messages: object) -> bytearray:
+    """One frame that carries a list or tuple of messages."""
+    buffer = bytearray(_HEAD)
+    _encode_into(messages, buffer, _HEAD)
+    size = len(buffer) - _HEAD
+    if size > MAX_FRAME:
+        raise ProtocolError(f"a message of {size} bytes is over the limit of {MAX_FRAME}")
+    buffer[:_HEAD] = size.to_bytes(_HEAD, "big")
+    return buffer
+
+
+class Frames(Generic[M]):
+    """Cut a stream of bytes into messages of one union."""
+
+    def __init__(self, union: object, limit: int = MAX_FRAME) -> None:
+        if union not in _decoders:
+            _decoders[union] = msgspec.msgpack.Decoder(list[union])  # type: ignore[valid-type]
+        self._decode = _decoders[union].decode
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[M]:
+        """Take bytes as they come; return the messages that are complete."""
+        buffer = self._buffer
+        buffer += data
+        messages: list[object] = []
+        at, end = 0, len(buffer)
+        view = memoryview(buffer)
+        try:
+            while end - at >= _HEAD:
+                size = int.from_bytes(view[at : at + _HEAD], "big")
+                if size > self._limit:
+                    raise ProtocolError(f"a frame of {size} bytes is over the limit of {self._limit}")
+                if end - at - _HEAD < size:
+                    break
+                try:
+                    messages += self._decode(view[at + _HEAD : at + _HEAD + size])
+                except msgspec.MsgspecError as error:
+                    raise ProtocolError(f"a frame could not be read: {error}") from error
+                at += _HEAD + size
+        finally:
+            view.release()
+        if at:
+            del buffer[:at]
+        return messages  # type: ignore[return-value]
+
+
+def server_frames() -> Frames[FromClient | FromExecutor]:
+    """What a server hears, from whomever; the first message says from whom."""
+    return Frames(FromClient | FromExecutor)
+
+
+def to_client_frames() -> Frames[ToClient]:
+    """What a client hears."""
+    return Frames(ToClient)
+
+
+def to_executor_frames() -> Frames[ToExecutor]:
+    """What an executor hears."""
+    return Frames(ToExecutor)

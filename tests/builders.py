@@ -1,0 +1,72 @@
+"""Builders for tests: short ways to say what a test is about."""
+
+from __future__ import annotations
+
+from bough.core.machine import Machine
+from bough.model.facts import ExecutorJoined, Submitted
+from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId
+from bough.model.outcomes import Cause, Failure
+from bough.model.resources import ONE_CORE, Needs
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
+from bough.policies.placement.fifo import Fifo
+
+BODY = BlobId(b"f" * 16)
+BOOM = Failure(Cause.EXIT, "exit code 1", exit_code=1)
+
+
+def task(id_: int, *after: int | Dep, **fields: object) -> TaskSpec:
+    """A loose task after some others."""
+    deps = tuple(dep if isinstance(dep, Dep) else Dep(On.TASK, dep) for dep in after)
+    return TaskSpec(RecordId(id_), Kind.FUNCTION, BODY, b"", after=deps, **fields)  # type: ignore[arg-type]
+
+
+def array(id_: int, length: int, *after: int | Dep, **fields: object) -> ArraySpec:
+    """An array over a table."""
+    deps = tuple(dep if isinstance(dep, Dep) else Dep(On.TASK, dep) for dep in after)
+    table = BlobId(b"t" * 16)
+    return ArraySpec(RecordId(id_), Kind.FUNCTION, BODY, length, table, after=deps, **fields)  # type: ignore[arg-type]
+
+
+def group(id_: int, name: str, parent: int = ROOT, *after: Dep) -> GroupSpec:
+    """A group."""
+    return GroupSpec(GroupId(id_), name, GroupId(parent), after)
+
+
+def on_group(id_: int) -> Dep:
+    """A dependency on a group."""
+    return Dep(On.GROUP, id_)
+
+
+def on_array(id_: int) -> Dep:
+    """A dependency on an array."""
+    return Dep(On.ARRAY, id_)
+
+
+def on_element(id_: int, index: int) -> Dep:
+    """A dependency on one element."""
+    return Dep(On.TASK, id_, index)
+
+
+def executor(id_: int = 1, cores: float = 2, **amounts: object) -> ExecutorJoined:
+    """An executor that joins."""
+    return ExecutorJoined(ExecutorId(id_), "local", f"host{id_}", 100 + id_, Needs(cores=cores, **amounts))  # type: ignore[arg-type]
+
+
+def submit(*items: TaskSpec | ArraySpec | GroupSpec, request: int = 0) -> Submitted:
+    """A submission."""
+    return Submitted(list(items), request)
+
+
+def limits(**fields: object) -> Limits:
+    """Limits."""
+    return Limits(**fields)  # type: ignore[arg-type]
+
+
+def machine() -> Machine:
+    """A machine that serves first come first."""
+    return Machine(Fifo())
+
+
+def needs(cores: float = 1, **fields: object) -> Needs:
+    """Needs."""
+    return Needs(cores=cores, **fields) if fields or cores != 1 else ONE_CORE  # type: ignore[arg-type]

@@ -1,0 +1,208 @@
+"""Random histories of the machine: hostile policies, stale and duplicate answers, conservation laws, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bough.core.invariants import check, picture
+from bough.core.machine import Machine
+from bough.model import facts
+from bough.model.facts import decode_facts, encode_facts
+from bough.model.orders import Recall, Refuse, SendSpan
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import Dep, On
+from bough.policies.placement.fifo import Fifo
+from bough.policies.placement.sjf import ShortestFirst
+from bough.policy.api import Place, View, Work
+from tests.builders import array, executor, group, limits, needs, submit, task
+
+
+class Hostile:
+    """Wishes for anything: unknown records and executors, what is busy, what does not fit, some of it twice."""
+
+    def rank(self, work: Work, /) -> float:
+        return float(work.id % 3)
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        dice = view.random
+        seen = []
+        for work in view.ready():
+            seen.append(work.id)
+            if dice.random() < 0.3:
+                view.skip(work.needs)
+            rooms = view.rooms()
+            if rooms and dice.random() < 0.8:
+                yield Place(work.id, dice.choice(rooms).id, dice.choice([0, 1, 3, 10**6, -5]))
+            yield Place(dice.randrange(1, 40), dice.randrange(0, 9))
+        for id_ in seen:
+            yield Place(id_, dice.randrange(0, 9))
+
+
+POLICIES = {"fifo": Fifo, "sjf": ShortestFirst, "hostile": Hostile}
+SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9)]
+
+
+class Histories(RuleBasedStateMachine):
+    """Anything that clients, executors and people may say, in any order."""
+
+    @initialize(policy=st.sampled_from(sorted(POLICIES)), memos=st.booleans(), fail_fast=st.booleans())
+    def open(self, policy: str, memos: bool, fail_fast: bool) -> None:
+        self.machine = Machine(POLICIES[policy]())
+        self.twin = Machine(POLICIES[policy]())
+        self.now = 0.0
+        self.next_id = 1
+        self.next_group = 1
+        self.next_executor = 1
+        self.sent: list[SendSpan] = []
+        self.recalls: list[Recall] = []
+        self.turn(facts.RunOpened(1, "test", "h", 1, fail_fast and policy == "fifo", policy, memos))
+
+    def turn(self, *news: facts.Fact) -> list[facts.Fact]:
+        turn = self.machine.turn(self.now, news)
+        self.refused = [o.message for o in turn.orders if isinstance(o, Refuse)]
+        for order in turn.orders:
+            if isinstance(order, SendSpan):
+                self.sent.append(order)
+            elif isinstance(order, Recall):
+                self.recalls.append(order)
+        if turn.facts:
+            self.twin.replay(turn.number, self.now, decode_facts(encode_facts(turn.facts)))
+        return turn.facts
+
+    @rule(seconds=st.sampled_from([0.0, 0.001, 1.0, 50.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.turn()
+
+    @rule(cores=st.sampled_from([1, 2, 4]), rich=st.booleans())
+    def an_executor_joins(self, cores: int, rich: bool) -> None:
+        extra = {"memory": 1000, "gpus": 1} if rich else {}
+        self.turn(executor(self.next_executor, cores, **extra))
+        self.next_executor += 1
+
+    @rule(data=st.data())
+    def an_executor_is_lost(self, data: st.DataObject) -> None:
+        id_ = data.draw(st.integers(1, self.next_executor))
+        self.turn(facts.ExecutorLost(id_, "gone"))
+
+    @rule(data=st.data())
+    def an_executor_drains(self, data: st.DataObject) -> None:
+        self.turn(facts.ExecutorDrained(data.draw(st.integers(1, self.next_executor))))
+
+    def deps(self, data: st.DataObject) -> list[Dep]:
+        known = sorted(self.machine.state.records)
+        groups = [g for g in self.machine.state.groups if g]
+        found = []
+        for _ in range(data.draw(st.integers(0, 2))):
+            kind = data.draw(st.sampled_from(["task", "array", "group"]))
+            if kind == "group" and groups:
+                found.append(Dep(On.GROUP, data.draw(st.sampled_from(groups))))
+            elif known:
+                record = self.machine.state.records[data.draw(st.sampled_from(known))]
+                if kind == "array" or record.length == 0:
+                    found.append(Dep(On.ARRAY, record.id))
+                else:
+                    found.append(Dep(On.TASK, record.id, data.draw(st.integers(0, record.length - 1))))
+        return found
+
+    @rule(data=st.data(), count=st.integers(1, 3), shape=st.sampled_from(SHAPES), retries=st.integers(0, 2))
+    def tasks_are_submitted(self, data: st.DataObject, count: int, shape: object, retries: int) -> None:
+        items = []
+        for _ in range(count):
+            where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
+            rules = limits(retries=retries, backoff=data.draw(st.sampled_from([0.0, 5.0])), losses=3)
+            key = data.draw(st.sampled_from([b"", b"k" * 16]))
+            items.append(task(self.next_id, *self.deps(data), group=where, needs=shape, limits=rules, key=key))
+            self.next_id += 1
+        written = self.turn(submit(*items, request=1))
+        assert bool(self.refused) != any(isinstance(fact, facts.Submitted) for fact in written)
+
+    @rule(data=st.data(), length=st.integers(0, 30), shape=st.sampled_from(SHAPES))
+    def an_array_is_submitted(self, data: st.DataObject, length: int, shape: object) -> None:
+        where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
+        own = ()
+        if length > 2 and data.draw(st.booleans()):
+            own = ((1, tuple(self.deps(data))), (length - 1, tuple(self.deps(data))))
+        rules = limits(retries=data.draw(st.integers(0, 1)), losses=3)
+        spec = array(self.next_id, length, *self.deps(data), group=where, needs=shape, limits=rules, element_after=own)
+        self.next_id += 1
+        self.turn(submit(spec, request=1))
+
+    @rule(data=st.data())
+    def a_group_is_made(self, data: st.DataObject) -> None:
+        parent = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
+        self.turn(submit(group(self.next_group, f"g{self.next_group}", parent, *self.deps(data)), request=1))
+        self.next_group += 1
+
+    @rule(data=st.data())
+    def a_group_is_closed(self, data: st.DataObject) -> None:
+        self.turn(facts.GroupClosed(data.draw(st.integers(1, self.next_group))))
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), good=st.booleans(), whole=st.booleans())
+    def an_executor_answers(self, data: st.DataObject, good: bool, whole: bool) -> None:
+        """From every span ever sent: many answers are stale or repeated."""
+        order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
+        start, stop = order.start, order.stop
+        if not whole:
+            start = data.draw(st.integers(start, stop - 1))
+            stop = data.draw(st.integers(start + 1, stop))
+        if good:
+            news: facts.Fact = facts.SpanEnded(order.span, start, stop, 0.01 * (stop - start))
+        else:
+            cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST]))
+            news = facts.ElementFailed(order.span, start, Failure(cause, "it broke"))
+        self.turn(news)
+        again = self.turn(news)  # the same once more is dropped; the policy may still use its chance
+        assert all(isinstance(fact, facts.Placed | facts.RetryDue) for fact in again)
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), started=st.booleans())
+    def an_executor_says_started_or_gives_back(self, data: st.DataObject, started: bool) -> None:
+        order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
+        kind = facts.SpanStarted if started else facts.SpanReturned
+        self.turn(kind(order.span, order.start, order.stop))
+
+    @precondition(lambda self: self.recalls)
+    @rule(data=st.data(), found=st.booleans())
+    def a_memo_is_looked_up(self, data: st.DataObject, found: bool) -> None:
+        order = self.recalls[-data.draw(st.integers(1, min(len(self.recalls), 8)))]
+        self.turn(facts.Recalled(order.record, order.start, order.stop, found, 1, 0, 1, 1))
+
+    @precondition(lambda self: self.next_id > 1)
+    @rule(
+        data=st.data(),
+        deed=st.sampled_from([facts.Cancelled, facts.Killed, facts.Held, facts.Released, facts.Retried]),
+        on=st.sampled_from(list(On)),
+    )
+    def somebody_acts(self, data: st.DataObject, deed: type, on: On) -> None:
+        id_ = data.draw(st.integers(0, self.next_id if on is not On.GROUP else self.next_group))
+        record = self.machine.state.records.get(id_)
+        index = data.draw(st.integers(0, max(record.length - 1, 0))) if record and on is On.TASK else 0
+        stop = data.draw(st.sampled_from([0, index + 3])) if on is On.TASK else 0
+        self.turn(deed(Dep(on, id_, index), stop))
+
+    @precondition(lambda self: self.next_id > 1)
+    @rule(data=st.data(), priority=st.integers(-2, 2))
+    def a_priority_changes(self, data: st.DataObject, priority: int) -> None:
+        self.turn(facts.Prioritised(Dep(On.ARRAY, data.draw(st.integers(1, self.next_id))), priority))
+
+    @invariant()
+    def the_laws_hold(self) -> None:
+        if hasattr(self, "machine"):
+            check(self.machine.state)
+
+    @invariant()
+    def a_replay_gives_the_same_state(self) -> None:
+        if hasattr(self, "machine"):
+            self.twin.state.now = self.machine.state.now
+            twin, own = picture(self.twin.state), picture(self.machine.state)
+            assert twin == own, {part: (twin[part], own[part]) for part in own if twin[part] != own[part]}
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

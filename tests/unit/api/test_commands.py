@@ -1,0 +1,213 @@
+"""What `command` and `sweep` make of a text and its parameters."""
+
+import pathlib
+import pickle
+import subprocess
+
+import pytest
+
+from bough.api.commands import OutputPath, plan_command, plan_sweep, shell_words
+from bough.api.spaces import product, tie
+from bough.errors import InvalidWorkload
+from bough.model.template import render_call, render_row
+
+BASH = shell_words()
+
+
+class FakeTask:
+    """As much of a task as a command sees of it."""
+
+    def __init__(self, **outputs):
+        self._outputs = outputs
+
+    @property
+    def outputs(self):
+        return {slot: OutputPath(path, self) for slot, path in self._outputs.items()}
+
+    def result(self):
+        return None
+
+
+def plan(text, **parameters):
+    return plan_command(text, parameters, cwd="/w")
+
+
+def argv(planned, hidden=None):
+    return render_call(planned.call, hidden or {}, 1, 1)
+
+
+def test_a_text_without_parameters_is_verbatim():
+    assert argv(plan("awk '{print $1}' in.txt")) == ["awk", "{print $1}", "in.txt"]
+    assert argv(plan("awk '{print}' a > b")) == [*BASH, "awk '{print}' a > b"]
+
+
+def test_a_text_with_parameters_is_a_template():
+    planned = plan("sort {src:r} > {dst:w}", src="in.txt", dst=pathlib.Path("out/x.txt"))
+    assert planned.reads == ("/w/in.txt",)
+    assert planned.writes == {"dst": "/w/out/x.txt"}
+    assert argv(planned, {"dst": "/w/out/.h"}) == [*BASH, "sort in.txt > out/.h"]
+    assert planned.text == "sort {src:r} > {dst:w}"
+
+
+def test_no_shell_is_started_for_a_text_that_needs_none():
+    assert argv(plan("sort {src:r} -o {dst:w}", src="a b", dst="c"), {"dst": "/w/.c"}) == ["sort", "a b", "-o", ".c"]
+
+
+def test_values_may_be_templates_over_the_others():
+    planned = plan("x {q:r} {e} {o:w}", o="hits/{q.stem}.{e}.txt", q="in/a.fa", e=1e-05)
+    assert planned.writes == {"o": "/w/hits/a.1e-05.txt"}
+
+
+def test_the_shell_can_be_chosen():
+    assert plan_command("a", {}, cwd="/w", shell=True).call.settings.shell == BASH
+    assert plan_command("a | b", {}, cwd="/w", shell=False).call.argv == [["a"], ["|"], ["b"]]
+    assert plan_command("a", {}, cwd="/w", shell="sh").call.settings.shell[1:] == ("-ec",)
+    assert plan_command("a", {}, cwd="/w", shell=["x", "-y"]).call.settings.shell == ("x", "-y")
+    with pytest.raises(InvalidWorkload, match="shell nosuchshell was not found"):
+        plan_command("a", {}, cwd="/w", shell="nosuchshell")
+
+
+def test_the_default_shell_fails_with_any_part_of_a_pipe():
+    assert subprocess.run([*BASH, "false | true"], check=False, timeout=60).returncode != 0
+
+
+def test_a_list_of_words_needs_no_quoting():
+    planned = plan(["echo", "a b", "$x", "{y}", 5, pathlib.Path("p"), "it's", ""])
+    assert argv(planned) == ["echo", "a b", "$x", "{y}", "5", "p", "it's", ""]
+    with_slots = plan(["cp", "{src:r}", "to={dst:w}", "a b", "it's"], src="x y", dst="z")
+    assert argv(with_slots, {"dst": "/w/.z"}) == ["cp", "x y", "to=.z", "a b", "it's"]
+
+
+@pytest.mark.parametrize("text", ["", "  \n", [], 5, None, [None], [["a"]], b"a"])
+def test_what_is_no_command_is_refused(text):
+    with pytest.raises(InvalidWorkload):
+        plan(text)
+
+
+def test_a_wrong_slot_and_an_unused_parameter_are_named():
+    with pytest.raises(InvalidWorkload, match=r"slot \{b\}.*needs a parameter b; parameters are a"):
+        plan("x {a} {b}", a=1)
+    with pytest.raises(InvalidWorkload, match="no slot uses parameter b"):
+        plan("x {a}", a=1, b=2)
+    with pytest.raises(InvalidWorkload, match="parameter a is None"):
+        plan("x {a}", a=None)
+    with pytest.raises(InvalidWorkload, match=r"the value of o.*needs a parameter qq"):
+        plan("x {q} {o:w}", q=1, o="{qq.stem}.txt")
+
+
+def test_a_task_fills_a_slot_with_its_single_output():
+    task = FakeTask(o="/w/mid/x.txt")
+    planned = plan("wc {i:r}", i=task)
+    assert planned.reads == ("/w/mid/x.txt",)
+    assert planned.tasks == (task,)
+    assert argv(planned) == ["wc", "mid/x.txt"]
+
+
+def test_a_list_of_tasks_fills_a_slot():
+    tasks = [FakeTask(o=f"/w/{n}") for n in range(3)]
+    planned = plan("cat {i:r} > {o:w}", i=tasks, o="all")
+    assert planned.reads == ("/w/0", "/w/1", "/w/2")
+    assert planned.tasks == tuple(tasks)
+
+
+def test_one_of_several_outputs_is_chosen_by_name():
+    task = FakeTask(a="/w/a", b="/elsewhere/b")
+    planned = plan("wc {i:r}", i=task.outputs["b"])
+    assert planned.reads == ("/elsewhere/b",)
+    assert planned.tasks == (task,)
+    with pytest.raises(InvalidWorkload, match=r"given for i has outputs a, b: give task.outputs\[...\]"):
+        plan("wc {i:r}", i=task)
+    with pytest.raises(InvalidWorkload, match="given for i declares no output"):
+        plan("wc {i:r}", i=FakeTask())
+    with pytest.raises(InvalidWorkload, match=r"parameter i is a task: write \{i:r\}"):
+        plan("wc {i}", i=FakeTask(a="/w/a"))
+
+
+def test_tasks_may_be_words_and_standard_input():
+    task = FakeTask(o="/w/x")
+    assert plan(["wc", task]).reads == ("/w/x",)
+    planned = plan_command("wc", {}, cwd="/w", stdin=task)
+    assert planned.call.settings.stdin_path == "/w/x"
+    assert (planned.reads, planned.tasks) == (("/w/x",), (task,))
+
+
+def test_standard_input_is_text_bytes_or_a_file():
+    def settings(stdin):
+        return plan_command("cat", {}, cwd="/w", stdin=stdin).call.settings
+
+    assert settings("ü").stdin == "ü".encode()
+    assert settings(b"x").stdin == b"x"
+    assert settings(pathlib.Path("f")).stdin_path == "/w/f"
+    assert settings(subprocess.DEVNULL).stdin is None
+    with pytest.raises(InvalidWorkload, match="stdin is a text"):
+        settings(1.5)
+
+
+def test_environments_hold_texts():
+    assert plan_command("a", {}, cwd="/w", env={"N": 4}).call.settings.env == {"N": "4"}
+    with pytest.raises(InvalidWorkload, match="env holds"):
+        plan_command("a", {}, cwd="/w", env={"N": None})
+
+
+def test_an_output_path_is_a_plain_path_elsewhere():
+    path = OutputPath("/w/a", FakeTask())
+    assert path == "/w/a"
+    assert type(pickle.loads(pickle.dumps(path))) is str
+
+
+def test_renaming_changes_the_call():
+    planned = plan("x {i:r} {o:w}", i="i", o="d/o").rename({"/w/d/o": "/w/d/o-1", "/w/i": "/w/i-1"})
+    assert planned.writes == {"o": "/w/d/o-1"}
+    assert argv(planned, {"o": "/w/d/.h"}) == ["x", "i-1", "d/.h"]
+
+
+def test_a_sweep_has_a_row_for_each_combination():
+    space = product(q=["a.fa", "b.fa"], e=[1e-3, 1e-5])
+    planned = plan_sweep("blastp -query {q:r} -evalue {e} -out {o:w}", space, {"o": "hits/{q.stem}.{e}.txt"}, cwd="/w")
+    assert len(planned.rows) == 4
+    call = render_row(planned.template, planned.rows[3])
+    assert call.writes == {"o": "/w/hits/b.1e-05.txt"}
+    assert render_call(call, {"o": "/w/hits/.h"}, 1, 1) == [
+        "blastp",
+        "-query",
+        "b.fa",
+        "-evalue",
+        "1e-05",
+        "-out",
+        "hits/.h",
+    ]
+
+
+def test_a_sweep_keeps_the_combinations_its_filter_is_true_for():
+    planned = plan_sweep("x {a} {b}", product(a=range(4), b=range(4)), {}, cwd="/w", where=lambda a, b: a < b)
+    assert list(planned.rows) == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    counted = plan_sweep("x {a}", product(a=range(4), k=range(4)), {}, cwd="/w", where=lambda a, k: a == k)
+    assert len(counted.rows) == 4
+
+
+def test_constants_beside_the_space_are_part_of_every_row():
+    planned = plan_sweep(
+        "x {a} {n:03d} {w}", product(a=[1, 2]), {"n": 7, "w": ["p", "q"]}, cwd="/w", where=lambda a: a > 1
+    )
+    assert planned.template.names == ("a", "n", "w")
+    assert render_call(render_row(planned.template, planned.rows[0]), {}, 1, 1) == ["x", "2", "007", "p", "q"]
+
+
+def test_tasks_in_a_space_stand_for_their_files():
+    tasks = [FakeTask(o="/w/a.hmm"), FakeTask(o="/w/b.hmm")]
+    planned = plan_sweep("x {h:r} {n}", tie(h=tasks, n=[1, 2]), {}, cwd="/w")
+    assert list(planned.rows) == [("a.hmm", 1), ("b.hmm", 2)]
+    assert planned.tasks == tuple(tasks)
+
+
+def test_wrong_sweeps_are_refused():
+    with pytest.raises(InvalidWorkload, match="a sweep runs over"):
+        plan_sweep("x {a}", [1], {}, cwd="/w")
+    with pytest.raises(InvalidWorkload, match="parameter a is given twice"):
+        plan_sweep("x {a}", product(a=[1]), {"a": 2}, cwd="/w")
+    with pytest.raises(InvalidWorkload, match=r"slot \{b\}"):
+        plan_sweep("x {a} {b}", product(a=[1]), {}, cwd="/w")
+    with pytest.raises(InvalidWorkload, match="product takes spaces"):
+        product([1, 2])
+    with pytest.raises(InvalidWorkload, match="tie needs at least one list"):
+        tie()

@@ -1,0 +1,280 @@
+"""Tasks as futures: what waits for them, what they tell, and that they cost little."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import pickle
+import sys
+import threading
+
+import pytest
+
+from bough.api.ledger import Ledger
+from bough.api.task import Task
+from bough.errors import NotPicklable, NotRun, PeerLost, TaskFailed
+from bough.model.ids import RecordId
+from bough.model.outcomes import Cause, Detail, Failure, Stream
+from bough.wire.messages import Outcome, Running, Unsuccess
+
+
+def loose(ledger: Ledger, record: int = 1, name: str = "") -> Task:
+    task = Task(ledger, record, name)
+    ledger.tasks[record] = task
+    ledger.progress.added(0, 1)
+    return task
+
+
+def done(record: int, value: object) -> Outcome:
+    return Outcome(RecordId(record), 0, 1, 1, "here", pickle.dumps([value]))
+
+
+def failed(record: int, failure: Failure) -> Unsuccess:
+    return Unsuccess(RecordId(record), 0, 1, 2, failure, "here")
+
+
+def test_a_task_gives_the_value_that_was_told() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    assert not task.done()
+    assert task.state == "waiting"
+    ledger.hear([done(1, {"x": 1})])
+    assert task.result() == {"x": 1}
+    assert task.result() is task.result()
+    assert (task.state, task.attempts, task.host) == ("done", 1, "here")
+    assert ledger.tasks == {}
+
+
+def test_a_waiter_wakes_when_the_end_is_told() -> None:
+    ledger = Ledger()
+    tasks = [loose(ledger, record) for record in range(1, 51)]
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda task=task: found.append(task.result(10))) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for record in range(1, 51):
+        ledger.hear([done(record, record)])
+    for thread in threads:
+        thread.join(10)
+    assert sorted(found) == list(range(1, 51))
+
+
+def test_waiting_has_a_timeout() -> None:
+    task = loose(Ledger())
+    with pytest.raises(TimeoutError):
+        task.result(0.01)
+    with pytest.raises(TimeoutError):
+        task.exception(timeout=0)
+
+
+def test_the_functions_of_concurrent_futures_take_tasks() -> None:
+    ledger = Ledger()
+    tasks = [loose(ledger, record) for record in (1, 2, 3)]
+    ledger.hear([done(2, "b")])
+    first = concurrent.futures.wait(tasks, 5, concurrent.futures.FIRST_COMPLETED)
+    assert first.done == {tasks[1]}
+    threading.Timer(0.02, lambda: ledger.hear([done(1, "a"), failed(3, Failure(Cause.EXIT, exit_code=1))])).start()
+    assert next(iter(concurrent.futures.as_completed(tasks, 5))) is tasks[1]
+    assert concurrent.futures.wait(tasks, 5).not_done == set()
+
+
+def test_wait_for_the_first_exception_returns_at_a_failure() -> None:
+    ledger = Ledger()
+    tasks = [loose(ledger, record) for record in (1, 2)]
+    threading.Timer(0.02, lambda: ledger.hear([failed(1, Failure(Cause.EXIT, exit_code=1))])).start()
+    found = concurrent.futures.wait(tasks, 5, concurrent.futures.FIRST_EXCEPTION)
+    assert found.done == {tasks[0]}
+
+
+def test_a_cancelled_task_counts_as_ended_for_those_who_wait() -> None:
+    ledger = Ledger()
+    tasks = [loose(ledger, record) for record in (1, 2)]
+    threading.Timer(0.02, lambda: [task.cancel() for task in tasks]).start()
+    assert concurrent.futures.wait(tasks, 5).not_done == set()
+
+
+def test_callbacks_are_called_once_before_or_after_the_end() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    called: list[str] = []
+    task.add_done_callback(lambda _: called.append("before"))
+    ledger.hear([done(1, 1)])
+    task.add_done_callback(lambda _: called.append("after"))
+    assert called == ["before", "after"]
+
+
+def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    called: list[int] = []
+    task.add_done_callback(lambda _: 1 / 0)
+    task.add_done_callback(lambda _: called.append(1))
+    ledger.hear([done(1, 1)])
+    assert called == [1]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_cancel_is_final_at_once_also_when_running() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    ledger.hear([Running(RecordId(1), 0, 1, 1, "here")])
+    assert task.running()
+    assert task.cancel()
+    assert task.cancelled()
+    assert task.done()
+    ledger.hear([done(1, "too late")])
+    assert task.state == "cancelled"
+    with pytest.raises(concurrent.futures.CancelledError):
+        task.result()
+    assert ledger.progress.counts() == {"waiting": 0, "running": 0, "done": 0, "failed": 0, "notrun": 0, "cancelled": 1}
+
+
+def test_cancel_says_no_when_the_task_has_ended() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    ledger.hear([done(1, 1)])
+    assert task.cancel() is False
+    assert task.result() == 1
+
+
+def test_exactly_one_of_an_end_and_a_cancellation_wins() -> None:
+    for _ in range(200):
+        ledger = Ledger()
+        task = loose(ledger)
+        begin = threading.Barrier(2)
+        answer: list[bool] = []
+
+        def cancel(task: Task = task, begin: threading.Barrier = begin, answer: list[bool] = answer) -> None:
+            begin.wait()
+            answer.append(task.cancel())
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        begin.wait()
+        ledger.hear([done(1, 1)])
+        thread.join()
+        assert answer == [task.cancelled()]
+        counts = ledger.progress.counts()
+        assert (counts["done"], counts["cancelled"]) == ((0, 1) if task.cancelled() else (1, 0))
+
+
+def test_running_and_back_to_waiting_is_seen() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    ledger.hear([Running(RecordId(1), 0, 1, 1, "here")])
+    assert (task.state, task.attempts, task.host) == ("running", 1, "here")
+    assert ledger.progress.counts()["running"] == 1
+    ledger.hear([Running(RecordId(1), 0, 1, 0)])
+    assert task.state == "waiting"
+    assert ledger.progress.counts() == {"waiting": 1, "running": 0, "done": 0, "failed": 0, "notrun": 0, "cancelled": 0}
+
+
+def test_a_function_s_own_exception_is_raised() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    error = KeyError("x")
+    error.__cause__ = RuntimeError("remote traceback")
+    ledger.hear([failed(1, Failure(Cause.EXCEPTION, "KeyError: 'x'", error=pickle.dumps(error)))])
+    with pytest.raises(KeyError, match="x"):
+        task.result()
+    assert isinstance(task.exception(), KeyError)
+    assert task.state == "failed"
+
+
+def test_a_failed_command_says_what_where_which_attempt_and_its_last_line() -> None:
+    ledger = Ledger()
+    task = Task(ledger, 12, "plot", command="plot x", writes={})
+    ledger.tasks[12] = task
+    ledger.hear([failed(12, Failure(Cause.EXIT, exit_code=3, stderr="one\nno such file\n"))])
+    with pytest.raises(TaskFailed, match=r"^task 12 \(plot\): exit code 3 on here, attempt 2: no such file$") as caught:
+        task.result()
+    assert (caught.value.returncode, caught.value.host, caught.value.attempt) == (3, "here", 2)
+
+
+def test_a_signal_is_named() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    ledger.hear([failed(1, Failure(Cause.SIGNAL, signal=11))])
+    with pytest.raises(TaskFailed, match="ended by SIGSEGV on here"):
+        task.result()
+
+
+def test_a_dependent_names_the_cause() -> None:
+    ledger = Ledger()
+    task = loose(ledger, 2, "b")
+    ledger.hear([failed(2, Failure(Cause.DEPENDENCY, "task 1 (a) failed", source=1))])
+    with pytest.raises(NotRun, match="task 1") as caught:
+        task.result()
+    assert caught.value.cause == 1
+    assert task.state == "notrun"
+
+
+def test_output_is_read_from_its_byte_range(tmp_path: object) -> None:
+    ledger = Ledger()
+    path = f"{tmp_path}/out"
+    with open(path, "w") as file:
+        file.write("others' hello others'")
+    task = Task(ledger, 1, command="echo hello", writes={})
+    ledger.tasks[1] = task
+    detail = Detail(0, started=1.0, ended=3.0, memory=5, stdout=Stream(path, 8, 5))
+    ledger.hear([Outcome(RecordId(1), 0, 1, 1, "here", None, (detail,))])
+    completed = task.result()
+    assert (completed.stdout, completed.stderr, task.stdout, task.stderr) == ("hello", "", "hello", "")
+    assert (completed.returncode, completed.args, completed.seconds, completed.memory) == (0, "echo hello", 2.0, 5)
+    assert pickle.loads(pickle.dumps(completed)).stdout == "hello"
+
+
+def test_a_lost_server_fails_what_has_not_ended() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    ledger.lost(PeerLost("the server is gone"))
+    with pytest.raises(PeerLost, match="the server is gone"):
+        task.result(1)
+
+
+def test_a_closed_session_leaves_no_task_waiting() -> None:
+    ledger = Ledger()
+    task = loose(ledger)
+    ledger.lost(None)
+    with pytest.raises(NotRun, match="closed"):
+        task.result(1)
+
+
+def test_failures_nobody_looked_at_are_kept() -> None:
+    ledger = Ledger()
+    seen, unseen = loose(ledger, 1), loose(ledger, 2, "plot")
+    ledger.hear([failed(1, Failure(Cause.EXIT, exit_code=1)), failed(2, Failure(Cause.EXIT, exit_code=1))])
+    assert seen.exception() is not None
+    assert [str(one) for one in ledger.unretrieved()] == ["task 2 (plot): exit code 1"]
+    assert [line.task for line in ledger.progress.failures] == ["task 1", "task 2 (plot)"]
+    with pytest.raises(TaskFailed):
+        unseen.result()
+    assert ledger.unretrieved() == []
+
+
+def test_tasks_can_be_awaited() -> None:
+    ledger = Ledger()
+    good, bad = loose(ledger, 1), loose(ledger, 2)
+
+    async def main() -> object:
+        asyncio.get_running_loop().call_later(
+            0.01, ledger.hear, [done(1, 7), failed(2, Failure(Cause.EXIT, exit_code=1))]
+        )
+        with pytest.raises(TaskFailed):
+            await bad
+        return await good
+
+    assert asyncio.run(main()) == 7
+
+
+def test_a_task_does_not_travel_by_itself() -> None:
+    with pytest.raises(NotPicklable, match="list, tuple or dict"):
+        pickle.dumps(loose(Ledger()))
+
+
+def test_a_task_nobody_waits_for_is_small() -> None:
+    ledger = Ledger()
+    task = Task(ledger, 1)
+    assert task._sync is None
+    assert not vars(task)
+    assert sys.getsizeof(task) < 250

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import socket
+import stat
+
+import pytest
+
+from bough.server import place
+from bough.server.options import Options
+
+
+def test_the_socket_lies_in_the_store_and_is_its_owners_alone(tmp_path) -> None:
+    listener, path = place.bind(str(tmp_path))
+    with listener:
+        assert os.path.dirname(path) == str(tmp_path)
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+    place.unbind(path)
+    assert not os.path.exists(path)
+
+
+def test_a_long_path_gets_its_socket_elsewhere(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / ("x" * 120)
+    store.mkdir()
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+
+    listener, path = place.bind(str(store))
+
+    with listener:
+        assert len(path) < place.LONGEST
+        assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+    place.unbind(path)
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def test_the_runtime_directory_is_used_where_there_is_one(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, runtime = tmp_path / ("x" * 120), tmp_path / "run"
+    store.mkdir()
+    runtime.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+
+    listener, path = place.bind(str(store))
+
+    with listener:
+        assert os.path.dirname(path) == str(runtime)
+    place.unbind(path)
+    assert runtime.exists()
+
+
+def test_sockets_of_dead_servers_are_removed(tmp_path) -> None:
+    (tmp_path / "server-1.sock").touch()
+    (tmp_path / "server-2.sock").touch()
+    (tmp_path / "journal.db").touch()
+
+    place.remove_stale_sockets(str(tmp_path), str(tmp_path / "server-2.sock"))
+
+    assert sorted(os.listdir(tmp_path)) == ["journal.db", "server-2.sock"]
+
+
+def test_what_is_published_can_be_read_and_withdrawn(tmp_path) -> None:
+    place.publish(str(tmp_path), {"pid": 7})
+    assert place.published(str(tmp_path)) == {"pid": 7}
+    assert os.listdir(tmp_path) == ["server.json"]
+
+    place.withdraw(str(tmp_path))
+    assert place.published(str(tmp_path)) == {}
+    (tmp_path / "server.json").write_text("[torn")
+    assert place.published(str(tmp_path)) == {}
+
+
+def test_a_server_that_cannot_be_published_goes_on(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    place.publish(str(tmp_path / "nowhere"), {"pid": 7})
+
+    assert "could not be written" in capsys.readouterr().err
+
+
+def test_two_stores_have_two_ids_and_one_has_one(tmp_path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "c").symlink_to(tmp_path / "a")
+
+    assert place.store_id(str(tmp_path / "a")) == place.store_id(str(tmp_path / "c"))
+    assert place.store_id(str(tmp_path / "a")) != place.store_id(str(tmp_path / "b"))
+
+
+def test_options_are_read() -> None:
+    options = Options(["--store", "/s/x", "--fd", "4", "--cores", "2", "--policy", "sjf", "--fresh", "--fail-fast"])
+
+    assert (options.store, options.name, options.fd, options.cores) == ("/s/x", "x", 4, 2)
+    assert (options.policy, options.fresh, options.fail_fast) == ("sjf", True, True)
+
+
+@pytest.mark.parametrize(
+    "words", ["", "--store", "--store x", "--fd 3", "--store x --fd y", "--store x --fd 3 --what 1"]
+)
+def test_a_wrong_command_line_says_how_it_should_be(words: str) -> None:
+    with pytest.raises(SystemExit, match="usage"):
+        Options(words.split())

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from server_fakes import FakeStore
+
+from bough.core.machine import Machine
+from bough.model.facts import ExecutorJoined, RunClosed, RunOpened, SpanEnded, Submitted
+from bough.model.resources import Needs
+from bough.model.tasks import Kind, TaskSpec
+from bough.policies.registry import load_placement
+from bough.server.recovery import recover, replay
+from bough.stores.api import LastRun
+from bough.wire.framing import frame
+from bough.wire.messages import Report
+
+LAST = LastRun(1, False, 2, 1, 0, 1, 1)
+
+
+def a_crashed_run() -> tuple[FakeStore, int]:
+    """A store whose run ended in the middle of a task, and the span that was out."""
+    store = FakeStore()
+    machine = Machine(load_placement("fifo"))
+    task = TaskSpec(1, Kind.FUNCTION, b"f" * 16, b"")
+    joined = ExecutorJoined(1, "local", "here", 5, Needs(1))
+    for events in ([RunOpened(1, "test", "here", 1)], [joined, Submitted([task])]):
+        turn = machine.turn(10.0, events)
+        store.append(turn.number, 10.0, turn.facts)
+    return store, turn.orders[0].span
+
+
+def test_late_reports_are_taken_in_and_the_run_is_closed_in_one_turn(tmp_path) -> None:
+    store, span = a_crashed_run()
+    late = [SpanEnded(span, 0, 1, 0.5, b"late")]
+    (tmp_path / "1.spill").write_bytes(frame(Report(1, late)) + frame(Report(2, late)) + b"\0\0\0\x09torn")
+
+    recover(store, LAST, load_placement("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)
+
+    ended, closed = store.rows[-1][2]
+    assert (ended.record, ended.results, ended.attempt) == (1, b"late", 1)
+    assert closed == RunClosed(1, "crashed")
+    assert len(store.rows) == 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_placed_while_a_dead_run_is_closed(tmp_path) -> None:
+    store, _ = a_crashed_run()
+
+    recover(store, LAST, load_placement("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)
+
+    assert store.rows[-1][2] == [RunClosed(1, "crashed")]
+
+
+def test_replay_gives_the_machine_that_crashed() -> None:
+    store, span = a_crashed_run()
+
+    machine = replay(store, LAST, load_placement("fifo"))
+
+    assert machine.counts()["placed"] == 1
+    assert machine.state.last_span == span
+    assert machine.state.turn == 2

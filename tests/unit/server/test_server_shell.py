@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import pickle
+import time
+
+import pytest
+from server_fakes import FakeLoop, FakeStore, FakeTransport
+
+from bough.core.machine import Machine
+from bough.errors import StoreFailed
+from bough.model.facts import Cancelled, ElementFailed, GroupClosed, Killed, RunOpened, SpanEnded, SpanStarted
+from bough.model.outcomes import Cause, Failure
+from bough.model.resources import Needs
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
+from bough.policies.registry import load_placement
+from bough.server.connection import Connection
+from bough.server.reception import Reception
+from bough.server.run import RunInfo
+from bough.server.shell import Shell
+from bough.wire.framing import frame
+from bough.wire.messages import (
+    VERSION,
+    Accepted,
+    Act,
+    Answer,
+    Appointed,
+    Ask,
+    Blob,
+    ClientHello,
+    Close,
+    ExecutorHello,
+    GroupDone,
+    Heard,
+    Outcome,
+    Refused,
+    Report,
+    Run,
+    Running,
+    Stop,
+    Submit,
+    Subscribe,
+    Unsuccess,
+    Welcome,
+)
+
+
+class Harness:
+    """A shell with a fake loop, store and transports around the real core."""
+
+    def __init__(self, *, memos: bool = False) -> None:
+        self.loop = FakeLoop()
+        self.store = FakeStore()
+        machine = Machine(load_placement("fifo"))
+        turn = machine.turn(0, [RunOpened(1, "test", "here", 1)])
+        self.store.append(turn.number, 0, turn.facts)
+        info = RunInfo(1, "/store", "id:1", 1, 1, 1, memos)
+        self.shell = Shell(self.loop, machine, self.store, info)
+        self.closes: list[str] = []
+        self.reception = Reception(self.shell, self.closes.append, lambda: self.closes.append("lost"))
+
+    def connect(self, *, trusted: bool = False) -> Peer:
+        return Peer(self, trusted=trusted)
+
+    def client(self, *, owner: bool = True) -> Peer:
+        peer = self.connect(trusted=owner)
+        peer.say(ClientHello(VERSION, 1, "here", owner))
+        assert isinstance(peer.said()[0], Welcome)
+        return peer
+
+    def executor(self, cores: int = 1) -> Peer:
+        peer = self.connect()
+        peer.transport.to_executor = True
+        peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(cores), "3.11"))
+        appointed, *peer.kept = peer.said()
+        assert isinstance(appointed, Appointed)
+        return peer
+
+
+class Peer:
+    def __init__(self, harness: Harness, *, trusted: bool) -> None:
+        self.harness = harness
+        self.transport = FakeTransport()
+        self.connection = Connection(harness.reception, harness.shell.dirty, trusted=trusted)
+        self.connection.connection_made(self.transport)
+        self.number = 0
+        self.kept: list[object] = []
+
+    def say(self, *messages: object) -> None:
+        self.connection.data_received(bytes(frame(*messages)))
+        self.harness.loop.run()
+
+    def report(self, *news: object) -> None:
+        self.number += 1
+        self.say(Report(self.number, list(news)))
+
+    def said(self) -> list[object]:
+        kept, self.kept = self.kept, []
+        return kept + self.transport.said()
+
+    def lose(self) -> None:
+        self.connection.connection_lost(None)
+        self.harness.loop.run()
+
+
+def a_task(number: int, **fields: object) -> TaskSpec:
+    return TaskSpec(number, Kind.FUNCTION, b"f" * 16, pickle.dumps(((), {})), **fields)
+
+
+def the(kind: type, messages: list[object]) -> object:
+    (found,) = [message for message in messages if isinstance(message, kind)]
+    return found
+
+
+def test_a_submission_is_accepted_placed_and_its_outcome_told() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 5))
+
+    assert client.said() == [Accepted(5)]
+    blob, run = executor.said()
+    assert blob == Blob(b"f" * 16, b"body")
+    assert (run.record, run.attempt, run.payload) == (1, 1, pickle.dumps(((), {})))
+
+    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+
+    assert client.said() == [Outcome(1, 0, 1, 1, "node", b"result")]
+    assert executor.said() == [Heard(1)]
+
+
+def test_a_blob_goes_to_an_executor_once_and_again_to_its_successor() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor(cores=4)
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1), a_task(2)], 1))
+    assert [type(message) for message in executor.said()] == [Blob, Run, Run]
+
+    executor.lose()
+    successor = harness.executor(cores=4)
+
+    assert [type(message) for message in successor.said()] == [Blob, Run, Run]
+
+
+def test_everything_said_in_a_turn_is_one_write() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor(cores=1)
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1), a_task(2)], 1))
+    run = executor.said()[-1]
+
+    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+
+    assert len(executor.transport.writes) == 1
+    assert sorted(type(message).__name__ for message in executor.said()) == ["Heard", "Run"]
+
+
+def test_requests_of_different_clients_are_answered_to_their_own() -> None:
+    harness = Harness()
+    first, second = harness.client(), harness.client(owner=False)
+    wrong = a_task(99, after=(Dep(On.TASK, 12345),))
+
+    first.connection.data_received(bytes(frame(Submit([a_task(1)], 7))))
+    second.connection.data_received(bytes(frame(Submit([wrong], 7))))
+    harness.loop.run()
+
+    assert first.said() == [Accepted(7)]
+    refused = second.said()[0]
+    assert isinstance(refused, Refused)
+    assert refused.request == 7
+
+
+def test_a_value_is_sent_along_with_the_task_that_wants_it() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    needs = Dep(On.TASK, 1)
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1), a_task(2, after=(needs,), inputs=(needs,))], 1))
+    run = executor.said()[-1]
+
+    executor.report(SpanEnded(run.span, 0, 1, 0.5, pickle.dumps([42])))
+
+    run = the(Run, executor.said())
+    assert run.record == 2
+    (value,) = run.inputs
+    assert value.single
+    assert value.pages == [(0, 1, pickle.dumps([42]))]
+    assert harness.store.reads == 0
+
+
+def test_the_values_of_an_array_come_as_pages_in_order() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    on = Dep(On.ARRAY, 1)
+    array = ArraySpec(1, Kind.FUNCTION, b"f" * 16, 2, table=b"t" * 16)
+    client.say(Blob(b"f" * 16, b""), Blob(b"t" * 16, b""), Submit([array, a_task(2, after=(on,), inputs=(on,))], 1))
+    sent = executor.said()
+    while True:
+        runs = [message for message in sent if isinstance(message, Run)]
+        if not runs or runs[-1].record == 2:
+            break
+        for run in runs:
+            values = list(range(run.start, run.stop))
+            executor.report(SpanEnded(run.span, run.start, run.stop, 0.5, pickle.dumps(values)))
+        sent = executor.said()
+
+    (value,) = runs[-1].inputs
+    assert not value.single
+    assert [pickle.loads(page)[index] for start, stop, page in value.pages for index in range(stop - start)] == [0, 1]
+
+
+def test_a_task_whose_function_was_never_sent_fails_and_says_so() -> None:
+    harness = Harness()
+    client = harness.client()
+    harness.executor()
+
+    client.say(Submit([a_task(1)], 1))
+
+    bad = the(Unsuccess, client.said())
+    assert bad.failure.cause is Cause.NOT_STARTED
+    assert "was never sent" in bad.failure.message
+
+
+def test_nothing_takes_effect_until_a_full_disk_has_room_again() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor(cores=2)
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    client.said()
+    run = executor.said()[-1]
+    rows = len(harness.store.rows)
+    harness.store.failing = StoreFailed("the disk is full", transient=True)
+
+    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+    client.say(Submit([a_task(2)], 2))
+    harness.loop.advance(0.6)
+
+    assert client.said() == []
+    assert executor.said() == []
+    assert executor.transport.paused
+
+    harness.store.failing = None
+    harness.loop.advance(0.6)
+
+    assert [type(message) for message in client.said()] == [Outcome, Accepted]
+    assert [type(message) for message in executor.said()] == [Heard, Run]
+    assert not executor.transport.paused
+    assert len(harness.store.rows) == rows + 2
+
+
+def test_a_store_that_will_not_recover_is_fatal() -> None:
+    harness = Harness()
+    client = harness.client()
+    fatal: list[str] = []
+    harness.shell.on_fatal = lambda error: fatal.append(str(error))
+    harness.store.failing = StoreFailed("damaged")
+
+    client.say(Submit([a_task(1)], 1))
+
+    assert fatal == ["damaged"]
+    assert client.said() == []
+
+
+def test_a_lost_executor_gives_its_tasks_back_and_clients_hear_it() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    run = executor.said()[-1]
+    executor.report(SpanStarted(run.span, 0, 1))
+    assert Running(1, 0, 1, 1, "node") in client.said()
+
+    executor.lose()
+    assert Running(1, 0, 1, 0) in client.said()
+
+    second = harness.executor()
+    assert second.said()[-1].attempt == 2
+
+
+def test_a_report_that_comes_twice_counts_once_and_is_acknowledged_again() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    run = executor.said()[-1]
+    report = Report(1, [SpanEnded(run.span, 0, 1, 0.5, b"result")])
+
+    executor.say(report)
+    executor.say(report)
+
+    assert [type(message) for message in client.said()] == [Accepted, Outcome]
+    assert executor.said() == [Heard(1), Heard(1)]
+
+
+def test_cancelling_stops_the_span_and_tells_every_subscriber() -> None:
+    harness = Harness()
+    owner, other, executor = harness.client(), harness.client(owner=False), harness.executor()
+    other.say(Subscribe())
+    owner.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    owner.said()
+    run = executor.said()[-1]
+
+    other.say(Act(3, Cancelled(Dep(On.TASK, 1))))
+
+    assert executor.said() == [Stop(run.span, 0, 1)]
+    assert the(Unsuccess, owner.said()).failure.cause is Cause.CANCELLED
+    heard = other.said()
+    assert the(Unsuccess, heard).attempt == 1
+    assert the(Answer, heard) == Answer(3, {"tasks": 1})
+
+
+def test_killing_fails_the_attempt_and_tells_which_one() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1, limits=Limits(retries=3))], 1))
+    run = executor.said()[-1]
+    executor.report(SpanStarted(run.span, 0, 1))
+    client.said()
+
+    client.say(Act(2, Killed(Dep(On.TASK, 1))))
+
+    bad = the(Unsuccess, client.said())
+    assert (bad.failure.cause, bad.attempt, bad.host) == (Cause.KILLED, 1, "node")
+
+
+def test_a_failure_that_is_retried_is_no_outcome() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1, limits=Limits(retries=1))], 1))
+    client.said()
+    run = executor.said()[-1]
+
+    executor.report(ElementFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
+    assert client.said() == [Running(1, 0, 1, 0)]
+    run = the(Run, executor.said())
+    assert run.attempt == 2
+
+    executor.report(ElementFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
+    assert the(Unsuccess, client.said()).attempt == 2
+
+
+def test_a_closed_group_is_told_when_it_is_done() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([GroupSpec(1, "g"), a_task(1, group=1)], 1), GroupClosed(1))
+    run = executor.said()[-1]
+    client.said()
+
+    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+
+    assert [type(message) for message in client.said()] == [Outcome, GroupDone]
+
+
+def test_questions_are_answered_after_what_was_said_before_them() -> None:
+    harness = Harness()
+    client = harness.client()
+
+    client.say(Submit([a_task(1)], 1), Ask(2, "status"), Ask(3, "explain", {"record": 1}), Ask(4, "processors"))
+
+    answers = {answer.request: answer.value for answer in client.said() if isinstance(answer, Answer)}
+    assert answers[2]["counts"]["ready"] == 1
+    assert any("executor" in line for line in answers[3])
+    assert answers[4] == {}
+
+
+def test_an_unknown_question_is_refused() -> None:
+    harness = Harness()
+    client = harness.client()
+
+    client.say(Ask(2, "weather"))
+
+    refused = the(Refused, client.said())
+    assert (refused.request, refused.kind) == (2, "UnknownName")
+
+
+def test_a_peer_that_does_not_say_hello_is_cut_off() -> None:
+    harness = Harness()
+    peer = harness.connect()
+
+    peer.say(Submit([], 1))
+
+    assert the(Refused, peer.said()).kind == "ProtocolError"
+    assert peer.transport.closed
+
+
+def test_bytes_that_are_no_frame_cut_the_peer_off() -> None:
+    harness = Harness()
+    peer = harness.connect()
+
+    peer.connection.data_received(b"\x00\x00\x00\x01\xc1")
+
+    assert the(Refused, peer.said()).kind == "ProtocolError"
+    assert peer.transport.closed
+
+
+def test_an_executor_of_another_python_is_refused() -> None:
+    harness = Harness()
+    peer = harness.connect()
+    peer.transport.to_executor = True
+
+    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), "2.7"))
+
+    assert "2.7" in the(Refused, peer.said()).message
+
+
+def test_only_the_inherited_connection_may_own_and_close_the_session() -> None:
+    harness = Harness()
+    stranger = harness.connect()
+    stranger.say(ClientHello(VERSION, 1, "here", True))
+    stranger.said()
+
+    stranger.say(Close("now"))
+    assert the(Refused, stranger.said()).kind == "UserError"
+    stranger.lose()
+    assert harness.closes == []
+
+    owner = harness.client()
+    owner.say(Close("drain"))
+    owner.lose()
+    assert harness.closes == ["drain", "lost"]
+
+
+def test_an_executor_that_says_nothing_for_long_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    executor = harness.executor()
+    later = time.time() + 31
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    harness.loop.advance(6)
+
+    assert executor.transport.closed
+    assert harness.shell.peers.executors == {}
+
+
+def test_clients_get_ids_that_do_not_meet() -> None:
+    harness = Harness()
+    peers = [harness.connect(trusted=True), harness.connect(), harness.connect()]
+    for peer in peers:
+        peer.say(ClientHello(VERSION, 1, "here", True))
+
+    firsts = [the(Welcome, peer.said()).first_id for peer in peers]
+    assert firsts[0] == 1
+    assert len(set(firsts)) == 3

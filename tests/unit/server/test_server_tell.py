@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pickle
+
+from bough.model.facts import (
+    ExecutorJoined,
+    ExecutorLost,
+    NotRunnable,
+    Placed,
+    Recalled,
+    SpanEnded,
+    SpanReturned,
+    SpanStarted,
+)
+from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.resources import Needs
+from bough.server.results import ResultCache
+from bough.server.tell import Teller
+from bough.wire.messages import Outcome, Running, Unsuccess
+
+JOINED = ExecutorJoined(1, "local", "node", 5, Needs(1))
+
+
+def a_teller(*successes: SpanEnded) -> Teller:
+    cache = ResultCache(lambda *_: None)
+    for success in successes:
+        cache.remember(success)
+    return Teller(cache, lambda _: ())
+
+
+def test_a_span_goes_out_starts_and_comes_back_in_parts() -> None:
+    teller = a_teller()
+
+    said = teller.messages(
+        [
+            JOINED,
+            Placed(5, 1, 10, 20, 1, 1),
+            SpanStarted(5, 10, 20, 1),
+            SpanEnded(5, 10, 15, 0.1, b"r", record=1, attempt=1, executor=1),
+            SpanReturned(5, 15, 20, 1),
+        ]
+    )
+
+    assert said == [Running(1, 10, 20, 1, "node"), Outcome(1, 10, 15, 1, "node", b"r"), Running(1, 15, 20, 0)]
+
+
+def test_what_a_lost_executor_still_had_went_back() -> None:
+    teller = a_teller()
+    teller.messages([JOINED, Placed(5, 1, 0, 10, 1, 1), SpanEnded(5, 0, 4, 0.1, b"r", record=1, attempt=1, executor=1)])
+
+    assert teller.messages([ExecutorLost(1)]) == [Running(1, 4, 10, 0)]
+    assert teller.messages([ExecutorLost(1)]) == []
+
+
+def test_what_is_recalled_comes_with_the_results_of_its_source_only() -> None:
+    details = tuple(Detail(index, exit_code=index) for index in range(10, 20))
+    teller = a_teller(SpanEnded(3, 10, 20, 1.0, pickle.dumps(list(range(10, 20))), details, record=7, attempt=2))
+
+    (outcome,) = teller.messages([Recalled(40, 0, 3, True, source=7, source_start=12, source_attempt=2, turn=5)])
+
+    assert (outcome.record, outcome.start, outcome.stop, outcome.attempt, outcome.reused) == (40, 0, 3, 2, True)
+    assert pickle.loads(outcome.results) == [12, 13, 14]
+    assert [(detail.index, detail.exit_code) for detail in outcome.details] == [(0, 12), (1, 13), (2, 14)]
+
+
+def test_what_is_not_found_is_not_told() -> None:
+    assert a_teller().messages([Recalled(40, 0, 3, False)]) == []
+
+
+def test_what_will_not_run_is_told_with_its_cause() -> None:
+    failure = Failure(Cause.DEPENDENCY, "task 1 failed", source=1)
+
+    assert a_teller().messages([NotRunnable(2, 0, 5, failure)]) == [Unsuccess(2, 0, 5, 0, failure)]

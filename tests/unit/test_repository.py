@@ -1,0 +1,86 @@
+"""Rules about the repository itself: sizes, docstrings, layers, generated pages, no machine's paths."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "bough"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+MOST_LINES = 400
+LONGER = {  # modules that may be longer, each with the reason
+}
+
+TEXTS = [
+    path
+    for folder in ("src", "tests", "docs", "examples", ".ci")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in {".py", ".md", ".toml", ".txt", ""} and path.is_file() and "_build" not in path.parts
+] + [ROOT / name for name in ("Makefile", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml")]
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_modules_are_short_enough_to_read() -> None:
+    lengths = {_name(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES and name not in LONGER} == {}
+
+
+def test_the_list_of_longer_modules_has_no_leftovers() -> None:
+    assert [name for name in LONGER if len((ROOT / name).read_text().splitlines()) <= MOST_LINES] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    banned = {"utils", "util", "helpers", "common", "misc", "manager", "base"}
+    assert [_name(path) for path in MODULES if path.stem in banned] == []
+
+
+def test_no_file_names_a_place_on_some_machine() -> None:
+    places = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/\w")
+    assert [_name(path) for path in TEXTS if path != Path(__file__) and places.search(path.read_text())] == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    words = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
+    assert [_name(path) for path in TEXTS if path != Path(__file__) and words.search(path.read_text())] == []
+
+
+def test_the_layers_hold() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    if not linter.exists():
+        pytest.skip("import-linter is not installed")
+    run = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("script", ["generate_states.py", "generate_cli.py"])
+def test_generated_pages_are_up_to_date(script: str) -> None:
+    spec = importlib.util.spec_from_file_location(script.removesuffix(".py"), ROOT / "docs" / script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text() == module.render(), "run make docs"
+
+
+def test_the_architecture_page_names_the_packages_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    table = page.split("## Layers")[1]
+    named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert named == packages | {"errors"}
