@@ -58,6 +58,10 @@ class Folder:
         )
         return done.returncode, done.stdout, done.stderr
 
+    def ok(self, *words: str) -> None:
+        code, _, err = self.bough(*words)
+        assert code == 0, err
+
     def json(self, *words: str) -> object:
         code, out, err = self.bough(*words, "--json")
         assert code == 0, err
@@ -76,7 +80,9 @@ class Folder:
         return "\n".join([*states, *logs, *processes_in(self.path)])
 
     def until_there(self, name: str) -> None:
-        self.until((self.path / name).exists, f"{name} is there")
+        path = self.path / name
+        self.until(lambda: path.exists() or any(p.poll() is not None for p in self.started), f"{name} is there")
+        assert path.exists(), self.story()
 
     def finish(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
         out, err = process.communicate(timeout=PATIENCE)
@@ -118,10 +124,10 @@ def test_a_flat_list_runs_in_order_and_the_second_time_nothing_runs(folder: Fold
 
 def test_fresh_runs_everything_again(folder: Folder) -> None:
     folder.write("list.txt", "echo x >> log.txt\n")
-    assert folder.bough("run", "list.txt")[0] == 0
-    assert folder.bough("run", "list.txt")[0] == 0
+    folder.ok("run", "list.txt")
+    folder.ok("run", "list.txt")
     assert count(folder, "log.txt") == 1
-    assert folder.bough("run", "--fresh", "list.txt")[0] == 0
+    folder.ok("run", "--fresh", "list.txt")
     assert count(folder, "log.txt") == 2
 
 
@@ -243,7 +249,7 @@ def test_options_become_defaults_of_the_session(folder: Folder) -> None:
     assert code == 2
     assert "nonsense" in err
     assert err.startswith("bough: ")
-    assert folder.bough("run", "--name", "other", "wf.py")[0] == 0
+    folder.ok("run", "--name", "other", "wf.py")
     assert (folder.path / ".bough" / "other").is_dir()
 
 
@@ -267,7 +273,7 @@ def test_a_failure_that_the_script_looked_at_is_its_own_business(folder: Folder)
 
 def test_a_session_without_with_is_waited_for(folder: Folder) -> None:
     folder.write("wf.py", "import bough\ns = bough.Session()\ns.command('sleep 0.3; echo x > x.txt')\n")
-    assert folder.bough("run", "wf.py")[0] == 0
+    folder.ok("run", "wf.py")
     assert folder.read("x.txt") == "x\n"
 
 
@@ -375,7 +381,7 @@ def test_a_live_session_is_looked_at(folder: Folder, live: subprocess.Popen[str]
 
 
 def test_a_running_task_is_killed_and_tried_again(folder: Folder, live: subprocess.Popen[str]) -> None:
-    assert folder.bough("hold", "third")[0] == 0
+    folder.ok("hold", "third")
     assert states(folder)["third"] == "held"
     folder.until(lambda: states(folder)["first"] == "running", "first is running")
     assert folder.bough("kill", "first")[:2] == (0, "1 task killed\n")
@@ -385,7 +391,7 @@ def test_a_running_task_is_killed_and_tried_again(folder: Folder, live: subproce
     code, _, err = folder.bough("retry", "--failed", "--notrun")
     assert code == 0, err
     folder.until(lambda: states(folder)["second"] == "done", "second is done")
-    assert folder.bough("release", "--held")[0] == 0
+    folder.ok("release", "--held")
     assert folder.finish(live)[0] == 0
     assert (folder.read("second.txt"), folder.read("third.txt")) == ("x\n", "y\n")
 
@@ -408,7 +414,7 @@ def test_ctrl_c_ends_tasks_keeps_the_state_and_leaves_nobody_behind(
     assert "Traceback" not in err
     folder.until(lambda: not processes_in(folder.path), "no process is left")
     folder.write("go", "")
-    assert folder.bough("run", "live.txt")[0] == 0
+    folder.ok("run", "live.txt")
     assert folder.read("second.txt") == "x\n"
 
 

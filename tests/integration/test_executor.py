@@ -209,6 +209,12 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return True
 
 
+def written(path: Path) -> list[int]:
+    """The numbers of a line that a task writes, once they are there."""
+    assert eventually(lambda: path.exists() and path.read_text().endswith("\n"))
+    return [int(word) for word in path.read_text().split()]
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path)
@@ -417,17 +423,17 @@ def test_a_stopped_function_says_nothing_and_others_of_its_span_come_back(server
 
     def fn(x: int) -> int:
         if x == 1:
-            pid_file.write_text(str(os.getpid()))
+            pid_file.write_text(f"{os.getpid()}\n")
             time.sleep(600)
         return x
 
     span = server.map(fn, range(5))
-    server.until(lambda: any(isinstance(n, SpanStarted) for n in server.news))
+    (pid,) = written(pid_file)
     server.send(Stop(span, 1, 3, 0.5))
     news = server.wait(span, 3)
     assert [(n.start, n.stop) for n in news if isinstance(n, SpanEnded)] == [(0, 1)]
     assert [(n.start, n.stop) for n in news if isinstance(n, SpanReturned)] == [(3, 5)]
-    assert eventually(lambda: gone(int(pid_file.read_text())))
+    assert eventually(lambda: gone(pid))
     assert server.values(server.call(lambda: 1)) == [1]
 
 
@@ -545,10 +551,11 @@ def test_a_command_array_renders_its_rows(server: Server) -> None:
 
 
 def test_a_command_over_its_time_dies_with_its_children(server: Server) -> None:
-    span = server.command("trap '' TERM; sleep 600 & echo $! > child; wait; wait", limits=Limits(timeout=0.3))
+    span = server.command("trap '' TERM; sleep 600 & echo $! > child; wait; wait", limits=Limits(timeout=1))
+    (child,) = written(server.folder / "child")
     failure = server.failure(span).failure
-    assert (failure.cause, failure.message) == (Cause.TIMEOUT, "ran longer than 0.3 s")
-    assert eventually(lambda: gone(int((server.folder / "child").read_text())))
+    assert (failure.cause, failure.message) == (Cause.TIMEOUT, "ran longer than 1 s")
+    assert eventually(lambda: gone(child))
 
 
 def test_a_command_over_its_memory_ends(server: Server) -> None:
@@ -570,18 +577,16 @@ def test_what_a_command_leaves_running_is_ended_and_its_output_kept_apart(server
 def test_a_stopped_command_is_ended_silently_and_queued_elements_are_dropped(server: Server) -> None:
     running = server.command("echo $$ > pid; sleep 600", needs=Needs(cores=2))
     queued = server.map(lambda x: x, range(10), needs=Needs(cores=2))
-    server.until(lambda: any(isinstance(n, SpanStarted) for n in server.news))
+    (pid,) = written(server.folder / "pid")
     server.send(Stop(queued, 2, 8), Stop(running, 0, 1, 0.2))
     assert server.values(queued, 4) == [0, 1, 8, 9]
-    assert eventually(lambda: gone(int((server.folder / "pid").read_text())))
+    assert eventually(lambda: gone(pid))
     assert server.ended(running) == []
 
 
 def test_a_worker_killed_under_a_command_takes_the_command_along(server: Server) -> None:
     span = server.command("echo $PPID $$ > pids; sleep 600")
-    pids = server.folder / "pids"
-    server.until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
-    worker, command = map(int, pids.read_text().split())
+    worker, command = written(server.folder / "pids")
     os.kill(worker, signal.SIGKILL)
     assert server.failure(span).failure.cause == Cause.LOST
     assert eventually(lambda: gone(command))
@@ -702,12 +707,12 @@ def test_a_lost_server_ends_everything_and_leaves_unheard_reports(tmp_path: Path
     server = Server(tmp_path, hear=False)
     done = server.call(lambda: 1)
     server.wait(done)
-    server.command("echo $$ > pid; trap '' TERM; while true; do sleep 1; done")
-    server.call(lambda: (Path(tmp_path / "pid2").write_text(str(os.getpid())), time.sleep(600)))
-    assert eventually(lambda: all((tmp_path / n).exists() and (tmp_path / n).read_text() for n in ("pid", "pid2")))
+    server.command("setsid sleep 600 & echo $$ $! > pid; trap '' TERM; while true; do sleep 1; done")
+    server.call(lambda: (Path(tmp_path / "pid2").write_text(f"{os.getpid()}\n"), time.sleep(600)))
+    pids = [*written(tmp_path / "pid"), *written(tmp_path / "pid2")]
     server.end()
     assert server.process.returncode == 0
-    assert eventually(lambda: all(gone(int((tmp_path / name).read_text())) for name in ("pid", "pid2")))
+    assert eventually(lambda: all(gone(pid) for pid in pids))
     news = spilled(tmp_path / "spill" / "7.spill")
     assert [n.span for n in news if isinstance(n, SpanEnded)] == [done]
     assert not any(isinstance(n, ElementFailed) for n in news)
@@ -729,24 +734,25 @@ def test_leaving_is_quiet_when_all_was_heard(tmp_path: Path, how: str) -> None:
     server = Server(tmp_path)
     server.values(server.call(lambda: 1))
     server.command("echo $$ > pid; sleep 600")
+    (pid,) = written(tmp_path / "pid")
     server.until(lambda: any(isinstance(n, SpanStarted) for n in server.news))
     if how == "message":
         server.send(Leave(0.5))
     else:
         server.process.terminate()
+    with contextlib.suppress(AssertionError):  # hears it out until it hangs up
+        server.until(lambda: server.process.poll() is not None)
     assert server.process.wait(PATIENCE) == 0
     assert not (tmp_path / "spill").exists()
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert eventually(lambda: gone(pid))
     server.end()
 
 
 def test_nothing_is_left_when_the_executor_is_killed(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.command("echo $PPID $$ > pids; trap '' TERM; sleep 600; sleep 600")
-    function = server.call(lambda: (Path(tmp_path / "pid2").write_text(str(os.getpid())), time.sleep(600)))
-    server.until(lambda: any(isinstance(n, SpanStarted) and n.span == function for n in server.news))
-    assert eventually(lambda: len((tmp_path / "pids").read_text().split()) == 2)
-    pids = [int(word) for name in ("pids", "pid2") for word in (tmp_path / name).read_text().split()]
+    server.call(lambda: (Path(tmp_path / "pid2").write_text(f"{os.getpid()}\n"), time.sleep(600)))
+    pids = [*written(tmp_path / "pids"), *written(tmp_path / "pid2")]
     assert not any(gone(pid) for pid in pids)
     server.process.kill()
     assert eventually(lambda: all(gone(pid) for pid in pids))

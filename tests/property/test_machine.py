@@ -204,5 +204,21 @@ class Histories(RuleBasedStateMachine):
             assert twin == own, {part: (twin[part], own[part]) for part in own if twin[part] != own[part]}
 
 
+    @invariant()
+    def a_snapshot_gives_the_same_state(self) -> None:
+        if hasattr(self, "machine"):
+            again = Machine.restore(self.machine.snapshot(), Fifo())
+            again.state.turn = self.machine.state.turn
+            check(again.state)
+            theirs, own = picture(again.state), picture(self.machine.state)
+            assert theirs == own, {part: (theirs[part], own[part]) for part in own if theirs[part] != own[part]}
+
+    @rule()
+    def the_server_restarts_from_a_snapshot(self) -> None:
+        policy = self.machine.state.policy
+        self.machine = Machine.restore(self.machine.snapshot(), policy)
+        self.twin = Machine.restore(self.twin.snapshot(), policy)
+
+
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

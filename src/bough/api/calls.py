@@ -37,19 +37,23 @@ def submit_call(context: Context, fn: Callable[..., Any], args: tuple[Any, ...],
     if not callable(fn):
         raise UserError(f"submit needs a function, not {fn!r:.80}; a command line goes to command()")
     ledger = session.ledger
-    given = Arguments(ledger, args, kwargs)
     name = settings.name or function_name(fn)
+    after: Iterable[Dep] = ()
+    inputs: tuple[Dep, ...] = ()
     body = fn
-    if given.commands:
-        from bough.api.completed import WithCompleted
+    if not (_PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values()))):
+        given = Arguments(ledger, args, kwargs)
+        args, kwargs, after, inputs = given.args, given.kwargs, given.after, tuple(given.inputs)
+        if given.commands:
+            from bough.api.completed import WithCompleted
 
-        body = WithCompleted(fn, given.commands)
-    blob, data = pack_function(body)
-    payload = pack_arguments(given.args, given.kwargs, name)
-    key = call_key(function_key(fn), given.args, given.kwargs) if settings.memo else None
-    after: Iterable[Dep] = given.after
+            body = WithCompleted(fn, given.commands)
     if settings.after:
-        after = dict.fromkeys([*after_deps(settings.after, ledger), *given.after])
+        after = dict.fromkeys([*after_deps(settings.after, ledger), *after])
+    function = function_key(fn)
+    blob = _packed(body, function)
+    payload = pack_arguments(args, kwargs, name)
+    key = call_key(function, args, kwargs) if settings.memo else None
     record = session.new_record()
     size, path = len(payload), ""
     if size > BIG:
@@ -58,7 +62,7 @@ def submit_call(context: Context, fn: Callable[..., Any], args: tuple[Any, ...],
     spec = TaskSpec(
         record,
         Kind.FUNCTION,
-        blob,
+        blob[0],
         payload,
         GroupId(group),
         name,
@@ -67,13 +71,30 @@ def submit_call(context: Context, fn: Callable[..., Any], args: tuple[Any, ...],
         settings.limits,
         settings.priority,
         tuple(after),
-        tuple(given.inputs),
+        inputs,
         key or MemoKey(b""),
         path,
     )
     task = Task(ledger, record, name, group)
-    session.send_task(task, spec, size, ((blob, data),))
+    session.send_task(task, spec, size, (blob,))
     return task
+
+
+_bodies: dict[tuple[Any, MemoKey], tuple[BlobId, bytes]] = {}  # packed functions by code and key, the latest ones
+
+
+def _packed(fn: Callable[..., Any], key: MemoKey | None) -> tuple[BlobId, bytes]:
+    """A function as a blob; most tasks of a session call few functions."""
+    code = getattr(fn, "__code__", None)
+    if key is None or code is None:
+        return pack_function(fn)
+    slot = (code, key)
+    found = _bodies.get(slot)
+    if found is None:
+        if len(_bodies) >= 64:
+            _bodies.clear()
+        found = _bodies[slot] = pack_function(fn)
+    return found
 
 
 def submit_map(

@@ -84,7 +84,7 @@ class PlannedSweep(NamedTuple):
     rows: Space
     text: str
     reads: tuple[str, ...] = ()  # files that every element reads without naming them, absolute: standard input
-    tasks: tuple[Any, ...] = ()
+    tasks: tuple[Any, ...] = ()  # tasks that every element waits for; those in the space are found by their files
 
     def rename(self, renamed: Mapping[str, str]) -> PlannedSweep:
         """The same with other paths for some files (wanted -> used)."""
@@ -256,13 +256,17 @@ class _Plan:
         if isinstance(value, OutputPath):
             return self.path_of(value, name)
         if _is_task(value):
-            if not any(isinstance(part, Slot) and part.name == name and part.mode == "r" for part in self.parts):
+            if not self.is_read(name):
                 slot = show_slot(Slot(name, mode="r"))
                 raise InvalidWorkload(f"parameter {name} is a task: write {slot} to read its file")
             return self.path_of(value, name)
         if value is None:
             raise InvalidWorkload(f"parameter {name} is None: give a value")
         return value
+
+    def is_read(self, name: str) -> bool:
+        """Whether a parameter stands for files that are read."""
+        return any(isinstance(part, Slot) and part.name == name and part.mode == "r" for part in self.parts)
 
     def path_of(self, value: Any, name: str) -> str:
         """The path of a task's single output, relative where it lies below `cwd`; the task is noted."""
@@ -283,7 +287,11 @@ class _Plan:
         if isinstance(space, Axis):
             first = space.values[0] if len(space) else None
             if _is_task(first) or isinstance(first, OutputPath):
-                return Axis(space.names[0], [self.given(space.names[0], value) for value in space.values])
+                name, before = space.names[0], len(self.tasks)
+                paths = Axis(name, [self.given(name, value) for value in space.values])
+                if self.is_read(name):  # each element waits for the file it reads, not for all of them
+                    del self.tasks[before:]
+                return paths
         elif isinstance(space, Filtered):
             inner = self.with_paths(space.space)
             return space if inner is space.space else Filtered(inner, space.bitmap)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from bough.api.group import Group
     from bough.api.options import Settings
     from bough.api.session import Session
+
+inside: ContextVar[tuple[Group, ...]] = ContextVar("bough_groups", default=())  # the `with` blocks around us
 
 
 class Context(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from bough.api.array import Array
@@ -75,6 +74,7 @@ class Feed:
         self._elements = elements
         self._items = items
         self._prepare = prepare  # rows of a page, given their items and where they begin
+        self._error: BaseException | None = None  # what the generator raised
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bough-feed", daemon=True)
 
@@ -114,13 +114,19 @@ class Feed:
 
     def _gather(self) -> list[Any]:
         """The next items: as many as come quickly."""
-        rows = list(islice(self._items, 1))
+        if self._error is not None:
+            raise self._error
+        rows: list[Any] = []
         until = time.monotonic() + PATIENCE
-        while rows and len(rows) < PAGE and not self._stopped.is_set() and time.monotonic() < until:
-            more = list(islice(self._items, 1))
-            if not more:
-                break
-            rows += more
+        try:
+            for item in self._items:
+                rows.append(item)
+                if len(rows) >= PAGE or self._stopped.is_set() or time.monotonic() >= until:
+                    break
+        except BaseException as error:
+            self._error = error
+            if not rows:
+                raise
         return rows
 
     def _send(self, rows: list[Any]) -> None:

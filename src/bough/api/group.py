@@ -6,10 +6,11 @@ open group of the running thread or coroutine counts; siblings have different na
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextvars import Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from bough.api.context import inside
 from bough.api.options import Settings
 from bough.api.submitter import Submitter
 from bough.model.facts import GroupClosed
@@ -19,13 +20,6 @@ from bough.model.tasks import Dep, On
 if TYPE_CHECKING:
     from bough.api.ledger import Ledger
     from bough.api.session import Session
-
-_inside: ContextVar[tuple[Group, ...]] = ContextVar("bough_groups", default=())
-
-
-def innermost(session: Session) -> Group | None:
-    """The group that a session's submissions join here."""
-    return next((group for group in reversed(_inside.get()) if group._session is session), None)
 
 
 class Group(Submitter):
@@ -72,14 +66,14 @@ class Group(Submitter):
             self._session.post(GroupClosed(GroupId(self.id)))
 
     def __enter__(self) -> Self:
-        self._entered = _inside.set((*_inside.get(), self))
+        self._entered = inside.set((*inside.get(), self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._entered is not None:
-            _inside.reset(self._entered)
+            inside.reset(self._entered)
             self._entered = None
         self.close()
 

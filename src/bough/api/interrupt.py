@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bough.api.session import Session
 
 _GRACE = 15.0  # seconds for a server that was told to stop; it gives tasks 5 between TERM and KILL
-_NOW = 5.0  # seconds for one that was told to stop at once
+_NOW = 3.0  # seconds for one that was told to stop at once
 
 _open: list[Session] = []
 
@@ -33,13 +33,18 @@ def stop(session: Session) -> None:
     if session.is_over or session.connection.is_forked:
         return
     running = session.progress.counts()["running"]
-    tasks = "1 running task" if running == 1 else f"{running} running tasks"
-    sys.stderr.write(f"stopping: ending {tasks} (press Ctrl-C again to stop at once)\n")
-    sys.stderr.flush()
+    if session.progress.left():
+        _say(running)
     try:
         session.end("stop", _GRACE)
     except KeyboardInterrupt:
         stop_now(session)
+
+
+def _say(running: int) -> None:
+    tasks = "1 running task" if running == 1 else f"{running} running tasks"
+    sys.stderr.write(f"stopping: ending {tasks} (press Ctrl-C again to stop at once)\n")
+    sys.stderr.flush()
 
 
 def stop_now(session: Session) -> None:

@@ -7,6 +7,7 @@ the script.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -81,6 +82,9 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._connection = Connection(self._server.socket, self.ledger.hear, self._refused, self._lost)
         self.ledger.connection = self._connection
         self._connection.start(ClientHello(VERSION, os.getpid(), socket.gethostname(), owner=True))
+        from bough.api import calls  # takes as long as the server takes to come up: meanwhile
+
+        self.calls = calls
         try:
             self.welcome = self._connection.welcome()
         except BaseException as error:
@@ -97,6 +101,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._is_shut = False  # takes no more work
         self.is_draining = False  # and will close by itself when everything has ended
         self.is_over = False  # the server has ended
+        self._is_told = False  # that the server died
         self._files: FileTable | None = None
         defaults.sessions.append(self)
         interrupt.at_exit(self)
@@ -186,7 +191,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             self._cancel_waiting()
         if not wait:
             self.is_draining = True
-            threading.Thread(target=self.drain, name="bough-drain", daemon=True).start()
+            threading.Thread(target=self._drain_quietly, name="bough-drain", daemon=True).start()
             return
         interrupt.shut(self)
 
@@ -203,8 +208,9 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._is_shut = True
             interrupt.stop(self)
-        else:
-            self.shutdown(wait=True)
+            return
+        self._is_told = self._is_told or kind is not None  # the error that leaves the block says enough
+        self.shutdown(wait=True)
 
     def _cancel_waiting(self) -> None:
         from bough.api.task import PENDING
@@ -226,6 +232,14 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._connection.close("drain")
         self._connection.ended.wait()
         self._finish(10)
+        if self._connection.closed is None and not self._is_told:
+            self._is_told = True
+            raise self._died()
+
+    def _drain_quietly(self) -> None:
+        """Drain where nobody could catch an error; the tasks tell it."""
+        with contextlib.suppress(BoughError):
+            self.drain()
 
     def end(self, how: str, patience: float) -> None:
         """Tell the server to stop, and see to it that it does."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
-from bough.api.context import Context
+from bough.api.context import Context, inside
 from bough.api.options import After, Settings, read_options
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class Submitter:
 
     def _group_id(self) -> int:
         """The group that what is submitted here joins."""
-        from bough.api.group import innermost
-
-        group = innermost(self._session)
-        return group.id if group is not None else 0
+        for group in reversed(inside.get()):
+            if group._session is self._session:
+                return group.id
+        return 0
 
     def _read(self, options: Mapping[str, object]) -> Settings:
         return read_options(self._settings, options)
@@ -57,9 +57,9 @@ class Submitter:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """Call `fn(*args, **kwargs)` in a worker. Tasks and arrays among the arguments stand for their values."""
-        from bough.api.calls import submit_call
-
-        return submit_call(Context(self._session, self._settings, self._group_id()), fn, args, kwargs)
+        context = Context(self._session, self._settings, self._group_id())
+        task: Task = self._session.calls.submit_call(context, fn, args, kwargs)
+        return task
 
     def map(
         self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
@@ -69,12 +69,12 @@ class Submitter:
         `chunksize` is accepted for the sake of `concurrent.futures`; how much is handed out at a time follows
         from measured run times. `timeout` bounds the iteration.
         """
-        from bough.api.calls import submit_map
-
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         deadline = None if timeout is None else time.monotonic() + timeout
-        return submit_map(Context(self._session, self._settings, self._group_id()), fn, iterables, deadline)
+        context = Context(self._session, self._settings, self._group_id())
+        array: Array = self._session.calls.submit_map(context, fn, iterables, deadline)
+        return array
 
     # --- commands -----------------------------------------------------------------------------------
 

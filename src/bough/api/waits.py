@@ -18,8 +18,6 @@ from bough.model.tasks import Dep
 if TYPE_CHECKING:
     from bough.api.ledger import Ledger
 
-_PLAIN: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None), bytearray})
-
 
 def is_waitable(thing: object) -> bool:
     """Whether something can stand in `after`."""
@@ -64,16 +62,13 @@ def _same_session(owner: Ledger, ledger: Ledger, thing: object) -> None:
 class Arguments:
     """The arguments of a call, with marks in the places of values that come later."""
 
-    __slots__ = ("_ledger", "_numbers", "after", "args", "commands", "inputs", "kwargs")
+    __slots__ = ("_ledger", "after", "args", "commands", "inputs", "kwargs")
 
     def __init__(self, ledger: Ledger, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._ledger = ledger
         self.inputs: dict[Dep, int] = {}
         self.after: dict[Dep, None] = {}
         self.commands: list[str] = []  # texts of the commands whose results are wanted, in the order of their marks
-        if _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
-            self.args, self.kwargs = args, kwargs
-            return
         kinds = (Task, Array, str)
         self.args = replaced(args, kinds, self._mark)
         self.kwargs = replaced(kwargs, kinds, self._mark)

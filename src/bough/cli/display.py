@@ -46,7 +46,6 @@ class Display:
         self._told = 0
 
     def __enter__(self) -> Self:
-        self.begin()
         self._thread.start()
         return self
 
@@ -57,9 +56,6 @@ class Display:
         self._thread.join()
         self._tell_failures()
         self.end()
-
-    def begin(self) -> None:
-        """Get ready."""
 
     def look(self, picture: Picture) -> None:
         """Show how things stand; called a few times a second."""
@@ -116,34 +112,38 @@ class RichDisplay(Display):
         self._colour = colour
         self._live: Live | None = None
 
-    def begin(self) -> None:
-        """Take over the bottom of the terminal."""
+    def look(self, picture: Picture) -> None:
+        """Draw. What is over before the first look never pays for loading the library that draws."""
+        if self._live is None:
+            self._live = self._take_over()
+        self._live.update(draw(picture, self._live.console), refresh=True)
+
+    def _take_over(self) -> Live:
+        """Take the bottom of the terminal."""
         from rich.console import Console
         from rich.live import Live
 
         console = Console(file=self._stream, no_color=not self._colour, highlight=False, soft_wrap=False)
         # Redirecting is for prints to this terminal alone: what goes to a file or a pipe must stay untouched.
-        self._live = Live(
+        live = Live(
             console=console,
             auto_refresh=False,
             transient=True,
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=sys.stderr.isatty(),
         )
-        self._live.start()
-
-    def look(self, picture: Picture) -> None:
-        """Draw."""
-        if self._live is not None:
-            self._live.update(draw(picture, self._live.console), refresh=True)
+        live.start()
+        return live
 
     def tell(self, lines: list[str]) -> None:
         """Print above the picture."""
-        if self._live is not None:
-            from rich.text import Text
+        if self._live is None:
+            print("\n".join(lines), file=self._stream, flush=True)
+            return
+        from rich.text import Text
 
-            for number, line in enumerate(lines):
-                self._live.console.print(Text(line, style="red" if number == 0 else "dim"), soft_wrap=True)
+        for number, line in enumerate(lines):
+            self._live.console.print(Text(line, style="red" if number == 0 else "dim"), soft_wrap=True)
 
     def end(self) -> None:
         """Give the terminal back."""

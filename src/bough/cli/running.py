@@ -73,10 +73,17 @@ class Sessions:
             lines = list(one.progress.failures)
             last = self._told.get(number)
             begin = next((at + 1 for at in reversed(range(len(lines))) if lines[at] is last), 0)
-            found += [FailureNote(line.task, line.text) for line in lines[begin:]]
+            found += [_note(line) for line in lines[begin:]]
             if lines:
                 self._told[number] = lines[-1]
         return found
+
+
+def _note(line: FailureLine) -> FailureNote:
+    """A failure for the display, which shows the lines of stderr below: their last one is not said twice."""
+    last = line.stderr.rstrip().rpartition("\n")[2].strip()
+    message = line.text.removesuffix(f": {last}") if last else line.text
+    return FailureNote(line.task, message, line.host, line.stderr)
 
 
 def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silent: bool, strict: bool) -> Ended:

@@ -21,9 +21,9 @@ from bough.core.records import (
     ArrayRecord,
     GroupRecord,
     Record,
-    Span,
     TaskRecord,
 )
+from bough.core.room import Span
 from bough.core.state import State
 from bough.model import facts
 from bough.model.orders import StopSpan
@@ -123,8 +123,9 @@ def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) ->
     found = list(targets(state, fact.target, fact.stop))
     if fact.target.on is On.GROUP:
         group = state.groups.get(fact.target.id)
-        if group is not None:
+        if group is not None and group.held != on:
             group.held = on
+            state.held_groups += 1 if on else -1
         return found
     for record, start, stop in found:
         if not isinstance(record, ArrayRecord) or (start == 0 and stop == record.length):

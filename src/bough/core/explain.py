@@ -48,9 +48,9 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
 
 
 def _success(record: Record, index: int, name: str) -> str:
-    for success in record.successes():
-        if success.start <= index < success.stop and success.source != record.id:
-            return f"{name} is done: reused from an earlier run, where it was task {success.source}"
+    success = record.success_of(index)
+    if success is not None and success.source != record.id:
+        return f"{name} is done: reused from an earlier run, where it was task {success.source}"
     return f"{name} is done"
 
 
@@ -108,7 +108,7 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         ]
     if all(executor.draining for executor in able):
         return [f"{name} is ready, but every executor that could take it is leaving"]
-    if any(executor.fits(needs) for executor in able):
+    if any(executor.fits(record) for executor in able):
         return [f"{name} is ready and will be placed in this moment"]
     busy = sum(len(executor.spans) for executor in able)
     return [f"{name} is ready and waits for {needs} to become free; {busy} spans are running on {len(able)} executors"]

@@ -64,8 +64,8 @@ def _ready(state: State, record: Record) -> None:
         truth = [index for start, stop in runs for index in range(start, stop)]
         _demand(indexes == truth, f"array {record.id} offers {offered}, ready are {runs}")
     if record.ready:
-        queued = any(entry[0] is record.queue_key for entry in state.queue.entries(record.spec.needs))
-        _demand(queued, f"record {record.id} is ready but not in the queue")
+        queued = any(entry[0] is record.queue_key for entry in record.queue.entries())
+        _demand(queued and record.queue in state.waiting, f"record {record.id} is ready but not in the queue")
 
 
 def _spans(state: State) -> None:
@@ -86,12 +86,15 @@ def _resources(state: State) -> None:
     for executor in state.executors.values():
         used: dict[str, float] = {}
         for span in executor.spans.values():
-            _demand(span.front != (span.id in executor.backlog), f"span {span.id} is in front and in the backlog, or neither")
+            _demand(
+                span.front != (span.id in executor.backlog),
+                f"span {span.id} is in front and in the backlog, or neither",
+            )
             if span.front:
                 for name, amount in span.record.spec.needs.amounts().items():
                     used[name] = used.get(name, 0) + amount
         for name, amount in executor.capacity.amounts().items():
-            free = executor.free.get(name, 0)
+            free = executor.free(name)
             _demand(free >= -1e-9, f"executor {executor.id} is oversubscribed: {name} {free}")
             law = f"executor {executor.id}: {name} free {free} + used {used.get(name, 0)} is not {amount}"
             _demand(abs(free + used.get(name, 0) - amount) < 1e-6, law)
@@ -106,19 +109,26 @@ def _totals(state: State) -> None:
     _demand(abs(cores - state.cores) < 1e-6, f"{cores} cores, the core says {state.cores}")
 
 
+def _waits(record: Record) -> int:
+    """What a record waits for; of no meaning once it has ended."""
+    return record.waits if any(state not in _ENDED for state in _states(record)) else 0
+
+
 def picture(state: State) -> dict[str, object]:
     """What two states must agree on to be the same; for replay and snapshot tests."""
     return {
         "records": {
-            r.id: (_states(r), r.waits, r.priority, r.held, [r.failures_of(i) for i in range(r.length)], r.ready)
+            r.id: (_states(r), _waits(r), r.priority, r.held, [r.failures_of(i) for i in range(r.length)], r.ready)
             for r in state.records.values()
         },
         "groups": {
-            g.id: (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.failed_by) for g in state.groups.values()
+            g.id: (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.failed_by)
+            for g in state.groups.values()
         },
         "spans": {s.id: (s.record.id, s.left, s.attempt, s.executor.id, s.front) for s in state.spans.values()},
-        "executors": {x.id: (sorted(x.free.items()), round(x.load, 9), x.draining) for x in state.executors.values()},
+        "executors": {
+            x.id: ([x.free(n) for n in sorted(x.capacity.amounts())], round(x.load, 9), x.draining)
+            for x in state.executors.values()
+        },
         "totals": (state.unended, state.open_arrays, state.last_span, state.turn, state.stopping),
     }
-
-

@@ -17,33 +17,21 @@ from bough.core.records import (
     RUNNING,
     WAITING,
     ArrayRecord,
-    ExecutorRecord,
     Record,
-    Span,
     Success,
 )
-from bough.core.state import State, template
+from bough.core.room import ExecutorRecord, Span
+from bough.core.state import State
 from bough.model import facts
 from bough.model.outcomes import Cause
 
 
 def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
     """There is room."""
-    capacity = fact.capacity
-    record = ExecutorRecord(
-        fact.executor,
-        fact.site,
-        fact.host,
-        fact.pid,
-        capacity,
-        {"cores": 0.0, **capacity.amounts()},
-        {},
-        {},
-        fact.until,
-    )
-    state.executors[fact.executor] = record
-    state.cores += capacity.cores
-    state.note_room(record)
+    executor = ExecutorRecord(fact)
+    state.executors[fact.executor] = executor
+    state.cores += fact.capacity.cores
+    state.note_room(executor)
 
 
 def executor_drained(state: State, fact: facts.ExecutorDrained) -> None:
@@ -74,14 +62,9 @@ def placed(state: State, fact: facts.Placed) -> None:
     state.move(record, start, stop, PLACED)
     record.took(start, stop, fact.attempt)
     span = Span(fact.span, record, start, stop, fact.attempt, executor, [[start, stop]], not fact.backlog, 0.0)
-    state.spans[fact.span] = executor.spans[fact.span] = span
+    state.spans[fact.span] = span
     state.last_span = fact.span
-    if fact.backlog:
-        span.load = state.times.expected(template(record)) * (stop - start)
-        executor.backlog[fact.span] = span
-        executor.load += span.load
-    else:
-        executor.occupy(record.spec.needs)
+    executor.add(span)
     state.note_room(executor)
     if record.urgent:
         record.urgent = False
@@ -103,7 +86,7 @@ def span_ended(state: State, fact: facts.SpanEnded) -> None:
     ranges.take(span.left, start, stop)
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
-    state.times.note(template(record), stop - start, fact.seconds)
+    record.runtime.note(stop - start, fact.seconds)
     if not span.left:
         _drop(state, span)
     graph.ended(state, record, start, stop)
@@ -235,27 +218,9 @@ def _give_back(state: State, span: Span, start: int, stop: int) -> None:
 
 
 def _drop(state: State, span: Span) -> None:
-    """Forget a span: give back what it occupied and let the executor's backlog move up."""
+    """Forget a span, and let its executor use what it occupied."""
     del state.spans[span.id]
     executor = span.executor
-    del executor.spans[span.id]
-    if span.front:
-        executor.occupy(span.record.spec.needs, 1)
-        _promote(executor)
-    else:
-        del executor.backlog[span.id]
-        executor.load -= span.load
+    executor.drop(span)
     if executor.id in state.executors:
         state.note_room(executor)
-
-
-def _promote(executor: ExecutorRecord) -> None:
-    """Spans that wait in the backlog take resources as they become free, as the executor itself does."""
-    while executor.backlog:
-        span = next(iter(executor.backlog.values()))
-        if not executor.fits(span.record.spec.needs):
-            return
-        del executor.backlog[span.id]
-        executor.load -= span.load
-        executor.occupy(span.record.spec.needs)
-        span.front = True

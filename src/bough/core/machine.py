@@ -13,13 +13,15 @@ from random import Random
 
 import msgspec
 
-from bough.core import checks, deeds, explain, lifecycle, submission
+from bough.core import checks, deeds, explain, lifecycle, snapshot, submission
 from bough.core.memo import key_of
-from bough.core.records import RUNNING, WAITING, Record, Span, Success
-from bough.core.state import State, template
+from bough.core.records import RUNNING, WAITING, Record, Success
+from bough.core.room import Span
+from bough.core.state import State
 from bough.core.states import TaskState
 from bough.core.timing import span_size
 from bough.core.view import StateView
+from bough.errors import BoughError
 from bough.model import facts
 from bough.model.facts import Fact
 from bough.model.ids import RecordId, Seconds, SpanId
@@ -27,6 +29,7 @@ from bough.model.orders import Order, Refuse, SendSpan
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
 from bough.policy.api import Place, PlacementPolicy
+from bough.policy.greedy import in_order
 
 _PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 _PENDING = bytes((0, 1, 2))
@@ -40,6 +43,7 @@ class Turn(msgspec.Struct, frozen=True):
     facts: list[Fact]
     orders: list[Order]
     wake: Seconds | None  # call again at this time at the latest
+    complaints: list[str] = []  # for the operator: a policy that raised
 
 
 class Machine:
@@ -95,7 +99,8 @@ class Machine:
         if not self._facts:
             state.turn -= 1
         wake = state.timers[0][0] if state.timers else None
-        return Turn(state.turn, self._facts, orders, wake)
+        complaints, state.complaints = state.complaints, []
+        return Turn(state.turn, self._facts, orders, wake, complaints)
 
     def replay(self, number: int, now: Seconds, written: Iterable[Fact]) -> None:
         """Apply one turn of a journal."""
@@ -105,6 +110,17 @@ class Machine:
             APPLY[type(fact)](state, fact)
             state.orders.clear()
             state.doomed.clear()
+
+    def snapshot(self) -> bytes:
+        """The state as bytes, to be taken between two turns."""
+        return snapshot.take(self.state)
+
+    @classmethod
+    def restore(cls, data: bytes, policy: PlacementPolicy, *, seed: int = 0) -> Machine:
+        """A machine in the state of a snapshot."""
+        machine = cls(policy, seed=seed)
+        snapshot.restore(machine.state, data)
+        return machine
 
     def _record(self, fact: Fact) -> None:
         """Make something a fact: note it and apply it."""
@@ -286,18 +302,27 @@ class Machine:
 
     def _ask_policy(self, now: Seconds) -> None:
         state = self.state
-        if not state.queue or not state.roomy:
+        if not state.waiting or not state.roomy:
             return
         view = StateView(state, now, self._random)
-        refused = 0
         try:
-            for wish in state.policy.place(view):
-                if self._enact(wish):
-                    refused = 0
-                elif (refused := refused + 1) > _PATIENCE:
-                    break
+            self._follow(state.policy.place(view))
+        except BoughError:
+            raise  # our own bug, found while carrying out a wish
+        except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
+            state.complaints.append(f"the policy failed and was replaced for this turn: {error!r}")
+            view.give_back()
+            self._follow(in_order(view))
         finally:
             view.give_back()
+
+    def _follow(self, wishes: Iterable[Place]) -> None:
+        refused = 0
+        for wish in wishes:
+            if self._enact(wish):
+                refused = 0
+            elif (refused := refused + 1) > _PATIENCE:
+                break
 
     def _enact(self, wish: Place) -> bool:
         """Carry out a wish if it is lawful: something ready, and room for it."""
@@ -306,10 +331,10 @@ class Machine:
         executor = state.executors.get(wish.executor)
         if record is None or executor is None or not record.ready or executor.draining:
             return False
-        fits = executor.fits(record.spec.needs)
-        if not fits and not state.takes_backlog(executor, record):
+        fits = executor.fits(record)
+        if not fits and not executor.takes_backlog(record):
             return False
-        expected = state.times.expected(template(record))
+        expected = record.runtime.mean
         if record.is_array:
             limit = span_size(expected, record.ready, state.cores)
             limit = min(limit, wish.count) if wish.count > 0 else limit
@@ -346,15 +371,18 @@ class Machine:
     def result_turns(self, dep: Dep) -> list[Success]:
         """Where the results lie that a dependency points at: successes in order of their elements."""
         record = self.state.records[dep.id]
-        found = record.successes()
-        if dep.on is On.TASK and record.is_array:
-            return [success for success in found if success.start <= dep.index < success.stop]
-        return list(found)
+        if dep.on is not On.TASK:
+            return list(record.successes())
+        found = record.success_of(dep.index)
+        return [found] if found is not None else []
 
 
 def _is_with(span: Span, start: int, stop: int) -> bool:
     """Whether all of [start, stop) is still with a span."""
-    return start < stop and any(low <= start and stop <= high for low, high in span.left)
+    for low, high in span.left:
+        if low <= start and stop <= high:
+            return start < stop
+    return False
 
 
 def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:

@@ -65,11 +65,10 @@ def mark(state: State, dep: Dep) -> bytes:
     record = state.records[dep.id]
     if dep.on is On.ARRAY:
         return _record_mark(record)
-    for success in record.successes():
-        if success.start <= dep.index < success.stop:
-            offset = dep.index - success.start
-            return success_mark(success.source, success.source_start + offset, success.attempt)
-    return b""
+    success = record.success_of(dep.index)
+    if success is None:
+        return b""
+    return success_mark(success.source, success.source_start + dep.index - success.start, success.attempt)
 
 
 def _record_mark(record: Record) -> bytes:

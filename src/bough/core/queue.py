@@ -1,26 +1,32 @@
 """The ready index: which records have something to hand out, best first, by what they need.
 
-Records with equal needs share one heap, so that a shape of task that fits nowhere costs one look a
-turn, however many of them wait. Rule: an entry is valid while it equals its record's `queue_key` and
+Records with equal needs share one queue, so that a shape of task that fits nowhere costs one look a
+turn, however many of them wait. Rule: an entry is valid while it holds its record's `queue_key` and
 the record still has something ready; stale entries are dropped when they surface.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
-from bough.core.records import Record
 from bough.model.resources import Needs
 
+if TYPE_CHECKING:
+    from bough.core.records import Record
+
 Key = tuple[float, ...]
-Entry = tuple[Key, int, Record]
+Entry = tuple[Key, int, "Record"]
 
 
-class ReadyIndex:
-    """All ready records, in one heap per shape of needs."""
+class ReadyQueue:
+    """The ready records of one shape of needs."""
 
-    def __init__(self) -> None:
-        self._heaps: dict[Needs, list[Entry]] = {}
+    __slots__ = ("_heap", "_ticket", "needs")
+
+    def __init__(self, needs: Needs) -> None:
+        self.needs = needs
+        self._heap: list[Entry] = []
         self._ticket = 0
 
     def push(self, record: Record, key: Key) -> None:
@@ -28,16 +34,12 @@ class ReadyIndex:
         if record.queue_key == key:
             return
         record.queue_key = key
-        needs = record.spec.needs
-        heap = self._heaps.get(needs)
-        if heap is None:
-            heap = self._heaps[needs] = []
         self._ticket += 1
-        heappush(heap, (key, self._ticket, record))
+        heappush(self._heap, (key, self._ticket, record))
 
-    def head(self, needs: Needs) -> Entry | None:
-        """The best valid entry of one shape."""
-        heap = self._heaps.get(needs)
+    def head(self) -> Entry | None:
+        """The best valid entry."""
+        heap = self._heap
         while heap:
             entry = heap[0]
             record = entry[2]
@@ -46,30 +48,25 @@ class ReadyIndex:
                     return entry
                 record.queue_key = ()
             heappop(heap)
-        self._heaps.pop(needs, None)
         return None
 
-    def pop(self, needs: Needs) -> None:
+    def pop(self) -> None:
         """Remove the entry that `head` returned."""
-        heappop(self._heaps[needs])
+        heappop(self._heap)
 
     def put_back(self, entry: Entry) -> None:
         """Return an entry that was popped, if its record still has something ready under this key."""
-        key, _, record = entry
-        if record.queue_key is key:
+        record = entry[2]
+        if record.queue_key is entry[0]:
             if record.ready:
-                heappush(self._heaps.setdefault(record.spec.needs, []), entry)
+                heappush(self._heap, entry)
             else:
                 record.queue_key = ()
 
-    def shapes(self) -> list[Needs]:
-        """The shapes that have entries."""
-        return list(self._heaps)
+    def entries(self) -> list[Entry]:
+        """All entries, stale ones included; for checks."""
+        return self._heap
 
-    def entries(self, needs: Needs) -> list[Entry]:
-        """All entries of one shape, stale ones included; for checks."""
-        return list(self._heaps.get(needs, []))
-
-    def __bool__(self) -> bool:
-        """Whether there may be anything ready."""
-        return bool(self._heaps)
+    def __len__(self) -> int:
+        """How many entries there are, stale ones included."""
+        return len(self._heap)

@@ -1,21 +1,25 @@
-"""The mutable records of the core: tasks, arrays, groups, spans, executors.
+"""The mutable records of the core: tasks, arrays and groups.
 
 Rule: records hold facts about themselves and change only through the modules of this package; they
 are never serialised as they are. A task's record and an array's offer the same few operations over
-ranges of elements, so that there is one scheduling path for both.
+ranges of elements, so that there is one scheduling path for both; a policy sees them as `Work`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from operator import attrgetter
 
 import msgspec
 
 from bough.core import ranges
+from bough.core.queue import ReadyQueue
 from bough.core.ranges import Ranges
 from bough.core.states import TaskState
-from bough.model.ids import ExecutorId, GroupId, Seconds, SpanId
+from bough.core.timing import RunTime
+from bough.model.ids import GroupId, Seconds
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, Page, TaskSpec
@@ -77,73 +81,17 @@ class GroupRecord(msgspec.Struct, eq=False):
         return any(group.held for group in self.chain())
 
 
-class Span(msgspec.Struct, eq=False, gc=False):
-    """A slice of a record that an executor has."""
-
-    id: SpanId
-    record: TaskRecord | ArrayRecord
-    start: int
-    stop: int
-    attempt: int
-    executor: ExecutorRecord
-    left: Ranges  # elements of which nothing final was heard
-    front: bool  # holds resources; otherwise it waits behind others
-    load: Seconds  # expected seconds of work when it was placed
-
-
-class ExecutorRecord(msgspec.Struct, eq=False):
-    """An executor: what it has, what is free, and which spans it holds."""
-
-    id: ExecutorId
-    site: str
-    host: str
-    pid: int
-    capacity: Needs
-    free: dict[str, float]
-    spans: dict[int, Span]
-    backlog: dict[int, Span]  # those of its spans that hold no resources, in order
-    until: Seconds = 0
-    load: Seconds = 0  # expected seconds of work in the backlog
-    draining: bool = False
-
-    def fits(self, needs: Needs) -> bool:
-        """Whether a task with these needs could start now."""
-        free = self.free
-        if needs.cores > free["cores"]:
-            return False
-        others = _others(needs)
-        return not others or all(amount <= free.get(name, 0) for name, amount in others)
-
-    def could_fit(self, needs: Needs) -> bool:
-        """Whether a task with these needs could start if nothing else ran."""
-        if needs.cores > self.capacity.cores:
-            return False
-        others = _others(needs)
-        if not others:
-            return True
-        has = self.capacity.amounts()
-        return all(amount <= has.get(name, 0) for name, amount in others)
-
-    def occupy(self, needs: Needs, sign: int = -1) -> None:
-        """Take resources, or give them back with sign 1."""
-        self.free["cores"] += sign * needs.cores
-        for name, amount in _others(needs):
-            self.free[name] = self.free.get(name, 0) + sign * amount
-
-
-def _others(needs: Needs) -> tuple[tuple[str, float], ...]:
-    """The amounts besides cores; most tasks have none."""
-    if not (needs.memory or needs.gpus or needs.named):
-        return ()
-    return (("memory", needs.memory), ("gpus", needs.gpus), *needs.named)
-
-
 class TaskRecord(msgspec.Struct, eq=False, gc=False):
     """A loose task."""
 
+    id: int
     spec: TaskSpec
     group: GroupRecord
     priority: int
+    runtime: RunTime
+    queue: ReadyQueue
+    cores: float
+    plain: bool  # needs cores and nothing else
     occurrence: int = 0
     state: int = WAITING
     attempt: int = 0  # of the last hand-out
@@ -163,9 +111,14 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
     is_array = False
 
     @property
-    def id(self) -> int:
-        """Its record's number."""
-        return self.spec.id
+    def needs(self) -> Needs:
+        """What one element occupies."""
+        return self.queue.needs
+
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time: measured, or the user's estimate, or 0 when unknown."""
+        return self.runtime.mean or self.spec.limits.walltime
 
     @property
     def ready(self) -> int:
@@ -226,6 +179,10 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
         """All successes, in order of their elements."""
         return [self.success] if self.success else []
 
+    def success_of(self, index: int) -> Success | None:
+        """Where one element succeeded."""
+        return self.success
+
     def wait_for_element(self, index: int, waiter: Waiter) -> None:
         """Let somebody wait for one element."""
         if self.dependents is None:
@@ -244,9 +201,14 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
 class ArrayRecord(msgspec.Struct, eq=False):
     """Many tasks as one record: a byte of state each; anything more only for elements that have it."""
 
+    id: int
     spec: ArraySpec
     group: GroupRecord
     priority: int
+    runtime: RunTime
+    queue: ReadyQueue
+    cores: float
+    plain: bool
     length: int
     states: bytearray
     counts: list[int]  # of its elements by state
@@ -266,16 +228,22 @@ class ArrayRecord(msgspec.Struct, eq=False):
     element_waits: dict[int, int] = {}
     dependents: list[Waiter] | None = None  # who waits for all of it
     element_dependents: dict[int, list[Waiter]] = {}
-    found: list[Success] = []
+    found: list[Success] = []  # in order of their elements while `sorted`
+    sorted: bool = True
     paged: list[Page] = []
     queue_key: tuple[float, ...] = ()
 
     is_array = True
 
     @property
-    def id(self) -> int:
-        """Its record's number."""
-        return self.spec.id
+    def needs(self) -> Needs:
+        """What one element occupies."""
+        return self.queue.needs
+
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time of one element: measured, or the user's estimate, or 0 when unknown."""
+        return self.runtime.mean or self.spec.limits.walltime
 
     def next_range(self, limit: int) -> tuple[int, int, int]:
         """See `TaskRecord.next_range`."""
@@ -369,12 +337,21 @@ class ArrayRecord(msgspec.Struct, eq=False):
 
     def succeed(self, success: Success) -> None:
         """See `TaskRecord.succeed`."""
+        self.sorted = self.sorted and (not self.found or self.found[-1].start < success.start)
         self.found.append(success)
 
     def successes(self) -> list[Success]:
         """See `TaskRecord.successes`."""
-        self.found.sort(key=lambda success: success.start)
+        if not self.sorted:
+            self.found.sort(key=_start)
+            self.sorted = True
         return self.found
+
+    def success_of(self, index: int) -> Success | None:
+        """See `TaskRecord.success_of`."""
+        found = self.successes()
+        at = bisect_right(found, index, key=_start) - 1
+        return found[at] if at >= 0 and index < found[at].stop else None
 
     def wait_for_element(self, index: int, waiter: Waiter) -> None:
         """See `TaskRecord.wait_for_element`."""
@@ -387,18 +364,15 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def pages(self, start: int, stop: int) -> tuple[Page, ...]:
         """See `TaskRecord.pages`: found by bisection, they are sorted."""
         paged = self.paged
-        low, high = 0, len(paged)
-        while low < high:
-            middle = (low + high) // 2
-            if paged[middle].stop <= start:
-                low = middle + 1
-            else:
-                high = middle
+        low = bisect_right(paged, start, key=_stop)
         found = []
         while low < len(paged) and paged[low].start < stop:
             found.append(paged[low])
             low += 1
         return tuple(found)
 
+
+_start = attrgetter("start")
+_stop = attrgetter("stop")
 
 Record = TaskRecord | ArrayRecord

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from heapq import heappush
 
-from bough.core.queue import ReadyIndex
+from bough.core.queue import ReadyQueue
 from bough.core.records import (
     HELD,
     READY,
     STATES,
     ArrayRecord,
-    ExecutorRecord,
     GroupRecord,
     Record,
-    Span,
     TaskRecord,
 )
+from bough.core.room import ExecutorRecord, Span
 from bough.core.states import BEFORE, TaskState
-from bough.core.timing import BACKLOG, MAX_BACKLOG, SHORT, RunTimes
+from bough.core.timing import RunTime
 from bough.errors import InvalidTransition
 from bough.model.ids import ROOT, Seconds
 from bough.model.orders import Order
@@ -52,8 +51,10 @@ class State:
         self.spans: dict[int, Span] = {}
         self.last_span = 0
         self.cores = 0.0  # of all executors
-        self.times = RunTimes()
-        self.queue = ReadyIndex()
+        self.runtimes: dict[str | int, RunTime] = {}
+        self.shapes: dict[Needs, ReadyQueue] = {}
+        self.waiting: dict[ReadyQueue, None] = {}  # the queues that may hold something
+        self.held_groups = 0
         self.occurrences: dict[bytes, int] = {}
         self.timers: list[tuple[Seconds, int, int]] = []  # (when, record, index) of retries that are not due
         self.unended = 0  # tasks that have not ended
@@ -61,7 +62,22 @@ class State:
         self.due = False  # something became ready or roomy since the policy was asked
         # what applying a fact calls for; dropped in a replay, where the journal has the consequences
         self.orders: list[Order] = []
+        self.complaints: list[str] = []
         self.doomed: list[tuple[Record, int, int, Failure]] = []
+
+    def queue_for(self, needs: Needs) -> ReadyQueue:
+        """The queue of tasks with these needs."""
+        queue = self.shapes.get(needs)
+        if queue is None:
+            queue = self.shapes[needs] = ReadyQueue(needs)
+        return queue
+
+    def runtime_of(self, template: str | int) -> RunTime:
+        """What is known of the run time of a template."""
+        runtime = self.runtimes.get(template)
+        if runtime is None:
+            runtime = self.runtimes[template] = RunTime()
+        return runtime
 
     # --- states ----------------------------------------------------------------------------------
 
@@ -108,7 +124,7 @@ class State:
     def free(self, record: Record, start: int, stop: int, *, first: bool = False) -> None:
         """Elements that waited, or came back, may run: make them ready, or held if somebody holds them."""
         self.move(record, start, stop, READY)
-        if record.held or record.group.is_held():
+        if record.held or (self.held_groups and record.group.is_held()):
             self.move(record, start, stop, HELD)
             return
         if isinstance(record, ArrayRecord) and record.held_ranges:
@@ -133,8 +149,14 @@ class State:
 
     def enqueue(self, record: Record) -> None:
         """Put a record with ready elements into the queue, under the key it has now."""
-        rank = self.policy.rank(WorkView(self, record))
-        self.queue.push(record, (-record.priority, 0.0 if record.urgent else 1.0, rank, record.id))
+        queue = record.queue
+        try:
+            rank = self.policy.rank(record)
+        except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
+            self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
+            rank = 0.0
+        queue.push(record, (-record.priority, 0.0 if record.urgent else 1.0, rank, record.id))
+        self.waiting[queue] = None
         self.due = True
 
     def retry_later(self, record: Record, index: int, when: Seconds) -> None:
@@ -144,63 +166,9 @@ class State:
     # --- room ------------------------------------------------------------------------------------
 
     def note_room(self, executor: ExecutorRecord) -> None:
-        """Keep the index of executors that may take something, after its room changed."""
-        has_room = not executor.draining and (
-            executor.free["cores"] > 0
-            or (executor.load < BACKLOG * executor.capacity.cores and len(executor.backlog) < MAX_BACKLOG)
-        )
-        if has_room:
-            if executor.id not in self.roomy:
-                self.roomy[executor.id] = executor
+        """Keep the index of executors that may take something, after the room of one changed."""
+        if executor.has_room():
+            self.roomy.setdefault(executor.id, executor)
             self.due = True
         else:
             self.roomy.pop(executor.id, None)
-
-    def takes_backlog(self, executor: ExecutorRecord, record: Record) -> bool:
-        """Whether a short task may wait on an executor whose cores are busy."""
-        return (
-            executor.load < BACKLOG * executor.capacity.cores
-            and 0 < self.times.expected(template(record)) <= SHORT
-            and len(executor.backlog) < MAX_BACKLOG
-            and executor.could_fit(record.spec.needs)
-        )
-
-
-def template(record: Record) -> str | int:
-    """What a record's run times are kept under."""
-    return record.spec.template or record.id
-
-
-class WorkView:
-    """What a policy sees of a ready task or array. Nothing is copied."""
-
-    __slots__ = ("_record", "_state")
-
-    def __init__(self, state: State, record: Record) -> None:
-        self._state = state
-        self._record = record
-
-    @property
-    def id(self) -> int:
-        """Its record's number: the order of submission."""
-        return self._record.id
-
-    @property
-    def ready(self) -> int:
-        """How many tasks of it could be placed now."""
-        return self._record.ready
-
-    @property
-    def needs(self) -> Needs:
-        """What one task of it occupies."""
-        return self._record.spec.needs
-
-    @property
-    def priority(self) -> int:
-        """Higher goes first, before any rank."""
-        return self._record.priority
-
-    @property
-    def expected(self) -> Seconds:
-        """Expected run time of one task: measured, or the user's estimate, or 0 when unknown."""
-        return self._state.times.expected(template(self._record)) or self._record.spec.limits.walltime

@@ -8,6 +8,7 @@ from bough.core import graph, memo
 from bough.core.records import STATES, WAITING, ArrayRecord, GroupRecord, Record, TaskRecord
 from bough.core.state import State
 from bough.model import facts
+from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, GroupSpec, TaskSpec
 
 
@@ -17,21 +18,26 @@ def submitted(state: State, fact: facts.Submitted) -> None:
     groups: list[GroupRecord] = []
     for item in fact.items:
         if type(item) is TaskSpec:
-            records.append(_add_task(state, item))
+            records.append(add_task(state, item))
         elif isinstance(item, ArraySpec):
-            records.append(_add_array(state, item))
+            records.append(add_array(state, item))
         else:
             assert isinstance(item, GroupSpec)
-            groups.append(_add_group(state, item))
+            groups.append(add_group(state, item))
     for group in groups:
         _link_group(state, group)
     for record in records:
         _link_record(state, record)
 
 
-def _add_task(state: State, spec: TaskSpec) -> TaskRecord:
+def add_task(state: State, spec: TaskSpec) -> TaskRecord:
+    """Make the record of a loose task, waiting and linked to nothing."""
     group = state.groups[spec.group]
-    record = TaskRecord(spec, group, spec.priority)
+    needs = spec.needs
+    runtime = state.runtime_of(spec.template or spec.id)
+    record = TaskRecord(
+        spec.id, spec, group, spec.priority, runtime, state.queue_for(needs), needs.cores, is_plain(needs)
+    )
     if spec.key:
         occurrence = state.occurrences.get(spec.key, 0)
         state.occurrences[spec.key] = occurrence + 1
@@ -44,12 +50,28 @@ def _add_task(state: State, spec: TaskSpec) -> TaskRecord:
     return record
 
 
-def _add_array(state: State, spec: ArraySpec) -> ArrayRecord:
+def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
+    """Make the record of an array, its elements waiting and linked to nothing."""
     group = state.groups[spec.group]
     count = spec.length
     counts = [0] * STATES
     counts[WAITING] = count
-    record = ArrayRecord(spec, group, spec.priority, count, bytearray(count), counts, deque())
+    needs = spec.needs
+    runtime = state.runtime_of(spec.template or spec.id)
+    record = ArrayRecord(
+        spec.id,
+        spec,
+        group,
+        spec.priority,
+        runtime,
+        state.queue_for(needs),
+        needs.cores,
+        is_plain(needs),
+        count,
+        bytearray(count),
+        counts,
+        deque(),
+    )
     record.paged = list(spec.pages)
     record.open = spec.open
     state.open_arrays += spec.open
@@ -61,7 +83,13 @@ def _add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     return record
 
 
-def _add_group(state: State, spec: GroupSpec) -> GroupRecord:
+def is_plain(needs: Needs) -> bool:
+    """Whether cores are all that is needed."""
+    return not (needs.memory or needs.gpus or needs.named)
+
+
+def add_group(state: State, spec: GroupSpec) -> GroupRecord:
+    """Make the record of a group, linked to nothing but the group above."""
     parent = state.groups[spec.parent]
     group = GroupRecord(spec.id, spec.name, parent, spec.after, [0] * STATES, [], [], [], [])
     state.groups[spec.id] = group

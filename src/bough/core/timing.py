@@ -6,6 +6,8 @@ the run time is unknown or long, so that bundling never unbalances the load.
 
 from __future__ import annotations
 
+import msgspec
+
 from bough.model.ids import Seconds
 
 HAND_OUT: Seconds = 0.05  # of work in one span
@@ -14,23 +16,19 @@ SHORT: Seconds = 0.05  # tasks at most this long may wait in a backlog
 MAX_SPAN = 5000  # elements in one span: bounds what one lost worker repeats and one journal row holds
 MAX_BACKLOG = 2000  # spans waiting on one executor
 _NEW = 0.3  # weight of the newest measurement
+_LEAST = 1e-9  # a run time is never nothing: 0 means unknown
 
 
-class RunTimes:
-    """Measured mean run times, by template."""
+class RunTime(msgspec.Struct, eq=False, gc=False):
+    """The measured mean run time of one template, shared by its records; 0 while unknown."""
 
-    def __init__(self) -> None:
-        self.means: dict[str | int, Seconds] = {}
+    mean: Seconds = 0.0
 
-    def note(self, template: str | int, tasks: int, seconds: Seconds) -> None:
+    def note(self, tasks: int, seconds: Seconds) -> None:
         """Take in a report of some tasks."""
-        mean = max(seconds, 1e-9) / tasks
-        old = self.means.get(template)
-        self.means[template] = mean if old is None else old + _NEW * (mean - old)
-
-    def expected(self, template: str | int) -> Seconds:
-        """The expected run time of one task; 0 when nothing is known."""
-        return self.means.get(template, 0.0)
+        each = seconds / tasks
+        old = self.mean
+        self.mean = old + _NEW * (each - old) + _LEAST if old else each + _LEAST
 
 
 def span_size(expected: Seconds, ready: int, cores: float) -> int:

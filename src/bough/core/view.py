@@ -10,43 +10,11 @@ from collections.abc import Iterator
 from random import Random
 
 from bough.core.queue import Entry
-from bough.core.records import ExecutorRecord, Record
-from bough.core.state import State, WorkView
+from bough.core.room import ExecutorRecord
+from bough.core.state import State
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
 from bough.policy.api import Room, Work
-
-
-class RoomView:
-    """What a policy sees of an executor."""
-
-    __slots__ = ("_executor",)
-
-    def __init__(self, executor: ExecutorRecord) -> None:
-        self._executor = executor
-
-    @property
-    def id(self) -> int:
-        """Its number."""
-        return self._executor.id
-
-    @property
-    def site(self) -> str:
-        """Its site."""
-        return self._executor.site
-
-    @property
-    def host(self) -> str:
-        """Its host."""
-        return self._executor.host
-
-    def free(self, resource: str) -> float:
-        """How much of a resource is free now."""
-        return self._executor.free.get(resource, 0.0)
-
-    def fits(self, work: Work) -> bool:
-        """Whether a task of this work could start there now."""
-        return self._executor.fits(work.needs)
 
 
 class StateView:
@@ -71,18 +39,20 @@ class StateView:
 
     def ready(self) -> Iterator[Work]:
         """What is ready, best first."""
-        queue = self._state.queue
-        shapes = queue.shapes()
+        waiting = self._state.waiting
         while True:
             best: Entry | None = None
-            for needs in shapes:
-                if needs not in self._skipped and (head := queue.head(needs)) and (best is None or head < best):
+            for queue in list(waiting) if len(waiting) > 1 else waiting:
+                if queue.needs in self._skipped if self._skipped else False:
+                    continue
+                head = queue.head()
+                if head is not None and (best is None or head < best):
                     best = head
             if best is None:
                 return
-            queue.pop(best[2].spec.needs)
+            best[2].queue.pop()
             self._taken.append(best)
-            yield WorkView(self._state, best[2])
+            yield best[2]
 
     def skip(self, needs: Needs) -> None:
         """Leave out work with these needs."""
@@ -90,31 +60,31 @@ class StateView:
 
     def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
         """The executor that has had room the longest and would take a task of this work."""
-        record = self._record(work)
+        record = self._state.records[work.id]
         later: ExecutorRecord | None = None
         for executor in self._state.roomy.values():
             if executor.id in excluding:
                 continue
-            if executor.fits(record.spec.needs):
-                return RoomView(executor)
-            if later is None and self._state.takes_backlog(executor, record):
+            if executor.fits(record):
+                return executor
+            if later is None and executor.takes_backlog(record):
                 later = executor
-        return RoomView(later) if later is not None else None
-
-    def _record(self, work: Work) -> Record:
-        return self._state.records[work.id]
+        return later
 
     def rooms(self) -> list[Room]:
         """Every executor that may take something."""
-        return [RoomView(executor) for executor in self._state.roomy.values()]
+        return list(self._state.roomy.values())
 
     def roomiest(self, needs: Needs) -> Room | None:
         """The executor most of whose cores are free, among those that could ever fit these needs."""
-        able = [x for x in self._state.roomy.values() if x.could_fit(needs)]
-        return RoomView(max(able, key=lambda x: x.free["cores"])) if able else None
+        able = [executor for executor in self._state.roomy.values() if executor.could_fit(needs)]
+        return max(able, key=lambda executor: executor.cores_free) if able else None
 
     def give_back(self) -> None:
-        """Return to the queue what was looked at; the policy has been heard."""
+        """Return to the queues what was looked at; the policy has been heard."""
         for entry in self._taken:
-            self._state.queue.put_back(entry)
+            entry[2].queue.put_back(entry)
         self._taken.clear()
+        empty = [queue for queue in self._state.waiting if not queue]
+        for queue in empty:
+            del self._state.waiting[queue]

@@ -6,8 +6,9 @@ Rule: sending never fails; a connection that is gone is noticed by reading.
 from __future__ import annotations
 
 import socket
+import sys
 
-from bough.errors import PeerLost, UserError
+from bough.errors import PeerLost, ProtocolError, UserError
 from bough.wire.framing import to_executor_frames
 from bough.wire.messages import ToExecutor
 
@@ -76,7 +77,12 @@ class Connection:
         if not data:
             self.lost = True
             return []
-        return self._frames.feed(data)
+        try:
+            return self._frames.feed(data)
+        except ProtocolError as error:  # no server of ours: what runs is ended and kept as if it were gone
+            sys.stderr.write(f"bough executor: {error}\n")
+            self.lost = True
+            return []
 
     def close(self) -> None:
         """Hang up."""

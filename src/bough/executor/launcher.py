@@ -43,7 +43,7 @@ class Launcher:
         self._speaker = desk.speaker
         self._shelf = desk.shelf
         self._inbox = desk.inbox
-        self.cwd = ""  # where this process is; empty: unknown
+        self._cwd = ""  # where this process is; empty: unknown
         self._programs = Programs()
         self._environments = Environments(desk.environment)
         self._poll = select.poll()
@@ -54,6 +54,7 @@ class Launcher:
 
     def run(self, number: int, run: Run) -> None:
         """Run all elements of a span and say how they ended."""
+        self._cwd = ""  # a function may have run in between, and a directory may have been replaced
         make: Callable[[int], CommandCall] | None = None
         for index in range(run.start, run.stop):
             self._board[INDEX] = index
@@ -136,14 +137,14 @@ class Launcher:
             raise Unstartable(f"the command cannot be made: {one_line(error)}") from error
         environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
         try:
-            if settings.cwd != self.cwd:
-                self.cwd = ""
+            if settings.cwd != self._cwd:
+                self._cwd = ""
                 os.chdir(settings.cwd)
-                self.cwd = settings.cwd
+                self._cwd = settings.cwd
             if outputs:
                 outputs.prepare()
         except OSError as error:
-            what = "folder for an output cannot be made" if self.cwd else "directory cannot be entered"
+            what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
             raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error
         stdin = open_stdin(settings)
         try:

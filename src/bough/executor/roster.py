@@ -12,7 +12,7 @@ from typing import Protocol
 
 from bough.executor.backlog import Backlog, Capacity, Held
 from bough.executor.board import GENERATION, GROUP, SINCE
-from bough.executor.processes import adopt_orphans, children, group_memory, kill_group
+from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
 from bough.executor.reports import Reports
 from bough.executor.settling import settle
 from bough.executor.slots import Ending, Slot
@@ -305,9 +305,11 @@ class Roster:
 
     def end_rest(self) -> None:
         """After all workers are gone: nothing of theirs may stay behind."""
-        for _ in range(10):
-            self._end_orphans()
+        for _ in range(100):
             self.reap_adopted()
-            if not children():
+            left = children()
+            if not left:
                 return
-            time.sleep(0.01)
+            for pid in left:  # also those that made sessions of their own: they end with the executor
+                kill(pid)
+            time.sleep(0.005)

@@ -87,8 +87,6 @@ class _Worker:
             self._be(hand.run.kind)
             if hand.run.kind == Kind.FUNCTION:
                 self._functions.run(hand.number, hand.run)
-                if self._launcher is not None:
-                    self._launcher.cwd = ""
             else:
                 self._commands().run(hand.number, hand.run)
             board[INDEX] = hand.run.stop  # nothing runs: whoever dies now had finished

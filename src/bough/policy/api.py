@@ -71,8 +71,8 @@ class Room(Protocol):
     def free(self, resource: str) -> float:
         """How much of a resource is free now."""
 
-    def fits(self, work: Work) -> bool:
-        """Whether a task of this work could start there now."""
+    def could_fit(self, needs: Needs) -> bool:
+        """Whether a task with these needs could start there if nothing else ran."""
 
 
 class View(Protocol):

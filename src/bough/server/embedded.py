@@ -32,6 +32,7 @@ from bough.server.reception import Reception
 from bough.server.run import RunInfo
 from bough.server.shell import Shell
 from bough.server.supervise import Command, Supervisor
+from bough.stores.faults import reported
 from bough.stores.lock import StoreLock
 from bough.stores.sqlite import SqliteStore
 from bough.wire.framing import frame
@@ -106,8 +107,9 @@ def _is_leaving(server: dict[str, object]) -> bool:
 def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
     """Open the store, settle what a crashed run left, and begin a new run."""
     policy = load_placement(options.policy)  # first: an unknown name shall leave no trace
-    for folder in place.FOLDERS:
-        os.makedirs(os.path.join(options.store, folder), exist_ok=True)
+    with reported(options.store):
+        for folder in place.FOLDERS:
+            os.makedirs(os.path.join(options.store, folder), exist_ok=True)
     store = SqliteStore(options.store)
     last = store.last_run()
     identity = place.store_id(options.store)

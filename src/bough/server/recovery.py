@@ -7,9 +7,10 @@ nothing or everything, and spilled reports are deleted only after it is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
 
 from bough.core.machine import Machine
+from bough.errors import StoreFailed
 from bough.model.facts import Fact, RunClosed
 from bough.model.ids import Seconds
 from bough.policy.api import PlacementPolicy
@@ -24,11 +25,19 @@ PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and 
 def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: str, mark: str, now: Seconds) -> None:
     """Close a run that did not close itself. Call it with the store's lock held."""
     ended = leftovers.end(mark, patience=PATIENCE)
-    machine = replay(store, last, policy)
+    closed = RunClosed(last.run, "crashed")
     news: list[Fact] = []
     for _, spilled in read_spills(spill_dir):
         news += spilled
-    turn = machine.turn(now, [*news, RunClosed(last.run, "crashed")])
+    try:
+        turn = replay(store, last, policy).turn(now, [*news, closed])
+    except StoreFailed:
+        raise
+    except Exception:  # noqa: BLE001 -- our bug, but it must not lock people out of their store for ever
+        log(f"run {last.run} had crashed and cannot be replayed; {len(news)} late reports stay in {spill_dir}")
+        log(traceback.format_exc())
+        store.append(last.last_turn + 1, now, [closed])
+        return
     store.append(turn.number, now, turn.facts)
     store.sync()
     clear_spills(spill_dir)
@@ -38,10 +47,9 @@ def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: 
 def replay(store: Store, last: LastRun, policy: PlacementPolicy) -> Machine:
     """The machine as the last run left it."""
     snapshot = store.snapshot(last.run)
-    restore: Callable[[bytes, PlacementPolicy], Machine] | None = getattr(Machine, "restore", None)
-    if snapshot is not None and restore is not None:
+    if snapshot is not None:
         after, data = snapshot
-        machine = restore(data, policy)
+        machine = Machine.restore(data, policy)
     else:
         after = store.turns_of_run(last.run) - 1
         machine = Machine(policy, last_turn=after)

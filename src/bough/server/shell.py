@@ -63,7 +63,7 @@ class Shell:
         results = ResultCache(store.success)
         self._teller = Teller(results, lambda deed: struck_by(machine.state, deed))
         self._sender = Sender(results, store.blob, machine.result_turns)
-        self.upkeep = Upkeep(loop, store, info.run, getattr(machine, "snapshot", None))
+        self.upkeep = Upkeep(loop, store, info.run, machine.snapshot)
         self._inbox: list[Fact] = []
         self._reporting: set[Executor] = set()
         self._after: list[Callable[[], None]] = []
@@ -166,6 +166,8 @@ class Shell:
         for callback in batch.after:
             callback()
         self.flush()
+        for complaint in batch.turn.complaints:
+            log(complaint)
         self._set_alarm(batch.turn.wake)
         self._look_up_memos()
 

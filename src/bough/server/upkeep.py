@@ -23,11 +23,9 @@ _SNAPSHOT_BYTES = 64 << 20
 
 
 class Upkeep:
-    """See the module. `snapshot` gives the machine's state, if it can; `run` is the run it belongs to."""
+    """See the module. `snapshot` gives the machine's state; `run` is the run it belongs to."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, store: Store, run: int, snapshot: Callable[[], bytes] | None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, run: int, snapshot: Callable[[], bytes]) -> None:
         self._loop = loop
         self._store = store
         self._run = run
@@ -39,6 +37,7 @@ class Upkeep:
         self._behind = 0
         self._last_turn = 0.0
         self._since_snapshot = 0
+        self._snapshot_size = 0
         self._bytes_since = 0
         self._stopped = False
         self._wanting: list[Callable[[], None]] = []  # who waits for the jobs database
@@ -61,7 +60,8 @@ class Upkeep:
             self._fold_timer = self._loop.call_later(2 * _QUIET, self._fold)
         self._since_snapshot += 1
         self._bytes_since += size
-        if self._since_snapshot >= _SNAPSHOT_TURNS or self._bytes_since >= _SNAPSHOT_BYTES:
+        due = self._since_snapshot >= _SNAPSHOT_TURNS or self._bytes_since >= _SNAPSHOT_BYTES
+        if due and self._bytes_since >= self._snapshot_size:  # all snapshots together cost what the journal does
             self._save_snapshot(number)
 
     async def stop(self) -> None:
@@ -117,9 +117,9 @@ class Upkeep:
 
     def _save_snapshot(self, number: int) -> None:
         self._since_snapshot = self._bytes_since = 0
-        if self._snapshot is None:
-            return
+        data = self._snapshot()
+        self._snapshot_size = len(data)
         try:
-            self._store.save_snapshot(number, self._run, self._snapshot())
+            self._store.save_snapshot(number, self._run, data)
         except StoreFailed as error:  # only a later recovery is slower for it
             log(f"no snapshot was saved: {error}")

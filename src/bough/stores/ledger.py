@@ -307,7 +307,7 @@ class Ledger:
                             span.attempt,
                             span.executor,
                             span.placed,
-                            span.started if state == "running" else None,
+                            span.started,
                             span=number,
                         )
                     )
@@ -341,7 +341,10 @@ class Ledger:
                 known = Open(piece.span, piece.id, piece.attempt, piece.executor or 0, piece.placed, [], written=True)
                 self.place(known)
             known = self.open[piece.span]
-            known.rest.append((piece.start, piece.stop))
+            if known.rest and known.rest[-1][1] == piece.start:  # only their states differ
+                known.rest[-1] = (known.rest[-1][0], piece.stop)
+            else:
+                known.rest.append((piece.start, piece.stop))
             known.started = known.started or piece.started
         self._dirty_spans.clear()
 

@@ -197,7 +197,14 @@ def test_tasks_in_a_space_stand_for_their_files():
     tasks = [FakeTask(o="/w/a.hmm"), FakeTask(o="/w/b.hmm")]
     planned = plan_sweep("x {h:r} {n}", tie(h=tasks, n=[1, 2]), {}, cwd="/w")
     assert list(planned.rows) == [("a.hmm", 1), ("b.hmm", 2)]
-    assert planned.tasks == tuple(tasks)
+    assert planned.tasks == ()  # the table of files knows which element waits for which
+
+
+def test_a_task_beside_the_space_is_waited_for_by_all():
+    task = FakeTask(o="/w/database")
+    planned = plan_sweep("x {d:r} {n}", product(n=[1, 2]), {"d": task}, cwd="/w")
+    assert list(planned.rows) == [(1, "database"), (2, "database")]
+    assert planned.tasks == (task,)
 
 
 def test_wrong_sweeps_are_refused():

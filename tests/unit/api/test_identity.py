@@ -1,5 +1,6 @@
 """Memo keys: what counts and what does not."""
 
+import abc
 import array
 import collections
 import dataclasses
@@ -16,6 +17,7 @@ import sys
 import textwrap
 import threading
 import time
+import typing
 import uuid
 from typing import NamedTuple
 
@@ -149,6 +151,44 @@ def test_methods_partials_and_callables_have_keys():
     ]
     assert None not in keys
     assert len(set(keys)) == len(keys)
+
+
+def test_classes_of_every_make_have_keys():
+    text = """
+    class Shape(abc.ABC, typing.Generic[T]):
+        sides: list[int] = []
+        __slots__ = ("a",)
+        @abc.abstractmethod
+        def area(self): ...
+        @functools.cached_property
+        def p(self): return {}
+        @property
+        def q(self): return 1
+        @classmethod
+        def c(cls): return cls
+        @staticmethod
+        def s(): return 2
+    def f(x: "int | None" = None): return Shape, typing.Optional[int]
+    """
+    scope = {"abc": abc, "typing": typing, "functools": functools, "T": typing.TypeVar("T")}
+    keys = [function_key(defined(text.format(n), **scope)) for n in (1, 1, 2)]
+    assert None not in keys
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_an_object_that_resists_being_looked_at_has_no_digest():
+    class Odd:
+        def __reduce_ex__(self, version):
+            raise RuntimeError("no")
+
+        def __call__(self):
+            pass
+
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+    assert value_digest(Odd()) is None
+    assert function_key(Odd()) is None
 
 
 def test_what_cannot_be_told_apart_has_no_key():

@@ -57,3 +57,15 @@ def test_replay_gives_the_machine_that_crashed() -> None:
     assert machine.counts()["placed"] == 1
     assert machine.state.last_span == span
     assert machine.state.turn == 2
+
+
+def test_a_run_that_cannot_be_replayed_is_closed_all_the_same(tmp_path) -> None:
+    store, span = a_crashed_run()
+    store.rows[-1][2].insert(0, SpanEnded(999, 0, 1, 0.5, record=1))  # of a span that never was
+    spill = tmp_path / "1.spill"
+    spill.write_bytes(frame(Report(1, [SpanEnded(span, 0, 1, 0.5, b"late")])))
+
+    recover(store, LAST, load_placement("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)
+
+    assert store.rows[-1] == (3, 20.0, [RunClosed(1, "crashed")])
+    assert spill.exists()
