@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bough.api.context import inside
 from bough.api.options import Settings
 from bough.api.submitter import Submitter
+from bough.errors import UserError
 from bough.model.facts import GroupClosed
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
@@ -38,6 +39,8 @@ class Group(Submitter):
         return self._session.ledger.progress.path(self.id)
 
     def _group_id(self) -> int:
+        if self._is_closed:
+            raise UserError(f"group {self.path} is closed; submit inside its with block")
         return self.id
 
     def wait(self, timeout: float | None = None) -> None:

@@ -7,6 +7,7 @@ wake, so that whoever wakes sees them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -53,7 +54,8 @@ class Ledger:
         self.progress = Progress()
         self.tasks: dict[int, Task] = {}  # loose, not ended
         self.arrays: dict[int, Elements] = {}  # with elements that have not ended
-        self._unseen: dict[int, dict[int, tuple[int, str]]] = {}  # failures: record -> start -> stop and text
+        self._unseen: dict[int, dict[int, _Unseen]] = {}  # failures: record -> start -> what
+        self._looking = threading.Lock()  # guards `_unseen`
 
     # --- what the server says -----------------------------------------------------------------------
 
@@ -220,47 +222,55 @@ class Ledger:
         failure = message.failure
         if failure.cause in _NOBODYS_FAULT:
             return
-        entries = self._unseen.setdefault(message.record, {})
-        for start, stop in news:
-            label = _label(message.record, start, stop, name, is_array=is_array)
-            text = _describe(failure, label)
-            entries[start] = (stop, text)
-            if ending_word(failure) == "failed":
-                self.progress.failed(_line(message, label, text), stop - start)
+        with self._looking:
+            entries = self._unseen.setdefault(message.record, {})
+            entries.update({start: (stop, message, name, is_array) for start, stop in news})
+        if ending_word(failure) == "failed":
+            for start, stop in news:
+                self.progress.failed(_line((stop, message, name, is_array), start), stop - start)
 
     def looked_at(self, record: int, index: int) -> None:
         """Somebody saw how this task failed."""
-        entries = self._unseen.get(record)
-        if entries is None:
+        if record not in self._unseen:
             return
-        start = index if index in entries else next((a for a, (b, _) in entries.items() if a <= index < b), None)
-        if start is not None:
-            stop, text = entries.pop(start)
-            if start < index:
-                entries[start] = (index, text)
-            if index + 1 < stop:
-                entries[index + 1] = (stop, text)
-        if not entries:
-            self._unseen.pop(record, None)
+        with self._looking:
+            entries = self._unseen.get(record, {})
+            start = index if index in entries else next((a for a, e in entries.items() if a <= index < e[0]), None)
+            if start is not None:
+                stop, *rest = entries.pop(start)
+                if start < index:
+                    entries[start] = (index, *rest)
+                if index + 1 < stop:
+                    entries[index + 1] = (stop, *rest)
+            if not entries:
+                self._unseen.pop(record, None)
 
     def looked_at_all(self, record: int) -> None:
         """Somebody saw how the tasks of a record failed."""
-        self._unseen.pop(record, None)
+        with self._looking:
+            self._unseen.pop(record, None)
 
     def unretrieved(self) -> list[Unretrieved]:
         """The failures nobody has looked at."""
-        return [
-            Unretrieved(record, start, stop, text)
-            for record, entries in list(self._unseen.items())
-            for start, (stop, text) in list(entries.items())
-        ]
+        with self._looking:
+            return [
+                Unretrieved(record, start, entry[0], _line(entry, start).text)
+                for record, entries in self._unseen.items()
+                for start, entry in entries.items()
+            ]
 
 
-def _line(message: Unsuccess, label: str, text: str) -> FailureLine:
+_Unseen = tuple[int, Unsuccess, str, bool]  # where the range stops, how it failed, the record's name, is it an array
+
+
+def _line(unseen: _Unseen, start: int) -> FailureLine:
+    """A failure as it is shown."""
+    stop, message, name, is_array = unseen
     failure = message.failure
+    label = _label(message.record, start, stop, name, is_array=is_array)
     return FailureLine(
         label,
-        text,
+        _describe(failure, label),
         time.time(),
         failure.cause.value,
         failure.exit_code,

@@ -66,7 +66,7 @@ def touched(state: State, fact: facts.Cancelled | facts.Killed | facts.Held | fa
         facts.Cancelled: OPEN,
         facts.Killed: BUSY,
         facts.Held: bytes((WAITING, READY)),
-        facts.Released: bytes((HELD, WAITING)),
+        facts.Released: bytes((HELD,)),
         facts.Retried: REVIVABLE,
     }[type(fact)]
     found = targets(state, fact.target, fact.stop)
@@ -119,14 +119,16 @@ def released(state: State, fact: facts.Released) -> None:
 
 
 def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) -> list[Target]:
-    """Set or clear the flags that keep tasks held also when they become free later."""
+    """Set or clear the flags that keep tasks held also when they become free later.
+
+    Holding a group flags the group; releasing it lets go of everything inside, however it was held.
+    """
     found = list(targets(state, fact.target, fact.stop))
-    if fact.target.on is On.GROUP:
-        group = state.groups.get(fact.target.id)
-        if group is not None and group.held != on:
-            group.held = on
-            state.held_groups += 1 if on else -1
-        return found
+    group = state.groups.get(fact.target.id) if fact.target.on is On.GROUP else None
+    if group is not None:
+        _flag_group(state, group, on=on)
+        if on:
+            return found
     for record, start, stop in found:
         if not isinstance(record, ArrayRecord) or (start == 0 and stop == record.length):
             record.held = on
@@ -137,6 +139,15 @@ def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) ->
             if on:
                 ranges.add(record.held_ranges, start, stop)
     return found
+
+
+def _flag_group(state: State, group: GroupRecord, *, on: bool) -> None:
+    if group.held != on:
+        group.held = on
+        state.held_groups += 1 if on else -1
+    if not on:
+        for child in group.children:
+            _flag_group(state, child, on=False)
 
 
 def prioritised(state: State, fact: facts.Prioritised) -> None:

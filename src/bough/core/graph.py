@@ -125,8 +125,7 @@ def doom(state: State, entry: Waiter, failure: Failure) -> None:
 
 def satisfy(state: State, waiters: list[Waiter]) -> None:
     """Something succeeded: whoever waited for it waits for one thing less."""
-    for entry in waiters:
-        waiter, index, generation = entry
+    for waiter, index, generation in waiters:
         if waiter.generation != generation:
             continue
         if index >= 0 and isinstance(waiter, ArrayRecord):
@@ -159,14 +158,15 @@ def open_gate(state: State, group: GroupRecord) -> None:
 def ended(state: State, record: Record, start: int, stop: int) -> None:
     """Elements reached an end: tell who waits for them, for the record, and for its group."""
     good = record.state_of(start) == DONE
-    if isinstance(record, ArrayRecord):
+    if type(record) is TaskRecord:
+        if record.dependents:
+            _tell(state, record, 0, record.dependents, good=good)
+    elif isinstance(record, ArrayRecord):
         if record.element_dependents:
             for index in [i for i in record.element_dependents if start <= i < stop]:
                 _tell(state, record, index, record.element_dependents[index], good=good)
         if record.dependents and (not good or is_done(record)):
             _tell(state, record, start, record.dependents, good=good)
-    elif record.dependents:
-        _tell(state, record, 0, record.dependents, good=good)
     group = record.group
     if not good:
         for above in group.chain():

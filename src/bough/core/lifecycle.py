@@ -83,7 +83,10 @@ def span_ended(state: State, fact: facts.SpanEnded) -> None:
     """Elements succeeded."""
     span = state.spans[fact.span]
     record, start, stop = span.record, fact.start, fact.stop
-    ranges.take(span.left, start, stop)
+    if stop - start == span.stop - span.start:  # all of it at once, as loose tasks always are
+        span.left.clear()
+    else:
+        ranges.take(span.left, start, stop)
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
     record.runtime.note(stop - start, fact.seconds)

@@ -134,21 +134,20 @@ class Machine:
         if span is None or not _is_with(span, event.start, event.stop):
             return
         record = span.record
-        key = key_of(self.state, record) if record.spec.key else event.key
-        self._record(
-            facts.SpanEnded(
-                event.span,
-                event.start,
-                event.stop,
-                event.seconds,
-                event.results,
-                event.details,
-                RecordId(record.id),
-                span.attempt,
-                span.executor.id,
-                key,
-            )
+        fact = facts.SpanEnded(
+            event.span,
+            event.start,
+            event.stop,
+            event.seconds,
+            event.results,
+            event.details,
+            record.id,  # type: ignore[arg-type]
+            span.attempt,
+            span.executor.id,
+            key_of(self.state, record) if record.spec.key else record.spec.key,
         )
+        self._facts.append(fact)
+        lifecycle.span_ended(self.state, fact)
 
     def _on_failed(self, event: facts.ElementFailed) -> None:
         span = self.state.spans.get(event.span)
@@ -342,10 +341,11 @@ class Machine:
         else:
             start, stop, attempt = record.next_range(1)
         span = SpanId(state.last_span + 1)
-        self._record(facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits))
-        state.orders.append(
-            SendSpan(executor.id, span, record.spec, start, stop, attempt, record.pages(start, stop), expected)
-        )
+        fact = facts.Placed(span, record.id, start, stop, attempt, executor.id, not fits)  # type: ignore[arg-type]
+        self._facts.append(fact)
+        lifecycle.placed(state, fact)
+        pages = record.pages(start, stop) if record.is_array else ()
+        state.orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, expected))
         return True
 
     # --- questions -------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class ExecutorRecord:
     __slots__ = (
         "_others",
         "backlog",
+        "backlog_limit",
         "capacity",
         "cores_free",
         "draining",
@@ -66,6 +67,7 @@ class ExecutorRecord:
         self._others = {name: amount for name, amount in capacity.amounts().items() if name != "cores"}
         self.spans: dict[int, Span] = {}
         self.backlog: OrderedDict[int, Span] = OrderedDict()  # plain dicts slow down when emptied from the front
+        self.backlog_limit = BACKLOG * capacity.cores
         self.load: Seconds = 0.0  # expected seconds of work in the backlog
         self.draining = False
 
@@ -88,16 +90,16 @@ class ExecutorRecord:
         """Whether a short task may wait here although the cores are busy."""
         return (
             0 < work.runtime.mean <= SHORT
-            and self.load < BACKLOG * self.capacity.cores
+            and self.load < self.backlog_limit
             and len(self.backlog) < MAX_BACKLOG
             and (work.cores <= self.capacity.cores if work.plain else self.could_fit(work.needs))
         )
 
     def has_room(self) -> bool:
         """Whether it may take anything at all."""
-        if self.draining:
-            return False
-        return self.cores_free > 0 or (self.load < BACKLOG * self.capacity.cores and len(self.backlog) < MAX_BACKLOG)
+        if self.cores_free > 0 or (self.load < self.backlog_limit and len(self.backlog) < MAX_BACKLOG):
+            return not self.draining
+        return False
 
     def restore(self, span: Span) -> None:
         """Take a span as a snapshot knew it, with the load it had."""
@@ -120,9 +122,18 @@ class ExecutorRecord:
         if not span.front:
             self._leave_backlog(span)
             return
-        self._occupy(span.record, 1)
-        while self.backlog:
-            first = next(iter(self.backlog.values()))
+        backlog, leaving = self.backlog, span.record
+        if backlog and leaving.plain:
+            _, first = backlog.popitem(last=False)
+            if first.record.plain and first.record.cores == leaving.cores:  # one takes the place of the other
+                self.load = self.load - first.load if backlog else 0.0
+                first.front = True
+                return
+            backlog[first.id] = first
+            backlog.move_to_end(first.id, last=False)
+        self._occupy(leaving, 1)
+        while backlog:
+            first = next(iter(backlog.values()))
             if not self.fits(first.record):
                 return
             self._leave_backlog(first)

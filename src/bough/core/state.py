@@ -168,7 +168,8 @@ class State:
     def note_room(self, executor: ExecutorRecord) -> None:
         """Keep the index of executors that may take something, after the room of one changed."""
         if executor.has_room():
-            self.roomy.setdefault(executor.id, executor)
+            if executor.id not in self.roomy:
+                self.roomy[executor.id] = executor
             self.due = True
         else:
             self.roomy.pop(executor.id, None)
