@@ -42,7 +42,22 @@ class Hostile:
             yield Place(id_, dice.randrange(0, 9))
 
 
-POLICIES = {"fifo": Fifo, "sjf": ShortestFirst, "hostile": Hostile}
+class Raising(Hostile):
+    """As hostile, and breaks down in the middle of it."""
+
+    def rank(self, work: Work, /) -> float:
+        if work.id % 5 == 0:
+            raise ZeroDivisionError
+        return 0.0
+
+    def place(self, view: View, /) -> Iterable[Place]:
+        for count, wish in enumerate(super().place(view)):
+            if count > 2:
+                raise RuntimeError("this policy is broken")
+            yield wish
+
+
+POLICIES = {"fifo": Fifo, "sjf": ShortestFirst, "hostile": Hostile, "raising": Raising}
 SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9)]
 
 

@@ -251,7 +251,7 @@ class Elements:
 
     def cancel_all(self) -> list[Range]:
         """Cancel the whole array, final at once; nothing more will be added to it."""
-        self.is_open = False
+        self.close()
         ended = self._end(None, _S.CANCELLED, [(0, len(self.states))])
         self.ledger.cancelled_array(self)
         return ended

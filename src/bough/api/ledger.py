@@ -160,8 +160,8 @@ class Ledger:
         for record in arrays:
             array = self.arrays.pop(record, None)
             if array is not None:
-                array.is_open = False
                 array.error = error
+                array.close()
                 array.hear_end(Unsuccess(RecordId(array.record), 0, len(array.states), 0, failure))
 
     # --- what users do --------------------------------------------------------------------------------
@@ -237,11 +237,11 @@ class Ledger:
             entries = self._unseen.get(record, {})
             start = index if index in entries else next((a for a, e in entries.items() if a <= index < e[0]), None)
             if start is not None:
-                stop, *rest = entries.pop(start)
+                stop, message, name, is_array = entries.pop(start)
                 if start < index:
-                    entries[start] = (index, *rest)
+                    entries[start] = (index, message, name, is_array)
                 if index + 1 < stop:
-                    entries[index + 1] = (stop, *rest)
+                    entries[index + 1] = (stop, message, name, is_array)
             if not entries:
                 self._unseen.pop(record, None)
 

@@ -13,13 +13,15 @@ from random import Random
 
 import msgspec
 
-from bough.core import checks, deeds, explain, lifecycle, snapshot, submission
+from bough.core import checks, deeds, explain, lifecycle, snapshot
+from bough.core.apply import APPLY
 from bough.core.memo import key_of
 from bough.core.records import RUNNING, WAITING, Record, Success
 from bough.core.room import Span
 from bough.core.state import State
 from bough.core.states import TaskState
 from bough.core.timing import span_size
+from bough.core.verdict import verdict
 from bough.core.view import StateView
 from bough.errors import BoughError
 from bough.model import facts
@@ -33,7 +35,6 @@ from bough.policy.greedy import in_order
 
 _PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 _PENDING = bytes((0, 1, 2))
-FOREVER = -1.0
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -158,7 +159,7 @@ class Machine:
     def _fail(self, span: Span, event: facts.ElementFailed) -> None:
         """Complete a failure by what becomes of the task, and record it."""
         record = span.record
-        failure, retry_at = self._verdict(record, event.index, event.failure)
+        failure, retry_at = verdict(record, event.index, event.failure, self.state.now)
         self._record(
             msgspec.structs.replace(
                 event,
@@ -171,19 +172,6 @@ class Machine:
         )
         if retry_at < 0 and self.state.fail_fast:
             self._fail_fast(record, event.index)
-
-    def _verdict(self, record: Record, index: int, failure: Failure) -> tuple[Failure, Seconds]:
-        """Decide whether a failed element is tried again, and when."""
-        failures, losses = record.failures_of(index)
-        limits = record.spec.limits
-        if failure.cause is Cause.LOST:
-            if losses + 1 < limits.losses:
-                return failure, self.state.now
-            message = f"{losses + 1} executors or workers died while running it: {failure.message}"
-            return msgspec.structs.replace(failure, message=message), FOREVER
-        if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
-            return failure, FOREVER
-        return failure, self.state.now + limits.backoff * 2**failures
 
     def _fail_fast(self, record: Record, index: int) -> None:
         """The workflow stops at its first failure: what has not started will not."""
@@ -388,42 +376,3 @@ def _is_with(span: Span, start: int, stop: int) -> bool:
 def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:
     found = ((max(low, start), min(high, stop)) for low, high in span.left)
     return [(low, high) for low, high in found if low < high]
-
-
-def _opened(state: State, fact: facts.RunOpened) -> None:
-    state.run, state.name, state.fail_fast, state.memos = fact.run, fact.name, fact.fail_fast, fact.memos
-
-
-def _closed(state: State, fact: facts.RunClosed) -> None:
-    state.stopping = True
-
-
-def _stopping(state: State, fact: facts.Stopping) -> None:
-    state.stopping = True
-
-
-APPLY: dict[type, Callable[..., None]] = {
-    facts.RunOpened: _opened,
-    facts.RunClosed: _closed,
-    facts.Stopping: _stopping,
-    facts.Submitted: submission.submitted,
-    facts.PagesAdded: lifecycle.pages_added,
-    facts.GroupClosed: submission.group_closed,
-    facts.ExecutorJoined: lifecycle.executor_joined,
-    facts.ExecutorLost: lifecycle.executor_lost,
-    facts.ExecutorDrained: lifecycle.executor_drained,
-    facts.Placed: lifecycle.placed,
-    facts.SpanStarted: lifecycle.span_started,
-    facts.SpanEnded: lifecycle.span_ended,
-    facts.ElementFailed: lifecycle.element_failed,
-    facts.SpanReturned: lifecycle.span_returned,
-    facts.RetryDue: lifecycle.retry_due,
-    facts.Recalled: lifecycle.recalled,
-    facts.NotRunnable: lifecycle.not_runnable,
-    facts.Cancelled: deeds.cancelled,
-    facts.Killed: deeds.killed,
-    facts.Held: deeds.held,
-    facts.Released: deeds.released,
-    facts.Retried: deeds.retried,
-    facts.Prioritised: deeds.prioritised,
-}
