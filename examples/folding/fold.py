@@ -181,7 +181,13 @@ class Population:
     def __init__(self, chain: Chain, start: Fold, size: int, dice: random.Random) -> None:
         self.chain = chain
         self.dice = dice
-        self.members = [(chain.energy(start), start)] * size
+        self.members = [(chain.energy(start), start)]
+        for kicks in range(1, size):  # the others a little and a lot away from it
+            fold = start
+            for _ in range(kicks):
+                fold = pulled(fold, dice) or fold
+            self.members.append((chain.energy(fold), fold))
+        self.members.sort(key=_energy)
 
     def iterate(self, heat: float) -> None:
         """One iteration: mutate all but the best, cross the better ones, keep the best of old and new."""

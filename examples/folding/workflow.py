@@ -70,6 +70,9 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Fold a protein in generations.")
     parser.add_argument("--sequence", default=BENCHMARK)
     parser.add_argument("--instances", type=int, default=20, help="runs of the folder in a generation")
+    parser.add_argument(
+        "--seed", type=int, default=600, help="the first seed; generation g counts from 1000 g above it"
+    )
     parser.add_argument("--iterations", type=int, default=150, help="iterations of a run")
     parser.add_argument("--generations", type=int, default=12, help="stop after so many in any case")
     parser.add_argument("--threshold", type=int, default=1, help="a smaller improvement counts as none")
@@ -82,9 +85,9 @@ def generation(
 ) -> Generation:
     """Run one generation to its end, taking results as they come."""
     began = time.perf_counter()
-    seeds = [1000 * number + i for i in range(options.instances)]
+    seeds = [options.seed + 1000 * number + i for i in range(options.instances)]
     if before is None:
-        template, space = FOLD, bough.product(seed=seeds)
+        template, space = FOLD, bough.tie(seed=seeds)
     else:
         parents = before.parents()
         template, space = FOLD_FROM, bough.tie(seed=seeds, start=[parents[i % 2] for i in range(options.instances)])

@@ -6,6 +6,7 @@
         Clash                a path that is already taken
         UnknownName          a policy, selector, group or id that does not exist
         NotPicklable         a function, argument or result that cannot travel
+        SessionClosed        work for a session that was shut down
       SiteError            the world misbehaved         exit 3, `.transient` decides a retry
         StoreHeld            another process holds the store
         StoreFailed          the disk is full, the store cannot be read or written
@@ -49,6 +50,10 @@ class UnknownName(UserError):
 
 class NotPicklable(UserError):
     """A function, argument or result that cannot travel to another process."""
+
+
+class SessionClosed(UserError, RuntimeError):
+    """Work for a session that was shut down; a RuntimeError too, as `concurrent.futures` raises."""
 
 
 class SiteError(BoughError):

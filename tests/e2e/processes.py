@@ -23,11 +23,13 @@ PATIENCE = 60.0  # seconds that anything may take on a busy machine
 KINDS = ("server", "executor", "worker", "command")
 
 
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait for a condition, with a deadline."""
+def until(
+    condition: Callable[[], object], what: str, patience: float = PATIENCE, story: Callable[[], str] = str
+) -> None:
+    """Wait for a condition, with a deadline; `story` tells what is known when it has passed."""
     deadline = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        assert time.monotonic() < deadline, f"waited in vain for {what}\n{story()}"
         time.sleep(0.005)
 
 
@@ -43,6 +45,12 @@ def read(path: str) -> bytes:
 def stat_of(pid: int) -> list[bytes]:
     """State, parent, group, session... of a process; empty when it is gone."""
     return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process, 0 when it is gone."""
+    fields = stat_of(pid)
+    return int(fields[1]) if fields else 0
 
 
 def is_alive(pid: int) -> bool:
@@ -99,9 +107,8 @@ class Processes:
             return ""
         if b"bough.executor" not in words:
             return "command"
-        fields = stat_of(pid)
-        parent = int(fields[1]) if fields else 0
-        return "worker" if b"bough.executor" in read(f"/proc/{parent}/cmdline").split(b"\0") else "executor"
+        above = read(f"/proc/{parent_of(pid)}/cmdline").split(b"\0")
+        return "worker" if b"bough.executor" in above else "executor"
 
     def _is_marked(self, pid: int) -> bool:
         if not self.store.is_dir():

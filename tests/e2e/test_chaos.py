@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from chaos_workflow_labels import labels_of, text_of
-from processes import PATIENCE, Processes, Script, kill, until
+from processes import PATIENCE, Processes, Script, kill, parent_of, until
 
 from bough.journal.codec import decode
 from bough.model.facts import Recalled, RunClosed, RunOpened, SpanEnded, Submitted
@@ -102,11 +102,12 @@ class Chaos:
         if not pids:
             return
         pid = self.dice.choice(pids)
+        own = kind == "server" and parent_of(pid) == script.pid  # not one that is about to leave, its script being gone
         if kill(pid, lambda: self.processes.kind(pid) == kind):
             self.killed[kind] += 1
-            if kind == "server":
+            if own:
                 self._excused = True
-                until(lambda: script.is_over, f"the script's end without its server\n{self.processes.story()}")
+                until(lambda: script.is_over, "the script's end without its server", story=self.processes.story)
 
 
 class Journal:

@@ -24,8 +24,8 @@ from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, 
 from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, ResultFile, Stream
+from bough.model.refs import Ref
 from bough.model.resources import Needs
-from bough.model.spaces import Ref
 from bough.model.tasks import Kind, Limits, Page
 from bough.wire.framing import Frames, frame_list, server_frames
 from bough.wire.messages import VERSION, Appointed, Blob, ExecutorHello, Heard, Leave, Report, Run, Stop, Value

@@ -74,7 +74,7 @@ def test_an_array_runs_in_spans_and_every_value_comes_back(opened: Opener) -> No
 
 
 def test_values_travel_from_task_to_task(opened: Opener) -> None:
-    from bough.model.spaces import Ref
+    from bough.model.refs import Ref
 
     client = opened()
     array = client.array(square, range(1000))

@@ -577,8 +577,8 @@ def test_a_forked_child_cannot_use_the_session_nor_harm_it(here: Path) -> None:
         """,
     )
     out, err = process.communicate(timeout=PATIENCE)
-    assert out.splitlines() == ["a session cannot be used in a forked process; open one in the process itself", "1"]
-    assert err == ""
+    said = "a session cannot be used in a forked process; open one in the process itself"
+    assert (out.splitlines(), err) == ([said, "1"], "")
 
 
 def test_failures_that_nobody_looked_at_are_known(here: Path) -> None:

@@ -8,11 +8,14 @@ import subprocess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bough.api.identity import value_digest
+from bough.api.digests import value_digest
 from bough.api.packing import make_pages, unpack
 from bough.model.commands import CommandSettings, CommandTemplate
-from bough.model.spaces import Filtered, Product, Tie
-from bough.model.template import parse, render_call, render_row, split_words, unparse
+from bough.model.filtering import Filtered
+from bough.model.rendering import render_call, render_row
+from bough.model.shelltext import split_words
+from bough.model.spaces import Product, Tie
+from bough.model.template import parse, unparse
 
 axes = st.lists(st.integers(0, 5).map(range), min_size=1, max_size=4)
 

@@ -218,7 +218,6 @@ class Histories(RuleBasedStateMachine):
             twin, own = picture(self.twin.state), picture(self.machine.state)
             assert twin == own, {part: (twin[part], own[part]) for part in own if twin[part] != own[part]}
 
-
     @invariant()
     def a_snapshot_gives_the_same_state(self) -> None:
         if hasattr(self, "machine"):

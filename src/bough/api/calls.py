@@ -18,7 +18,7 @@ from bough.api.task import Task
 from bough.api.view import View
 from bough.api.waits import Arguments, after_deps
 from bough.errors import UserError
-from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
+from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId
 from bough.model.spaces import Space
 from bough.model.tasks import Dep, Kind, Page, TaskSpec
 
@@ -142,7 +142,7 @@ def array_key(function: MemoKey | None, *, star: bool) -> MemoKey:
     """The key of the body of a function array; empty when it cannot be reused."""
     if function is None:
         return MemoKey(b"")
-    return MemoKey(blake2b(b"map*" if star else b"map", key=function, digest_size=16).digest())
+    return MemoKey(blake2b(b"map*" if star else b"map", key=function, digest_size=DIGEST_SIZE).digest())
 
 
 def holds_tasks(session: Session, items: Sequence[Any], *, star: bool) -> bool:

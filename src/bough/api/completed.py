@@ -10,7 +10,7 @@ from typing import Any
 
 from bough.api.reading import read_stream, read_stream_bytes
 from bough.model.outcomes import Detail, Output, Stream
-from bough.model.spaces import replaced
+from bough.model.refs import replaced
 
 
 class Completed:

@@ -14,10 +14,10 @@ import select
 import socket
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from bough import errors
+from bough.api.outbox import Outbox
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
 from bough.model.facts import Cancelled, Held, Killed, PagesAdded, Prioritised, Released, Retried
 from bough.model.ids import BlobId, RecordId
@@ -28,40 +28,16 @@ from bough.wire.messages import (
     Act,
     Answer,
     Ask,
-    Blob,
     Close,
     Closed,
     Refused,
-    Submit,
     ToClient,
     Welcome,
 )
 
 Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
 
-BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
-BATCH_BYTES = 8 << 20
-UNHEARD_ITEMS = 200_000  # unacknowledged, before callers are held back
-UNHEARD_BYTES = 64 << 20
-
-
-class _Request:
-    """A submission on its way: until it is acknowledged, for a refusal to be told to its items."""
-
-    __slots__ = ("items", "number", "pages", "size")
-
-    def __init__(self, number: int, items: list[Item], size: int, pages: PagesAdded | None = None) -> None:
-        self.number = number
-        self.items = items
-        self.size = size
-        self.pages = pages
-
-    def message(self) -> Submit | PagesAdded:
-        return self.pages if self.pages is not None else Submit(self.items, self.number)
-
-    @property
-    def weight(self) -> int:
-        return len(self.items) or 1
+FORKED = "a session cannot be used in a forked process; open one in the process itself"
 
 
 class _Reply:
@@ -91,12 +67,7 @@ class Connection:
         self._lost = lost
         self._lock = threading.RLock()  # a refusal or callback in the reader thread may submit
         self._room = threading.Condition(self._lock)
-        self._queue: deque[_Request | object] = deque()  # not yet sent
-        self._unheard: deque[_Request] = deque()  # sent, not acknowledged
-        self._sent: set[BlobId] = set()  # blobs the server has, or will have
-        self._items = 0  # in both
-        self._bytes = 0
-        self._number = 0
+        self._outbox = Outbox()
         self._replies: dict[int, _Reply] = {}
         self._unsent = bytearray()  # what the socket did not take
         self._gone: BoughError | None = None  # why nothing can be sent any more
@@ -129,61 +100,42 @@ class Connection:
         """Hand over an item and the blobs it names; it leaves now, or with the next ones."""
         with self._lock:
             self._hold_back()
-            for blob, data in blobs:
-                if blob not in self._sent:
-                    self._sent.add(blob)
-                    self._queue.append(Blob(blob, data))
-            last = self._queue[-1] if self._queue else None
-            if isinstance(last, _Request) and last.pages is None and self._has_room(last):
-                last.items.append(item)
-                last.size += size
-            else:
-                self._number += 1
-                self._queue.append(_Request(self._number, [item], size))
-            self._items += 1
-            self._bytes += size
-            if not self._unheard:
+            self._outbox.submit(item, size, blobs)
+            if self._outbox.is_heard:
                 self._flush()
 
     def add_pages(self, record: RecordId, pages: list[Page], size: int, *, last: bool) -> None:
         """Hand over more of an open array."""
         with self._lock:
             self._hold_back()
-            self._number += 1
-            message = PagesAdded(record, pages, last, self._number)
-            self._queue.append(_Request(self._number, [], size, message))
-            self._items += 1
-            self._bytes += size
-            if not self._unheard:
+            self._outbox.add_pages(record, pages, size, last=last)
+            if self._outbox.is_heard:
                 self._flush()
 
     def post(self, message: object) -> None:
         """Send a message that nobody answers, after everything before it."""
         with self._lock:
             self._check()
-            self._queue.append(message)
+            self._outbox.post(message)
             self._flush(everything=True)
 
     def ask(self, what: str, **arguments: object) -> object:
         """Ask the server something and wait for its answer."""
         self.may_wait()
         with self._lock:
-            self._number += 1
-            message = Ask(self._number, what, arguments)
+            message = Ask(self._outbox.new_number(), what, arguments)
         return self._answer(message)
 
     def act(self, deed: Deed) -> None:
         """Do something to tasks; nobody waits for the answer."""
         with self._lock:
-            self._number += 1
-            self.post(Act(self._number, deed))
+            self.post(Act(self._outbox.new_number(), deed))
 
     def act_and_wait(self, deed: Deed) -> object:
         """Do something to tasks and wait for the server's answer."""
         self.may_wait()
         with self._lock:
-            self._number += 1
-            message = Act(self._number, deed)
+            message = Act(self._outbox.new_number(), deed)
         return self._answer(message)
 
     def close(self, how: str) -> None:
@@ -193,9 +145,13 @@ class Connection:
                 self.post(Close(how))
 
     def may_wait(self) -> None:
-        """Refuse to wait in the thread that everybody waits for."""
+        """Refuse to wait in the thread that everybody waits for; send what has gathered: it may be waited for."""
         if threading.current_thread() is self._reader:
             raise UserError("a done callback must not wait for a task; submit from it, or wait in a thread of yours")
+        if self._outbox.has_more:
+            with self._lock:
+                if self._gone is None:
+                    self._flush()
 
     def _answer(self, message: Ask | Act) -> object:
         reply = self._replies[message.request] = _Reply()
@@ -208,19 +164,12 @@ class Connection:
             raise reply.error
         return reply.value
 
-    def _has_room(self, request: _Request) -> bool:
-        return len(request.items) < BATCH_ITEMS and request.size < BATCH_BYTES
-
     def _hold_back(self) -> None:
         """Wait while too much is unacknowledged; the reader itself, whom we would wait for, goes on."""
         self._check()
-        if self._items < UNHEARD_ITEMS and self._bytes < UNHEARD_BYTES:
+        if not self._outbox.is_full or threading.current_thread() is self._reader:
             return
-        if threading.current_thread() is self._reader:
-            return
-        self._room.wait_for(
-            lambda: self._gone is not None or (self._items < UNHEARD_ITEMS and self._bytes < UNHEARD_BYTES)
-        )
+        self._room.wait_for(lambda: self._gone is not None or not self._outbox.is_full)
         self._check()
 
     def _check(self) -> None:
@@ -231,23 +180,7 @@ class Connection:
 
     def _flush(self, *, everything: bool = False) -> None:
         """Send what has gathered: all of it, or about one batch."""
-        messages: list[object] = []
-        size = items = 0
-        queue = self._queue
-        while queue and (everything or (items < BATCH_ITEMS and size < BATCH_BYTES)):
-            entry = queue.popleft()
-            if isinstance(entry, _Request):
-                self._unheard.append(entry)
-                messages.append(entry.message())
-                size += entry.size
-                items += entry.weight
-            else:
-                messages.append(entry)
-                size += len(entry.data) if isinstance(entry, Blob) else 0
-            if size > BATCH_BYTES:
-                self._send(messages)
-                messages, size = [], 0 if everything else size
-        if messages:
+        for messages in self._outbox.batches(everything=everything):
             self._send(messages)
 
     def _send(self, messages: list[object]) -> None:
@@ -355,16 +288,13 @@ class Connection:
 
     def _accepted(self, number: int) -> None:
         with self._lock:
-            unheard = self._unheard
-            while unheard and unheard[0].number <= number:
-                self._forget(unheard.popleft())
+            self._outbox.accepted(number)
             self._room.notify_all()
-            if self._queue and not unheard:
-                self._flush()
+            self._send_next()
 
-    def _forget(self, request: _Request) -> None:
-        self._items -= request.weight
-        self._bytes -= request.size
+    def _send_next(self) -> None:
+        if self._outbox.has_more and self._outbox.is_heard:
+            self._flush()
 
     def _refuse(self, message: Refused) -> None:
         error = refusal(message)
@@ -378,30 +308,18 @@ class Connection:
             reply.event.set()
             return
         with self._lock:
-            request = next((r for r in self._unheard if r.number == message.request), None)
+            request = self._outbox.refused(message.request)
             if request is None:
                 if message.request == 0:
                     raise error
                 return  # an act that came too late
-            self._unheard.remove(request)
-            self._forget(request)
             self._room.notify_all()
             if len(request.items) > 1:
-                self._submit_singly(request)
+                self._outbox.submit_singly(request)
+                self._flush(everything=True)
                 return
-            if self._queue and not self._unheard:
-                self._flush()
+            self._send_next()
         self._refused(request.pages if request.pages is not None else request.items[0], error)
-
-    def _submit_singly(self, request: _Request) -> None:
-        """A request is taken as a whole or not at all: those of its items that are right go again, each alone."""
-        size = request.size // len(request.items)
-        for item in request.items:
-            self._number += 1
-            self._queue.append(_Request(self._number, [item], size))
-        self._items += len(request.items)
-        self._bytes += size * len(request.items)
-        self._flush(everything=True)
 
     def _leave(self, error: BoughError | None) -> None:
         if self.closed is not None:
@@ -433,7 +351,7 @@ class Connection:
         self._room = threading.Condition(self._lock)
         self.is_forked = True
         if not self.ended.is_set():
-            self._gone = UserError("a session cannot be used in a forked process; open one in the process itself")
+            self._gone = UserError(FORKED)
             self._shut()
 
 

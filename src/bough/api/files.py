@@ -2,8 +2,7 @@
 
 Reads and writes are declared in the order of submission. A reader waits for the writer; a file that is
 neither there nor made by a task, two writers of one path, and a path that is somebody else's are errors at
-once. Outputs of arrays take 8 bytes each: a hash of the path and the number of the element in one sorted
-array; paths are rendered again when hashes meet. Rule: a refused declaration leaves no trace.
+once. Rule: a refused declaration leaves no trace.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bough.api.arrayfiles import ArrayFiles, Disk, files_of
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload
 from bough.model.commands import Clash, CommandTemplate, Slot
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
-from bough.model.template import row_files
-
-_CHUNK = 4096
 
 
 class Declared(NamedTuple):
@@ -43,87 +40,6 @@ class _Writer(NamedTuple):
         return Dep(On.TASK, self.record, self.element)
 
 
-class _ArrayFiles:
-    """The outputs of one array, by hash."""
-
-    def __init__(
-        self, record: RecordId, label: str, template: CommandTemplate, rows: Sequence[Any], start: int
-    ) -> None:
-        self.record = record
-        self.label = label
-        self.template = template
-        self.rows = rows
-        self.start = start
-        self.renamed: dict[str, str] = {}
-        self.bits = max(1, (len(rows) - 1).bit_length())  # low bits: the element; high bits: the hash of its path
-        self.entries: array[int] = array("Q")
-
-    def entry(self, path: str, index: int) -> int:
-        return (hash(path) & _MASK) >> self.bits << self.bits | index
-
-    def seal(self, entries: list[int]) -> None:
-        """Take all entries, and refuse two elements that write one path."""
-        entries.sort()
-        self.entries = array("Q", entries)
-        del entries
-        begin = 0  # of a run of equal hashes
-        for at in range(1, len(self.entries) + 1):
-            if at == len(self.entries) or self.entries[at] >> self.bits != self.entries[begin] >> self.bits:
-                if at - begin > 1:
-                    self._refuse_twins(self.entries[begin:at])
-                begin = at
-
-    def _refuse_twins(self, run: array[int]) -> None:
-        mask = (1 << self.bits) - 1
-        seen: dict[str, int] = {}
-        for index in dict.fromkeys(entry & mask for entry in run):
-            for path in row_files(self.template, self.rows[index])[1].values():
-                real = self.renamed.get(path, path)
-                if real in seen:
-                    first, second = (f"{self.label}[{self.start + number}]" for number in (seen[real], index))
-                    who = f"both {first} and {second}" if first != second else f"two slots of {first}"
-                    raise Taken(f"{real} would be written by {who}: use more of the parameters in its name")
-                seen[real] = index
-
-    def find(self, path: str) -> int | None:
-        """The element that writes a path."""
-        wanted = self.entry(path, 0)
-        at = bisect_left(self.entries, wanted)
-        while at < len(self.entries) and self.entries[at] >> self.bits == wanted >> self.bits:
-            index = self.entries[at] & ((1 << self.bits) - 1)
-            writes = row_files(self.template, self.rows[index])[1].values()
-            if any(self.renamed.get(written, written) == path for written in writes):
-                return index
-            at += 1
-        return None
-
-
-_MASK = (1 << 64) - 1
-
-
-class _Disk:
-    """Which paths exist, asking once per folder when there are many."""
-
-    def __init__(self, many: bool) -> None:
-        self.many = many
-        self.folders: dict[str, frozenset[str]] = {}
-
-    def has(self, path: str) -> bool:
-        if not self.many:
-            return os.path.lexists(path)
-        folder, _, name = path.rpartition("/")
-        names = self.folders.get(folder)
-        if names is None:
-            if len(self.folders) > 1000:
-                self.folders.clear()
-            try:
-                names = frozenset(os.listdir(folder or "/"))
-            except OSError:
-                names = frozenset()
-            self.folders[folder] = names
-        return name in names
-
-
 class FileTable:
     """All declared reads and writes of a workflow. Methods may be called from any thread.
 
@@ -135,7 +51,7 @@ class FileTable:
         self._earlier = earlier
         self._ours: array[int] | None = None  # sorted hashes
         self._loose: dict[str, _Writer] = {}
-        self._arrays: list[_ArrayFiles] = []
+        self._arrays: list[ArrayFiles] = []
         self._renamed: dict[str, str] = {}
         self._lock = threading.RLock()
 
@@ -152,7 +68,7 @@ class FileTable:
     ) -> Declared:
         """Declare the files of one loose task, as absolute paths; `label` names it in errors."""
         writes = writes or {}
-        disk = _Disk(many=False)
+        disk = Disk(many=False)
         with self._lock:
             deps, external, renamed = self._look_up(reads, label, disk)
             taken: dict[str, str] = {}  # real path -> wanted path
@@ -180,7 +96,7 @@ class FileTable:
         if not any(isinstance(part, Slot) and part.mode in {"r", "w"} for part in template.parts):
             return Declared()
         with self._lock:
-            made = _ArrayFiles(record, label, template, rows, start)
+            made = ArrayFiles(record, label, template, rows, start)
             reading = self._enter_writes(made, clash)
             renamed = dict(made.renamed)
             found = self._enter_reads(made, renamed) if reading else Declared()
@@ -226,7 +142,7 @@ class FileTable:
         return None
 
     def _look_up(
-        self, reads: Iterable[str], label: str, disk: _Disk
+        self, reads: Iterable[str], label: str, disk: Disk
     ) -> tuple[dict[Dep, None], dict[str, None], dict[str, str]]:
         """Writers of what is read, the files nobody writes, and what was renamed."""
         deps: dict[Dep, None] = {}
@@ -245,7 +161,7 @@ class FileTable:
                 raise _missing(path, label)
         return deps, external, renamed
 
-    def _place(self, path: str, label: str, clash: Clash, disk: _Disk, taken: Mapping[str, str]) -> str:
+    def _place(self, path: str, label: str, clash: Clash, disk: Disk, taken: Mapping[str, str]) -> str:
         """The path an output gets: the wanted one, or with `rename` a free one."""
         writer = self._writer(self._renamed.get(path, path))
         if writer is not None:
@@ -269,14 +185,14 @@ class FileTable:
         at = bisect_left(self._ours, hash(path))
         return at < len(self._ours) and self._ours[at] == hash(path)
 
-    def _enter_writes(self, made: _ArrayFiles, clash: Clash) -> bool:
+    def _enter_writes(self, made: ArrayFiles, clash: Clash) -> bool:
         """Check and gather the outputs of an array; the answer is whether it also reads files."""
         entries: list[int] = []
-        disk = _Disk(many=len(made.rows) > 32)
+        disk = Disk(many=len(made.rows) > 32)
         chosen: dict[str, str] = {}
         alone = not self._arrays and not self._loose
         reading = False
-        for index, (reads, writes) in enumerate(_files_of(made.template, made.rows)):
+        for index, (reads, writes) in enumerate(files_of(made.template, made.rows)):
             reading = reading or bool(reads)
             for path in writes.values():
                 real = path
@@ -291,14 +207,14 @@ class FileTable:
         made.seal(entries)
         return reading
 
-    def _enter_reads(self, made: _ArrayFiles, renamed: dict[str, str]) -> Declared:
+    def _enter_reads(self, made: ArrayFiles, renamed: dict[str, str]) -> Declared:
         """Find the writers of what each element reads, among earlier tasks and the other elements."""
-        disk = _Disk(many=len(made.rows) > 32)
+        disk = Disk(many=len(made.rows) > 32)
         known: dict[str, Dep | None] = {}  # the same files are read again and again
         external: dict[str, None] = {}
         elements: list[tuple[int, tuple[Dep, ...]]] = []
         counts: dict[Dep, int] = {}
-        for index, (reads, _) in enumerate(_files_of(made.template, made.rows)):
+        for index, (reads, _) in enumerate(files_of(made.template, made.rows)):
             deps: dict[Dep, None] = {}
             for wanted in reads:
                 sibling = made.find(made.renamed.get(wanted, wanted)) if made.entries else None
@@ -335,12 +251,6 @@ class FileTable:
                     del deps[dep]
                 deps[Dep(On.ARRAY, made.record)] = None
         return tuple(sorted(deps, key=lambda dep: (dep.id, dep.index)))
-
-
-def _files_of(template: CommandTemplate, rows: Sequence[Any]) -> Iterator[tuple[list[str], dict[str, str]]]:
-    for at in range(0, len(rows), _CHUNK):
-        for row in rows[at : at + _CHUNK]:
-            yield row_files(template, row)
 
 
 def _missing(path: str, label: str) -> InvalidWorkload:

@@ -17,8 +17,8 @@ from bough.model.tasks import NO_LIMITS, Limits
 
 if TYPE_CHECKING:
     from bough.api.array import Array
-    from bough.api.commands import OutputPath
     from bough.api.group import Group
+    from bough.api.planning import OutputPath
     from bough.api.task import Task
 
 # What `after` takes: a task, an array, a group, an output of a task, or several of these

@@ -19,9 +19,10 @@ from typing import Any
 
 import cloudpickle
 
-from bough.api.identity import function_key, is_own
+from bough.api.identity import function_key
+from bough.api.ownership import is_own
 from bough.errors import NotPicklable
-from bough.model.ids import BlobId, MemoKey
+from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
 from bough.model.tasks import Page
 
 PAGE_ITEMS = 1000
@@ -72,7 +73,7 @@ def by_value(obj: object) -> bytes:
 
 def blob_id(data: bytes) -> BlobId:
     """The name of a blob."""
-    return BlobId(blake2b(data, digest_size=16).digest())
+    return BlobId(blake2b(data, digest_size=DIGEST_SIZE).digest())
 
 
 # --- functions ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from bough.api.identity import value_digest
+from bough.api.digests import value_digest
 from bough.model.ids import RecordId
 from bough.model.tasks import Page, Reuse
 

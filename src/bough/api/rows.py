@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bough.model.commands import CommandCall, CommandTemplate, Part
-from bough.model.template import render_row, row_files
+from bough.model.rendering import render_row, row_files
 
 
 class CommandRows:

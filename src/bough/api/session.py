@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bough.api import defaults, interrupt
-from bough.api.connection import Connection, Deed
+from bough.api.connection import FORKED, Connection, Deed
 from bough.api.elements import Elements
 from bough.api.launch import Server, find_place, own_cores
 from bough.api.ledger import Ledger, Unretrieved
@@ -27,7 +27,7 @@ from bough.api.progress import Progress
 from bough.api.submission import ArrayParts, send_array
 from bough.api.submitter import Submitter
 from bough.api.waits import after_deps
-from bough.errors import BoughError, PeerLost, UserError
+from bough.errors import BoughError, PeerLost, SessionClosed, UserError
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.wire.messages import VERSION, ClientHello
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from bough.api.files import FileTable
     from bough.api.group import Group
     from bough.api.task import Task
-
-
-class SessionClosed(UserError, RuntimeError):
-    """Something was submitted to a session that is shut down, for which `concurrent.futures` has RuntimeError."""
 
 
 class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
@@ -276,6 +272,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
     def check_open(self) -> None:
         """Refuse work after shutdown, or in a forked process."""
+        if self._connection.is_forked:  # before anything is locked: a lock may have been held when we were forked
+            raise UserError(FORKED)
         if self._is_shut:
             raise SessionClosed("the session is shut down and takes no more work; open another one")
 

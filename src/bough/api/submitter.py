@@ -81,6 +81,7 @@ class Submitter:
     def command(
         self,
         text: str | Sequence[Any],
+        /,
         *,
         after: After = None,
         cores: float | None = None,
@@ -127,6 +128,7 @@ class Submitter:
         self,
         text: str,
         space: Space,
+        /,
         *,
         where: Callable[..., Any] | None = None,
         after: After = None,

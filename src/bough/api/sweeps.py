@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bough.api.array import Array
 from bough.api.commands import PlannedCommand, PlannedSweep, plan_command, plan_sweep
+from bough.api.fileidentity import file_identity
 from bough.api.files import Declared
-from bough.api.identity import command_key, file_identity, template_key
+from bough.api.identity import command_key, template_key
 from bough.api.packing import blob_id, pack_table
 from bough.api.rows import CommandRows, shown_text
 from bough.api.task import Task
@@ -20,7 +21,7 @@ from bough.api.view import View
 from bough.api.waits import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
 from bough.model.commands import Clash, CommandTemplate, Slot, encode_call
-from bough.model.ids import BlobId, GroupId, MemoKey
+from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey
 from bough.model.spaces import Tie
 from bough.model.tasks import Kind, TaskSpec
 from bough.model.template import BUILT_IN, is_template, parse
@@ -145,7 +146,7 @@ def sweep_key(session: Session, planned: PlannedSweep, shared: Iterable[str]) ->
 
     key = template_key(planned.template, session.directory)
     inputs = b"".join(file_identity(path) or b"" for path in shared)
-    return MemoKey(blake2b(inputs, key=key, digest_size=16).digest()) if inputs else key
+    return MemoKey(blake2b(inputs, key=key, digest_size=DIGEST_SIZE).digest()) if inputs else key
 
 
 def identities(paths: Iterable[str]) -> dict[str, bytes]:

@@ -24,9 +24,9 @@ from bough.model.tasks import Dep, On
 from bough.wire.messages import Outcome, Running, Unsuccess
 
 if TYPE_CHECKING:
-    from bough.api.commands import OutputPath
     from bough.api.elements import Elements
     from bough.api.ledger import Ledger
+    from bough.api.planning import OutputPath
 
 PENDING, RUNNING, FINISHED, CANCELLED = "PENDING", "RUNNING", "FINISHED", "CANCELLED_AND_NOTIFIED"
 _OVER = frozenset({FINISHED, CANCELLED, "CANCELLED"})
@@ -138,7 +138,7 @@ class Task(Future[Any]):
     @property
     def outputs(self) -> dict[str, OutputPath]:
         """Declared outputs of a command by slot; each path knows its task, so it can be given to another one."""
-        from bough.api.commands import OutputPath
+        from bough.api.planning import OutputPath
 
         writes = self.writes if self._array is None else self._array.writes(self.index)
         return {slot: OutputPath(path, self) for slot, path in (writes or {}).items()}

@@ -12,7 +12,7 @@ from bough.api.array import Array
 from bough.api.task import Task
 from bough.api.view import View
 from bough.errors import UserError
-from bough.model.spaces import Ref, replaced
+from bough.model.refs import Ref, replaced
 from bough.model.tasks import Dep
 
 if TYPE_CHECKING:

@@ -43,7 +43,9 @@ class _Plain:
             return False
         new.add(id_)
         for dep in item.after:
-            if dep.on is not On.TASK or dep.index or (dep.id not in records and dep.id not in new) or dep.id == id_:
+            there = records.get(dep.id)
+            known = there.length if there is not None else dep.id in new
+            if dep.on is not On.TASK or dep.index or not known or dep.id == id_:
                 return False
         return True
 
@@ -116,6 +118,12 @@ class _Batch:
             return f"{_name(item)}: there is no group {item.group}"
         if group is not None and group.closed:
             return f"{_name(item)}: group {group.path} is closed; nothing can be added to it"
+        if isinstance(item, ArraySpec) and item.length < 0:
+            return f"{_name(item)} cannot have {item.length} tasks"
+        if isinstance(item, ArraySpec) and item.element_after:
+            wrong = next((index for index, _ in item.element_after if not 0 <= index < item.length), None)
+            if wrong is not None:
+                return f"{_name(item)} has dependencies for an element {wrong}, but has {item.length} tasks"
         if isinstance(item, ArraySpec) and not item.table:
             at = 0
             for page in item.pages:
@@ -142,7 +150,7 @@ class _Batch:
             return f"{_name(item)} depends on {dep.id}, which does not exist", True
         if dep.on is On.TASK and not 0 <= dep.index < length:
             return f"{_name(item)} depends on task {dep.id}.{dep.index}, but {dep.id} has {length} tasks", True
-        return None, there is None and not (dep.id < item.id)
+        return None, there is None and (isinstance(item, GroupSpec) or dep.id >= item.id)
 
     def _somebody_waits_for_a_group(self) -> bool:
         """Whether a group that gets something new, or one above it, has dependents."""

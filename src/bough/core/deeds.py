@@ -49,7 +49,7 @@ def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
         return
     if dep.on is On.ARRAY:
         yield record, 0, record.length
-    else:
+    elif 0 <= dep.index < record.length:
         yield record, dep.index, min(max(stop, dep.index + 1), record.length)
 
 
@@ -77,16 +77,23 @@ def cancelled(state: State, fact: facts.Cancelled) -> None:
     """Final at once; what runs is ended."""
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
         for low, high in record.runs(OPEN, start, stop):
-            for span in spans_of(state, record, low, high):
-                for cut_low, cut_high in ranges.take(span.left, low, high):
-                    state.orders.append(StopSpan(span.executor.id, span.id, cut_low, cut_high))
-                lifecycle.release_span(state, span)
+            _stop(state, record, low, high)
             lifecycle.cancel(state, record, low, high)
         if isinstance(record, ArrayRecord) and record.open and fact.target.on is not On.TASK:
             record.open = False
             state.open_arrays -= 1
             record.group.unfinished -= 1
-            graph.settle(state, record.group)
+            graph.array_complete(state, record)
+
+
+def _stop(state: State, record: Record, start: int, stop: int) -> None:
+    """End what executors have of a range; if it is tried again, attempt numbers go on."""
+    for span in spans_of(state, record, start, stop):
+        for low, high in ranges.take(span.left, start, stop):
+            state.orders.append(StopSpan(span.executor.id, span.id, low, high))
+            if isinstance(record, ArrayRecord):
+                record.attempts.update(dict.fromkeys(range(low, high), span.attempt))
+        lifecycle.release_span(state, span)
 
 
 def spans_of(state: State, record: Record, start: int, stop: int) -> list[Span]:
@@ -135,6 +142,8 @@ def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) ->
             if isinstance(record, ArrayRecord):
                 record.held_ranges.clear()
         else:
+            if record.held and not on:  # all of it was held: the rest of it stays so
+                record.held, record.held_ranges = False, [[0, record.length]]
             ranges.take(record.held_ranges, start, stop)
             if on:
                 ranges.add(record.held_ranges, start, stop)
@@ -160,6 +169,7 @@ def prioritised(state: State, fact: facts.Prioritised) -> None:
 
 def retried(state: State, fact: facts.Retried) -> None:
     """What ended without success is tried again, and so is what was not run because of it."""
+    state.first_failure = None  # somebody has looked at it
     todo = [t for t in targets(state, fact.target, fact.stop) if t[0].runs(REVIVABLE, t[1], t[2])]
     revived: list[Target] = []
     seen: set[int] = set()
@@ -170,10 +180,10 @@ def retried(state: State, fact: facts.Retried) -> None:
             state.move(record, low, high, WAITING)
             record.set_failure(low, high, None)
             _forgive(record, low, high)
-            graph.unsettle(state, record.group)
+            graph.unsettle(record.group)
         if record.id not in seen:
             seen.add(record.id)
-            todo += _not_run_because_of(record)
+            todo += _not_run_because_of(state, record)
     for record, low, high in sorted(revived, key=lambda target: target[0].id):
         _wait_again(state, record, low, high)
 
@@ -183,12 +193,21 @@ def _forgive(record: Record, start: int, stop: int) -> None:
     if isinstance(record, ArrayRecord):
         for index in [i for i in record.trouble if start <= i < stop]:
             del record.trouble[index]
-        record.doomed = None
+        if not record.counts[NOTRUN]:  # otherwise it is still the reason of others
+            record.doomed = None
     else:
         record.blame(0, 0, 0)
 
 
-def _not_run_because_of(record: Record) -> list[Target]:
+def _reconsider(state: State, group: GroupRecord) -> None:
+    """Find anew whether the gate of a group, and of those below it, can still open."""
+    above = group.parent.doomed if group.parent is not None else None
+    group.doomed = above or graph.obstacle(state, group.after)
+    for child in group.children:
+        _reconsider(state, child)
+
+
+def _not_run_because_of(state: State, record: Record) -> list[Target]:
     waiters = list(record.dependents or [])
     if isinstance(record, ArrayRecord):
         for entries in record.element_dependents.values():
@@ -198,7 +217,7 @@ def _not_run_because_of(record: Record) -> list[Target]:
     found: list[Target] = []
     for waiter, index, _ in waiters:
         if isinstance(waiter, GroupRecord):
-            waiter.doomed = None
+            _reconsider(state, waiter)
             found += [t for t in _inside(waiter) if t[0].runs(bytes((NOTRUN,)), t[1], t[2])]
         elif isinstance(waiter, TaskRecord) or index < 0:
             found.append((waiter, 0, waiter.length))
@@ -210,17 +229,35 @@ def _not_run_because_of(record: Record) -> list[Target]:
 def _wait_again(state: State, record: Record, start: int, stop: int) -> None:
     """Count anew what revived elements wait for."""
     if isinstance(record, ArrayRecord):
-        if record.waits == 0:
-            state.free(record, start, stop)
+        _elements_wait_again(state, record, start, stop)
         return
     record.generation += 1
     record.waits = graph.wait_for(state, record, -1, record.spec.after)
     group = record.group
     if group.waits:
         record.waits += 1
-        group.gated.append((record, -1, record.generation))
+        entry = (record, -1, record.generation)
+        group.gated.append(entry)
+        if group.doomed is not None:
+            graph.doom(state, entry, group.doomed)
     if record.waits == 0:
         state.free(record, 0, 1)
+
+
+def _elements_wait_again(state: State, array: ArrayRecord, start: int, stop: int) -> None:
+    """As `_wait_again`, for elements: what they waited for still counts, unless it was met meanwhile."""
+    if array.waits and (failure := graph.why_never(state, array)) is not None:
+        state.doomed.append((array, start, stop, failure))
+        return
+    free = [[start, stop]]
+    own = dict(array.spec.element_after) if array.element_waits else {}
+    for index in [i for i in array.element_waits if start <= i < stop]:
+        ranges.take(free, index, index + 1)
+        if (failure := graph.obstacle(state, own[index])) is not None:
+            state.doomed.append((array, index, index + 1, failure))
+    if array.waits == 0:
+        for low, high in free:
+            state.free(array, low, high)
 
 
 def killed(state: State, fact: facts.Killed) -> None:
@@ -228,10 +265,7 @@ def killed(state: State, fact: facts.Killed) -> None:
     failure = Failure(Cause.KILLED, "somebody killed it")
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
         for low, high in record.runs(BUSY, start, stop):
-            for span in spans_of(state, record, low, high):
-                for cut_low, cut_high in ranges.take(span.left, low, high):
-                    state.orders.append(StopSpan(span.executor.id, span.id, cut_low, cut_high))
-                lifecycle.release_span(state, span)
+            _stop(state, record, low, high)
             state.move(record, low, high, FAILED)
             for index in range(low, high):
                 record.set_failure(index, index + 1, failure)

@@ -60,6 +60,29 @@ def _wait_for_group(state: State, group: GroupRecord, entry: Waiter) -> int:
     return 1
 
 
+def obstacle(state: State, deps: Iterable[Dep]) -> Failure | None:
+    """Why one of these dependencies will not be met as things stand; None while all may be."""
+    for dep in deps:
+        if dep.on is On.GROUP:
+            group = state.groups[dep.id]
+            if group.settled and group.failed_by:
+                return because_group(state, group)
+            continue
+        record = state.records[dep.id]
+        if dep.on is On.ARRAY:
+            bad = first_bad(record)
+        else:
+            bad = dep.index if record.state_of(dep.index) in _BAD else -1
+        if bad >= 0:
+            return because(record, bad)
+    return None
+
+
+def why_never(state: State, record: Record) -> Failure | None:
+    """Why what a record as a whole waits for will not come as things stand; None while it may."""
+    return obstacle(state, record.spec.after) or record.group.doomed
+
+
 def is_done(record: Record) -> bool:
     """Whether all of a record succeeded."""
     if isinstance(record, ArrayRecord):
@@ -191,6 +214,7 @@ def settle(state: State, group: GroupRecord) -> None:
     if group.settled or not group.closed or group.unfinished:
         return
     group.settled = True
+    group.failed_by = group.failed_by or _failed_in(group)
     state.orders.append(Settle(group.id, bool(group.failed_by)))
     if group.failed_by:
         failure = because_group(state, group)
@@ -205,11 +229,26 @@ def settle(state: State, group: GroupRecord) -> None:
         settle(state, group.parent)
 
 
-def unsettle(state: State, group: GroupRecord) -> None:
-    """Something in a settled group is tried again: the group is not over any more."""
-    if group.settled:
-        group.settled = False
-        if group.parent is not None:
-            group.parent.unfinished += 1
-            unsettle(state, group.parent)
-    group.failed_by = 0
+def _failed_in(group: GroupRecord) -> int:
+    """A record that did not succeed in a group or below it, or 0."""
+    if any(group.counts[bad] for bad in _BAD):
+        return next(record.id for record in group.members if first_bad(record) >= 0)
+    return next((child.failed_by for child in group.children if child.failed_by), 0)
+
+
+def unsettle(group: GroupRecord) -> None:
+    """Something in a group is tried again: it is not over, and who failed in it is found anew when it is."""
+    for above in group.chain():
+        above.failed_by = 0
+        if above.settled:
+            above.settled = False
+            if above.parent is not None:
+                above.parent.unfinished += 1
+
+
+def array_complete(state: State, array: ArrayRecord) -> None:
+    """An array will not grow any more: it may be done, and so may its group."""
+    if is_done(array) and array.dependents:
+        satisfy(state, array.dependents)
+        array.dependents.clear()
+    settle(state, array.group)

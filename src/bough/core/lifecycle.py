@@ -23,7 +23,7 @@ from bough.core.records import (
 from bough.core.room import ExecutorRecord, Span
 from bough.core.state import State
 from bough.model import facts
-from bough.model.outcomes import Cause
+from bough.model.outcomes import Cause, Failure
 
 
 def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
@@ -109,6 +109,9 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     if not span.left:
         _drop(state, span)
     if fact.retry_at < 0:
+        if state.fail_fast and state.first_failure is None:
+            message = f"{graph.name_of(record, index)} failed and the workflow stops at the first failure"
+            state.first_failure = Failure(Cause.FAIL_FAST, message, source=record.id)
         state.move(record, index, index + 1, FAILED)
         graph.ended(state, record, index, index + 1)
     else:
@@ -178,12 +181,11 @@ def pages_added(state: State, fact: facts.PagesAdded) -> None:
         record.open = False
         state.open_arrays -= 1
         record.group.unfinished -= 1
-        if graph.is_done(record) and record.dependents:
-            graph.satisfy(state, record.dependents)
-            record.dependents.clear()
-        graph.settle(state, record.group)
+        graph.array_complete(state, record)
     if count and record.waits == 0:
         elements_free(state, record, start, record.length)
+    elif count and (failure := graph.why_never(state, record)) is not None:
+        state.doomed.append((record, start, record.length, failure))
 
 
 def cancel(state: State, record: Record, start: int, stop: int) -> None:

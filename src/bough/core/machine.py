@@ -16,7 +16,7 @@ import msgspec
 from bough.core import checks, deeds, explain, lifecycle, snapshot
 from bough.core.apply import APPLY
 from bough.core.memo import key_of
-from bough.core.records import RUNNING, WAITING, Record, Success
+from bough.core.records import RUNNING, WAITING, Success
 from bough.core.room import Span
 from bough.core.state import State
 from bough.core.states import TaskState
@@ -111,6 +111,8 @@ class Machine:
             APPLY[type(fact)](state, fact)
             state.orders.clear()
             state.doomed.clear()
+        while state.timers and state.timers[0][0] <= now:  # what was due then is among the facts
+            heappop(state.timers)
 
     def snapshot(self) -> bytes:
         """The state as bytes, to be taken between two turns."""
@@ -170,19 +172,8 @@ class Machine:
                 executor=span.executor.id,
             )
         )
-        if retry_at < 0 and self.state.fail_fast:
-            self._fail_fast(record, event.index)
-
-    def _fail_fast(self, record: Record, index: int) -> None:
-        """The workflow stops at its first failure: what has not started will not."""
-        name = f"{record.id}.{index}" if record.is_array else f"{record.id}"
-        failure = Failure(
-            Cause.FAIL_FAST, f"task {name} failed and the workflow stops at the first failure", source=record.id
-        )
-        for other in list(self.state.records.values()):
-            for start, stop in other.runs(_PENDING, 0, other.length):
-                self._record(facts.NotRunnable(RecordId(other.id), start, stop, failure))
-        self.state.doomed.clear()
+        if self.state.first_failure is not None:
+            self._abandon_pending(self.state.first_failure)
 
     def _on_started(self, event: facts.SpanStarted) -> None:
         span = self.state.spans.get(event.span)
@@ -212,11 +203,12 @@ class Machine:
         executor = self.state.executors.get(event.executor)
         if executor is None:
             return
-        for span in list(executor.spans.values()):
+        fronts = [(span, span.front) for span in executor.spans.values()]  # as it was: later ones move up meanwhile
+        for span, front in fronts:
             running = {
                 i for lo, hi in span.left for part in span.record.runs(bytes((RUNNING,)), lo, hi) for i in range(*part)
             }
-            if span.front and span.left:
+            if front and span.left:
                 running.add(span.left[0][0])
             for index in sorted(running):
                 failure = Failure(Cause.LOST, f"the executor on {executor.host} was lost: {event.reason}")
@@ -231,8 +223,14 @@ class Machine:
             self.state.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
-        if self.state.stopping:
-            self._abandon_all()
+        self._refuse_to_start()
+
+    def _refuse_to_start(self) -> None:
+        """Once nothing more is started, what still comes in is recorded as not run."""
+        if self.state.first_failure is not None:
+            self._abandon_pending(self.state.first_failure)
+        elif self.state.stopping:
+            self._abandon_pending(Failure(Cause.CLOSED, "the session was closing"))
 
     def _on_pages(self, event: facts.PagesAdded) -> None:
         problem = checks.check_pages(self.state, event)
@@ -240,6 +238,7 @@ class Machine:
             self.state.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
+        self._refuse_to_start()
 
     def _on_group_closed(self, event: facts.GroupClosed) -> None:
         group = self.state.groups.get(event.group)
@@ -248,7 +247,9 @@ class Machine:
 
     def _on_recalled(self, event: facts.Recalled) -> None:
         record = self.state.records.get(event.record)
-        if record is not None and record.runs(bytes((WAITING,)), event.start, event.stop):
+        if record is None or not (record.recalling or record.is_array):
+            return
+        if record.runs(bytes((WAITING,)), event.start, event.stop):
             self._record(event)
 
     def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
@@ -272,8 +273,8 @@ class Machine:
             for low, high in record.runs(_PENDING, start, min(stop, record.length)):
                 self._record(facts.NotRunnable(RecordId(record.id), low, high, failure))
 
-    def _abandon_all(self) -> None:
-        failure = Failure(Cause.CLOSED, "the session was closing")
+    def _abandon_pending(self, failure: Failure) -> None:
+        """Nothing that has not started will: the workflow stops at its first failure, or the session closes."""
         for record in list(self.state.records.values()):
             for start, stop in record.runs(_PENDING, 0, record.length):
                 self._record(facts.NotRunnable(RecordId(record.id), start, stop, failure))

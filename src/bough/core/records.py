@@ -273,8 +273,15 @@ class ArrayRecord(msgspec.Struct, eq=False):
         if not tried or not any(index in tried for index in range(start, stop)):
             self._enqueue([start, stop, 1], first=first)
             return
+        runs: list[list[int]] = []
         for index in range(start, stop):
-            self._enqueue([index, index + 1, tried.get(index, 0) + 1], first=first)
+            attempt = tried.get(index, 0) + 1
+            if runs and runs[-1][2] == attempt:
+                runs[-1][1] = index + 1
+            else:
+                runs.append([index, index + 1, attempt])
+        for entry in reversed(runs) if first else runs:
+            self._enqueue(entry, first=first)
 
     def _enqueue(self, entry: list[int], *, first: bool) -> None:
         waiting = self.ready_ranges

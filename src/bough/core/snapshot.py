@@ -90,6 +90,7 @@ class _Snapshot(msgspec.Struct):
     last_span: int
     root_held: bool
     root_failed_by: int
+    first_failure: Failure | None
     groups: list[_Group]
     tasks: list[_Task]
     arrays: list[_Array]
@@ -120,6 +121,7 @@ def take(state: State) -> bytes:
             state.last_span,
             state.groups[ROOT].held,
             state.groups[ROOT].failed_by,
+            state.first_failure,
             [_group(group) for group in state.groups.values() if group.parent is not None],
             tasks,
             arrays,
@@ -138,6 +140,7 @@ def restore(state: State, data: bytes) -> None:
     state.run, state.name = kept.run, kept.name
     state.fail_fast, state.memos, state.stopping = kept.fail_fast, kept.memos, kept.stopping
     state.runtimes = {template: RunTime(mean) for template, mean in kept.runtimes}
+    state.first_failure = kept.first_failure
     root = state.groups[ROOT]
     root.held, root.failed_by = kept.root_held, kept.root_failed_by
     state.held_groups = int(root.held)
@@ -202,7 +205,7 @@ def _array(record: ArrayRecord) -> _Array:
         record.trouble,
         record.failures,
         record.doomed,
-        record.found,
+        record.successes(),
         record.paged,
         list(record.ready_ranges),
     )

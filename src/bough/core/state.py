@@ -41,6 +41,7 @@ class State:
         self.fail_fast = False
         self.memos = False  # earlier runs may hold results: look before running
         self.stopping = False
+        self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
         self.turn = 0  # the number of the turn that is being applied
         self.now: Seconds = 0.0
         self.records: dict[int, Record] = {}

@@ -12,7 +12,7 @@ from bough.errors import PeerLost, ProtocolError, UserError
 from bough.wire.framing import to_executor_frames
 from bough.wire.messages import ToExecutor
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 
 
 def connect(address: str) -> Connection:
@@ -37,6 +37,7 @@ class Connection:
         self._sock = sock
         self._frames = to_executor_frames()
         self._out = bytearray()
+        self._in = memoryview(bytearray(_CHUNK))  # kept: a new one for every read costs more than the read
         self.lost = False
         self.writing = False  # waiting to be writable
 
@@ -69,16 +70,16 @@ class Connection:
     def read(self) -> list[ToExecutor]:
         """What the server has said; sets `lost` at the end of the stream."""
         try:
-            data = self._sock.recv(_CHUNK)
+            count = self._sock.recv_into(self._in)
         except BlockingIOError:
             return []
         except OSError:
-            data = b""
-        if not data:
+            count = 0
+        if not count:
             self.lost = True
             return []
         try:
-            return self._frames.feed(data)
+            return self._frames.feed(self._in[:count])
         except ProtocolError as error:  # no server of ours: what runs is ended and kept as if it were gone
             sys.stderr.write(f"bough executor: {error}\n")
             self.lost = True

@@ -19,7 +19,7 @@ from bough.executor.talk import Halt, Hand, Quit, to_worker_frames
 from bough.model.ids import Seconds
 from bough.wire.messages import Blob
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 
 
 class Inbox:
@@ -29,6 +29,7 @@ class Inbox:
         self.sock = sock
         self._board = board
         self._frames = to_worker_frames()
+        self._in = memoryview(bytearray(_CHUNK))  # kept: a new one for every read costs more than the read
         self._hands: deque[Hand] = deque()
         self._tokens = tokens
         self._kept: set[int] = set()  # tokens read before their turn
@@ -38,10 +39,10 @@ class Inbox:
 
     def read(self) -> None:
         """Wait for something, and take it in."""
-        data = self.sock.recv(_CHUNK)
-        if not data:
+        count = self.sock.recv_into(self._in)
+        if not count:
             die(self._board[GROUP])
-        for message in self._frames.feed(data):
+        for message in self._frames.feed(self._in[:count]):
             match message:
                 case Hand():
                     self._hands.append(message)

@@ -23,8 +23,8 @@ from bough.executor.talk import Done
 from bough.model.commands import CommandCall, decode_call
 from bough.model.facts import ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Detail, Failure, Output
+from bough.model.rendering import render_call, render_row
 from bough.model.resources import show_bytes
-from bough.model.template import render_call, render_row
 from bough.wire.messages import Run
 
 _RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM]

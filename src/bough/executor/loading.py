@@ -66,7 +66,7 @@ def arguments(run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
             packed = file.read()
     args, kwargs = pickle.loads(packed)
     if run.inputs:
-        from bough.model.spaces import resolve
+        from bough.model.refs import resolve
 
         values = [read_value(value) for value in run.inputs]
         args, kwargs = resolve(tuple(args), values), resolve(kwargs, values)

@@ -9,7 +9,7 @@ import os
 import stat
 
 from bough.model.outcomes import Output
-from bough.model.template import hidden_path
+from bough.model.paths import hidden_path
 
 
 class Outputs:

@@ -26,7 +26,8 @@ from bough.model.resources import Needs
 from bough.wire.framing import frame_list
 from bough.wire.messages import Blob
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+_in = memoryview(bytearray(_CHUNK))  # what was read last, from whichever worker; one thread reads
 
 
 class Ending(NamedTuple):
@@ -146,15 +147,15 @@ class Slot:
         found: list[FromWorker] = []
         while True:
             try:
-                data = self.sock.recv(_CHUNK)
+                count = self.sock.recv_into(_in)
             except BlockingIOError:
                 return found
             except OSError:
-                data = b""
-            if not data:
+                count = 0
+            if not count:
                 self.gone = True
                 return found
-            found += self._frames.feed(data)
+            found += self._frames.feed(_in[:count])
             if not to_the_end:
                 return found
 

@@ -18,4 +18,5 @@ MemoKey = NewType("MemoKey", bytes)  # 16-byte digest of what a task computes
 Seconds = float  # since the epoch for instants, plain for durations
 Bytes = int
 
+DIGEST_SIZE = 16  # bytes of a blob's id and of a memo key
 ROOT = GroupId(0)  # the workflow's own group

@@ -10,16 +10,15 @@ import hashlib
 import struct
 from collections.abc import Sequence
 
-from bough.model.ids import MemoKey
+from bough.model.ids import DIGEST_SIZE, MemoKey
 
-_SIZE = 16  # bytes of a digest
 _SUCCESS = struct.Struct("<cQQQ")
 _RUN = struct.Struct("<QQQQ")
 
 
 def full_key(content: bytes, occurrence: int, marks: Sequence[bytes]) -> MemoKey:
     """The key of the n-th task of a run with this content, given the marks of its dependencies in order."""
-    digest = hashlib.blake2b(struct.pack("<QQI", len(content), occurrence, len(marks)), digest_size=_SIZE)
+    digest = hashlib.blake2b(struct.pack("<QQI", len(content), occurrence, len(marks)), digest_size=DIGEST_SIZE)
     digest.update(content)
     for mark in marks:
         digest.update(len(mark).to_bytes(4, "little"))
@@ -34,7 +33,7 @@ def success_mark(record: int, index: int, attempt: int) -> bytes:
 
 def array_mark(runs: Sequence[tuple[int, int, int, int]]) -> bytes:
     """Which successes the elements of an array were, as runs of (source record, source start, length, attempt)."""
-    digest = hashlib.blake2b(b"a", digest_size=_SIZE)
+    digest = hashlib.blake2b(b"a", digest_size=DIGEST_SIZE)
     held: tuple[int, int, int, int] | None = None
     for run in runs:
         record, start, length, attempt = run

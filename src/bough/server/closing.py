@@ -118,6 +118,7 @@ class Closing:
 
     async def _let_executors_go(self, grace: float) -> None:
         """Executors end what they run, say what they know and exit; what they say late still counts."""
+        self._shell.leaving = True
         if self.reception is not None:
             self.reception.leaving = True
         if self.supervisor is not None:

@@ -35,6 +35,7 @@ from bough.stores.api import Store
 from bough.wire.messages import Accepted, GroupDone, Heard, Refused, Stop
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
+_LATER = 0.005  # seconds that an acknowledgement waits for something to travel with
 _RECALL_SLICE = 0.02  # seconds of looking up memos between turns
 
 
@@ -59,6 +60,7 @@ class Shell:
         self.peers = Peers()
         self.dirty: list[Connection] = []
         self.on_turn: list[Callable[[], None]] = []  # called after every turn
+        self.leaving = False  # executors wait for their acknowledgements before they go
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         results = ResultCache(store.success)
         self._teller = Teller(results, lambda deed: struck_by(machine.state, deed))
@@ -71,6 +73,7 @@ class Shell:
         self._scheduled = False
         self._stuck: _Batch | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._projected = not info.memos
         self._perform: dict[type, Callable[..., None]] = {
             SendSpan: self._send_span,
@@ -162,7 +165,7 @@ class Shell:
         self._accept(batch.requests)
         for executor, number in batch.reports:
             executor.acknowledged = number
-            executor.connection.say(Heard(number))
+            self._acknowledge(executor.connection, Heard(number), at_once=self.leaving)
         for callback in batch.after:
             callback()
         self.flush()
@@ -282,7 +285,28 @@ class Shell:
         for client, request in requests.values():
             accepted[client] = max(request, accepted.get(client, 0))
         for client, request in accepted.items():
-            client.connection.say(Accepted(request))
+            self._acknowledge(client.connection, Accepted(request), at_once=client.hurried)
+            client.hurried = False
+
+    def _acknowledge(self, connection: Connection, message: Accepted | Heard, *, at_once: bool) -> None:
+        """Acknowledge, if there is no hurry together with something that the other end must wake up for anyway."""
+        if at_once:
+            connection.say(message)
+            return
+        connection.say_with_next(message)
+        if self._later is None:
+            self._later = self.loop.call_later(_LATER, self._acknowledge_now)
+
+    def _acknowledge_now(self) -> None:
+        self._later = None
+        if self._scheduled:  # after that turn, which may say more
+            self.loop.call_soon(self._flush_all)
+        else:
+            self._flush_all()
+
+    def _flush_all(self) -> None:
+        for connection in (*self.peers.clients, *self.peers.by_connection):
+            connection.flush()
 
 
 def _result_bytes(fact: Fact) -> int:

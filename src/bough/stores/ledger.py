@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -16,51 +15,25 @@ from msgspec.structs import astuple
 
 from bough.core.states import ENDED
 from bough.model.facts import SpanEnded
-from bough.stores.arrayfold import LABELS, RANGED, ArrayFold
+from bough.stores.arrayfold import LABELS, ArrayFold
 from bough.stores.rows import AttemptRow, ElementRow, Open, SpanRow, TaskRow
+from bough.stores.statements import (
+    ERASE_RANGES,
+    ERASE_SPAN,
+    GATHERED,
+    INSERT_COMMON,
+    IS_OPEN,
+    SAVE,
+    UPDATE_COMMON,
+    changing,
+    common,
+    is_rich,
+)
 
 MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
 ENDED_LABELS: Final = frozenset(state.label for state in ENDED)
 Success = Callable[[int, int, int], SpanEnded | None]
 Blob = Callable[[bytes], bytes]
-
-_RANGED = ", ".join(f"'{LABELS[state]}'" for state in sorted(RANGED))
-_IS_OPEN = "state IN ('placed', 'running')"
-
-
-def _marks(row: type[msgspec.Struct] | int) -> str:
-    count = row if isinstance(row, int) else len(row.__struct_fields__)
-    return ", ".join("?" * count)
-
-
-def _save(table: str, row: type[msgspec.Struct], key: str, settled: str) -> str:
-    """Insert or update; columns that never change are left alone, which spares their indexes."""
-    skipped = {*key.split(", "), *settled.split()}
-    changes = ", ".join(f"{name} = excluded.{name}" for name in row.__struct_fields__ if name not in skipped)
-    return f"INSERT INTO {table} VALUES ({_marks(row)}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
-
-
-_SAVE: Final = {
-    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits"),
-    "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
-    "elements": _save("elements", ElementRow, "id, idx", ""),
-    "spans": f"INSERT INTO spans VALUES ({_marks(SpanRow)})",
-}
-
-
-# Binding a column costs as much as storing it, and most tasks neither fail nor print: rows whose other
-# columns have their defaults are written by the short statements.
-_FIELDS: Final = TaskRow.__struct_fields__
-_RARE: Final = slice(_FIELDS.index("exit_code"), _FIELDS.index("stderr_length") + 1)
-_RARE_TAIL: Final = slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1)
-_RARE_DEFAULTS: Final = astuple(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))[_RARE]
-_TAIL_DEFAULTS: Final = (0,) * (_RARE_TAIL.stop - _RARE_TAIL.start)
-_COMMON: Final = tuple(name for name in _FIELDS if name not in {*_FIELDS[_RARE], *_FIELDS[_RARE_TAIL]})
-_CHANGING: Final = ("state", "attempt", "started", "ended", "seconds", "executor", "host", "turn", "done", "priority")
-_INSERT_COMMON: Final = f"INSERT INTO tasks ({', '.join(_COMMON)}) VALUES ({_marks(len(_COMMON))})"
-_UPDATE_COMMON: Final = f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ?"
-_common: Final = attrgetter(*_COMMON)
-_changing: Final = attrgetter(*_CHANGING, "id")
 
 
 class Marks(msgspec.Struct):
@@ -75,19 +48,6 @@ class Marks(msgspec.Struct):
     span: int = 0
 
 
-# statements whose rows are only gathered: name -> SQL
-_GATHERED: Final = {
-    "files": f"INSERT OR REPLACE INTO files VALUES ({_marks(6)})",
-    "after": f"INSERT OR IGNORE INTO after VALUES ({_marks(5)})",
-    "group_after": f"INSERT OR IGNORE INTO group_after VALUES ({_marks(5)})",
-    "declared": "INSERT OR IGNORE INTO declared VALUES (?)",
-    "memo": f"INSERT OR REPLACE INTO memo VALUES ({_marks(8)})",
-    "arrays": f"INSERT OR REPLACE INTO arrays VALUES ({_marks(5)})",
-    "lengths": "UPDATE arrays SET length = ? WHERE record = ?",
-    "array_pages": f"INSERT OR IGNORE INTO array_pages VALUES ({_marks(2)})",
-}
-
-
 class Ledger:
     """See the module."""
 
@@ -97,7 +57,7 @@ class Ledger:
         self.success = success
         self.open: dict[int, Open] = {}
         self.of_record: dict[int, set[int]] = {}  # open spans by record
-        self.gathered: dict[str, list[tuple[object, ...]]] = {name: [] for name in _GATHERED}
+        self.gathered: dict[str, list[tuple[object, ...]]] = {name: [] for name in GATHERED}
         self.attempts: dict[tuple[int, int, int, int], AttemptRow] = {}
         self.span_rows: list[SpanRow] = []
         self.element_rows: dict[tuple[int, int], ElementRow] = {}
@@ -126,7 +86,7 @@ class Ledger:
             if not found:
                 return None
             row = self._tasks[record] = TaskRow(*found[0])  # type: ignore[arg-type]
-            if _is_rich(row):
+            if is_rich(row):
                 self._rich.add(record)
         self._dirty.add(record)
         return row
@@ -229,7 +189,7 @@ class Ledger:
         database = self._database
         for name, rows in self.gathered.items():
             if rows:
-                database.executemany(_GATHERED[name], rows)
+                database.executemany(GATHERED[name], rows)
                 rows.clear()
         for record in self._dirty & self._arrays.keys():
             self._write_array(self._arrays[record])
@@ -253,21 +213,21 @@ class Ledger:
 
     def _many(self, table: str, rows: Sequence[msgspec.Struct]) -> None:
         if rows:
-            self._database.executemany(_SAVE[table], map(astuple, rows))
+            self._database.executemany(SAVE[table], map(astuple, rows))
 
     def _write_tasks(self) -> None:
         inserts, updates, saves = [], [], []
         for record in sorted(self._dirty):
             row = self._tasks[record]
-            if record in self._rich or _is_rich(row):
+            if record in self._rich or is_rich(row):
                 self._rich.add(record)
                 saves.append(row)
             elif record in self._new:
-                inserts.append(_common(row))
+                inserts.append(common(row))
             else:
-                updates.append(_changing(row))
-        self._database.executemany(_INSERT_COMMON, inserts)
-        self._database.executemany(_UPDATE_COMMON, updates)
+                updates.append(changing(row))
+        self._database.executemany(INSERT_COMMON, inserts)
+        self._database.executemany(UPDATE_COMMON, updates)
         self._many("tasks", saves)
 
     def _write_array(self, fold: ArrayFold) -> None:
@@ -280,7 +240,7 @@ class Ledger:
                 del fold.bad[index]
         fold.dirty.clear()
         if fold.ranges_changed:
-            self._database.execute(f"DELETE FROM spans WHERE id = ? AND state IN ({_RANGED})", (fold.row.id,))
+            self._database.execute(ERASE_RANGES, (fold.row.id,))
             self.span_rows += fold.ranges
             fold.ranges_changed = False
 
@@ -315,7 +275,7 @@ class Ledger:
 
     def _erase_span(self, span: Open) -> None:
         self.begin()
-        self._database.execute(f"DELETE FROM spans WHERE span = ? AND {_IS_OPEN}", (span.span,))
+        self._database.execute(ERASE_SPAN, (span.span,))
 
     def _shrink(self) -> None:
         """Forget rows that will hardly change any more."""
@@ -331,11 +291,11 @@ class Ledger:
             self._rich.discard(record)
 
     def _load_open(self) -> None:
-        for values in self.rows(f"SELECT * FROM attempts WHERE {_IS_OPEN}"):
+        for values in self.rows(f"SELECT * FROM attempts WHERE {IS_OPEN}"):
             row = AttemptRow(*values)  # type: ignore[arg-type]
             span = Open(row.span, row.id, row.attempt, row.executor or 0, row.placed, [(0, 1)], row.started, row=row)
             self.place(span)
-        for values in self.rows(f"SELECT * FROM spans WHERE {_IS_OPEN} ORDER BY span, start"):
+        for values in self.rows(f"SELECT * FROM spans WHERE {IS_OPEN} ORDER BY span, start"):
             piece = SpanRow(*values)  # type: ignore[arg-type]
             if piece.span not in self.open:
                 known = Open(piece.span, piece.id, piece.attempt, piece.executor or 0, piece.placed, [], written=True)
@@ -347,8 +307,3 @@ class Ledger:
                 known.rest.append((piece.start, piece.stop))
             known.started = known.started or piece.started
         self._dirty_spans.clear()
-
-
-def _is_rich(row: TaskRow) -> bool:
-    values = astuple(row)
-    return bool(row.is_array) or values[_RARE] != _RARE_DEFAULTS or values[_RARE_TAIL] != _TAIL_DEFAULTS

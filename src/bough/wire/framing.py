@@ -48,10 +48,11 @@ class Frames(Generic[M]):
     def feed(self, data: bytes | bytearray | memoryview) -> list[M]:
         """Take bytes as they come; return the messages that are complete."""
         buffer = self._buffer
-        buffer += data
+        if buffer:
+            buffer += data
         messages: list[object] = []
-        at, end = 0, len(buffer)
-        view = memoryview(buffer)
+        view = memoryview(buffer or data)  # mostly nothing is left from before, and nothing need be copied
+        at, end = 0, len(view)
         try:
             while end - at >= _HEAD:
                 size = int.from_bytes(view[at : at + _HEAD], "big")
@@ -64,10 +65,13 @@ class Frames(Generic[M]):
                 except msgspec.MsgspecError as error:
                     raise ProtocolError(f"a frame could not be read: {error}") from error
                 at += _HEAD + size
+            rest = b"" if buffer or at == end else bytes(view[at:])
         finally:
             view.release()
-        if at:
+        if buffer:
             del buffer[:at]
+        else:
+            buffer += rest
         return messages  # type: ignore[return-value]
 
 

@@ -6,10 +6,11 @@ import subprocess
 
 import pytest
 
-from bough.api.commands import OutputPath, plan_command, plan_sweep, shell_words
+from bough.api.commands import plan_command, plan_sweep
+from bough.api.planning import OutputPath, shell_words
 from bough.api.spaces import product, tie
 from bough.errors import InvalidWorkload
-from bough.model.template import render_call, render_row
+from bough.model.rendering import render_call, render_row
 
 BASH = shell_words()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from bough.api import connection as module
+from bough.api import outbox
 from bough.api.connection import Connection
 from bough.errors import BoughError, InvalidWorkload, PeerLost, UserError
 from bough.model.facts import Cancelled, PagesAdded
@@ -171,7 +171,7 @@ def test_of_a_refused_request_only_the_wrong_items_fail(pair: Pair) -> None:
 
 
 def test_callers_are_held_back_while_too_much_is_unheard(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UNHEARD_ITEMS", 3)
+    monkeypatch.setattr(outbox, "UNHEARD_ITEMS", 3)
     pair.submit(1, 2, 3)
     thread = threading.Thread(target=pair.submit, args=(4,))
     thread.start()

@@ -23,7 +23,9 @@ from typing import NamedTuple
 
 import pytest
 
-from bough.api.identity import call_key, command_key, file_identity, function_key, template_key, value_digest
+from bough.api.digests import value_digest
+from bough.api.fileidentity import file_identity
+from bough.api.identity import call_key, command_key, function_key, template_key
 from bough.model.commands import CommandCall, CommandSettings, CommandTemplate
 from bough.model.template import parse
 
@@ -278,7 +280,8 @@ def test_keys_are_the_same_in_every_process():
     script = textwrap.dedent(
         """
         import dataclasses, enum, re
-        from bough.api.identity import function_key, value_digest
+        from bough.api.digests import value_digest
+        from bough.api.identity import function_key
         NAMES = {"a", "b", "c", "d"}
         @dataclasses.dataclass
         class P:

@@ -8,7 +8,7 @@ import pytest
 from bough.executor.loading import Shelf, arguments, read_value
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
-from bough.model.spaces import Ref
+from bough.model.refs import Ref
 from bough.model.tasks import Kind, Page
 from bough.wire.messages import Run, Value
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from bough.errors import InvalidWorkload
-from bough.model.spaces import Axis, Filtered, Product, Ref, Tie, filtered, replaced, resolve
+from bough.model.filtering import Filtered, filtered
+from bough.model.refs import Ref, replaced, resolve
+from bough.model.spaces import Axis, Product, Tie
 
 
 class Point(NamedTuple):

@@ -7,19 +7,10 @@ import pytest
 
 from bough.errors import InvalidWorkload
 from bough.model.commands import CommandSettings, CommandTemplate, Slot
-from bough.model.template import (
-    absolute,
-    check_slots,
-    hidden_path,
-    in_order,
-    is_template,
-    needs_shell,
-    parse,
-    render_call,
-    render_row,
-    row_files,
-    unparse,
-)
+from bough.model.paths import absolute, hidden_path
+from bough.model.rendering import render_call, render_row, row_files
+from bough.model.shelltext import needs_shell
+from bough.model.template import check_slots, in_order, is_template, parse, unparse
 
 SHELL = ("/bin/bash", "-c")
 

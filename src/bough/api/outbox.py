@@ -1,0 +1,154 @@
+"""What a session has for its server: submissions gather in requests, which count until they are acknowledged.
+
+Rule: messages come out in the order in which they were put in; a request that was refused as a whole goes
+again item by item. Nothing here locks or sends: `Connection` does both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from bough.model.facts import PagesAdded
+from bough.model.ids import BlobId, RecordId
+from bough.model.tasks import Item, Page
+from bough.wire.messages import Blob, Submit
+
+BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
+BATCH_BYTES = 8 << 20
+UNHEARD_ITEMS = 200_000  # unacknowledged, before callers are held back
+UNHEARD_BYTES = 64 << 20
+
+
+class Request:
+    """A submission on its way: until it is acknowledged, for a refusal to be told to its items."""
+
+    __slots__ = ("items", "number", "pages", "size")
+
+    def __init__(self, number: int, items: list[Item], size: int, pages: PagesAdded | None = None) -> None:
+        self.number = number
+        self.items = items
+        self.size = size
+        self.pages = pages
+
+    def message(self) -> Submit | PagesAdded:
+        """What is sent."""
+        return self.pages if self.pages is not None else Submit(self.items, self.number)
+
+    @property
+    def weight(self) -> int:
+        """How many items it counts for."""
+        return len(self.items) or 1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether an item may be added."""
+        return self.pages is None and len(self.items) < BATCH_ITEMS and self.size < BATCH_BYTES
+
+
+class Outbox:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Request | object] = deque()  # not yet sent
+        self._unheard: deque[Request] = deque()  # sent, not acknowledged
+        self._sent: set[BlobId] = set()  # blobs the server has, or will have
+        self._items = 0  # in both
+        self._bytes = 0
+        self._number = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something has gathered."""
+        return bool(self._queue)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether every request that was sent is acknowledged."""
+        return not self._unheard
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unacknowledged that callers should wait."""
+        return self._items >= UNHEARD_ITEMS or self._bytes >= UNHEARD_BYTES
+
+    # --- putting in ---------------------------------------------------------------------------------
+
+    def new_number(self) -> int:
+        """A number for something that the server answers."""
+        self._number += 1
+        return self._number
+
+    def submit(self, item: Item, size: int, blobs: Sequence[tuple[BlobId, bytes]]) -> None:
+        """An item, with the last request if it has room, and those of its blobs that the server does not have."""
+        for blob, data in blobs:
+            if blob not in self._sent:
+                self._sent.add(blob)
+                self._queue.append(Blob(blob, data))
+        last = self._queue[-1] if self._queue else None
+        if isinstance(last, Request) and last.has_room:
+            last.items.append(item)
+            last.size += size
+        else:
+            self._queue.append(Request(self.new_number(), [item], size))
+        self._items += 1
+        self._bytes += size
+
+    def add_pages(self, record: RecordId, pages: list[Page], size: int, *, last: bool) -> None:
+        """More of an open array."""
+        message = PagesAdded(record, pages, last, self.new_number())
+        self._queue.append(Request(message.request, [], size, message))
+        self._items += 1
+        self._bytes += size
+
+    def post(self, message: object) -> None:
+        """A message that does not count."""
+        self._queue.append(message)
+
+    def submit_singly(self, request: Request) -> None:
+        """A request is taken as a whole or not at all: those of its items that are right go again, each alone."""
+        size = request.size // len(request.items)
+        for item in request.items:
+            self._queue.append(Request(self.new_number(), [item], size))
+        self._items += len(request.items)
+        self._bytes += size * len(request.items)
+
+    # --- taking out ---------------------------------------------------------------------------------
+
+    def batches(self, *, everything: bool) -> Iterator[list[object]]:
+        """Messages to be sent together: all that has gathered, or about one batch of it."""
+        messages: list[object] = []
+        size = items = 0
+        queue = self._queue
+        while queue and (everything or (items < BATCH_ITEMS and size < BATCH_BYTES)):
+            entry = queue.popleft()
+            if isinstance(entry, Request):
+                self._unheard.append(entry)
+                messages.append(entry.message())
+                size += entry.size
+                items += entry.weight
+            else:
+                messages.append(entry)
+                size += len(entry.data) if isinstance(entry, Blob) else 0
+            if size > BATCH_BYTES:
+                yield messages
+                messages, size = [], 0 if everything else size
+        if messages:
+            yield messages
+
+    def accepted(self, number: int) -> None:
+        """The server has taken everything up to a request."""
+        while self._unheard and self._unheard[0].number <= number:
+            self._forget(self._unheard.popleft())
+
+    def refused(self, number: int) -> Request | None:
+        """The server did not take a request, which is forgotten; None if it is none of ours."""
+        request = next((r for r in self._unheard if r.number == number), None)
+        if request is not None:
+            self._unheard.remove(request)
+            self._forget(request)
+        return request
+
+    def _forget(self, request: Request) -> None:
+        self._items -= request.weight
+        self._bytes -= request.size

@@ -1,0 +1,75 @@
+"""The statements that write the jobs database, made from the fields of its rows.
+
+Rule: columns that never change are not written again, and rows that have only the common columns are
+written by statements that name only those.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+from msgspec.structs import astuple
+
+from bough.stores.arrayfold import LABELS, RANGED
+from bough.stores.rows import AttemptRow, ElementRow, SpanRow, TaskRow
+
+_RANGED: Final = ", ".join(f"'{LABELS[state]}'" for state in sorted(RANGED))
+IS_OPEN: Final = "state IN ('placed', 'running')"
+ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({_RANGED})"
+ERASE_SPAN: Final = f"DELETE FROM spans WHERE span = ? AND {IS_OPEN}"
+
+
+def _marks(row: type[msgspec.Struct] | int) -> str:
+    count = row if isinstance(row, int) else len(row.__struct_fields__)
+    return ", ".join("?" * count)
+
+
+def _save(table: str, row: type[msgspec.Struct], key: str, settled: str) -> str:
+    """Insert or update; columns that never change are left alone, which spares their indexes."""
+    skipped = {*key.split(", "), *settled.split()}
+    changes = ", ".join(f"{name} = excluded.{name}" for name in row.__struct_fields__ if name not in skipped)
+    return f"INSERT INTO {table} VALUES ({_marks(row)}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+
+SAVE: Final = {
+    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits"),
+    "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
+    "elements": _save("elements", ElementRow, "id, idx", ""),
+    "spans": f"INSERT INTO spans VALUES ({_marks(SpanRow)})",
+}
+
+
+# Binding a column costs as much as storing it, and most tasks neither fail nor print: rows whose other
+# columns have their defaults are written by the short statements.
+_FIELDS: Final = TaskRow.__struct_fields__
+_RARE: Final = slice(_FIELDS.index("exit_code"), _FIELDS.index("stderr_length") + 1)
+_RARE_TAIL: Final = slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1)
+_RARE_DEFAULTS: Final = astuple(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))[_RARE]
+_TAIL_DEFAULTS: Final = (0,) * (_RARE_TAIL.stop - _RARE_TAIL.start)
+_COMMON: Final = tuple(name for name in _FIELDS if name not in {*_FIELDS[_RARE], *_FIELDS[_RARE_TAIL]})
+_CHANGING: Final = ("state", "attempt", "started", "ended", "seconds", "executor", "host", "turn", "done", "priority")
+INSERT_COMMON: Final = f"INSERT INTO tasks ({', '.join(_COMMON)}) VALUES ({_marks(len(_COMMON))})"
+UPDATE_COMMON: Final = f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ?"
+common: Final = attrgetter(*_COMMON)
+changing: Final = attrgetter(*_CHANGING, "id")
+
+
+# statements whose rows are only gathered: name -> SQL
+GATHERED: Final = {
+    "files": f"INSERT OR REPLACE INTO files VALUES ({_marks(6)})",
+    "after": f"INSERT OR IGNORE INTO after VALUES ({_marks(5)})",
+    "group_after": f"INSERT OR IGNORE INTO group_after VALUES ({_marks(5)})",
+    "declared": "INSERT OR IGNORE INTO declared VALUES (?)",
+    "memo": f"INSERT OR REPLACE INTO memo VALUES ({_marks(8)})",
+    "arrays": f"INSERT OR REPLACE INTO arrays VALUES ({_marks(5)})",
+    "lengths": "UPDATE arrays SET length = ? WHERE record = ?",
+    "array_pages": f"INSERT OR IGNORE INTO array_pages VALUES ({_marks(2)})",
+}
+
+
+def is_rich(row: TaskRow) -> bool:
+    """Whether a row has more than the common columns."""
+    values = astuple(row)
+    return bool(row.is_array) or values[_RARE] != _RARE_DEFAULTS or values[_RARE_TAIL] != _TAIL_DEFAULTS

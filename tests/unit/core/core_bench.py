@@ -1,0 +1,184 @@
+"""A bench for the machine: say what happens, ask what came of it.
+
+After every turn the conservation laws are checked, the facts are replayed into a twin, and a snapshot
+is restored; all three must agree, so that every test of the core is also a test of those.
+"""
+
+from __future__ import annotations
+
+from bough.core.invariants import check, picture
+from bough.core.machine import Machine, Turn
+from bough.core.records import ArrayRecord, Record, TaskRecord
+from bough.core.states import TaskState
+from bough.model import facts
+from bough.model.facts import Fact, decode_facts, encode_facts
+from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
+from bough.model.outcomes import Failure
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
+from bough.policies.placement.fifo import Fifo
+from bough.policy.api import PlacementPolicy
+from tests.builders import BOOM, executor, submit
+
+
+class Bench:
+    """A machine with executors, its twin, and all the orders it gave."""
+
+    def __init__(
+        self,
+        cores: float = 2,
+        *,
+        policy: PlacementPolicy | None = None,
+        memos: bool = False,
+        fail_fast: bool = False,
+        **amounts: object,
+    ) -> None:
+        self.policy = policy or Fifo()
+        self.machine = Machine(self.policy)
+        self.twin = Machine(self.policy)
+        self.now = 0.0
+        self.orders: list[Order] = []
+        self.tell(facts.RunOpened(1, "test", "h", 1, fail_fast=fail_fast, memos=memos))
+        if cores:
+            self.tell(executor(1, cores, **amounts))
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def tell(self, *news: Fact) -> Turn:
+        """One turn, with everything checked afterwards."""
+        turn = self.machine.turn(self.now, news)
+        self.orders += turn.orders
+        if turn.facts:
+            self.twin.replay(turn.number, self.now, decode_facts(encode_facts(turn.facts)))
+        self._compare()
+        return turn
+
+    def _compare(self) -> None:
+        state = self.machine.state
+        check(state)
+        own = picture(state)
+        self.twin.state.now = state.now
+        assert picture(self.twin.state) == own
+        restored = Machine.restore(self.machine.snapshot(), self.policy)
+        check(restored.state)
+        assert picture(restored.state) == own
+
+    def submit(self, *items: TaskSpec | ArraySpec | GroupSpec) -> Turn:
+        """A submission that must be accepted."""
+        before = len(self.refusals)
+        turn = self.tell(submit(*items, request=1))
+        assert len(self.refusals) == before, self.refusals[-1]
+        return turn
+
+    def refuse(self, *items: TaskSpec | ArraySpec | GroupSpec) -> str:
+        """A submission that must be refused and leave no trace; the message."""
+        before = picture(self.machine.state)
+        turn = self.tell(submit(*items, request=7))
+        assert turn.facts == []
+        assert picture(self.machine.state) == before
+        (order,) = turn.orders
+        assert isinstance(order, Refuse)
+        assert order.request == 7
+        assert not order.message.endswith(".")
+        assert "\n" not in order.message
+        return order.message
+
+    def start(self, record: int, index: int = 0) -> Turn:
+        """The executor says that an element is running."""
+        return self.tell(facts.SpanStarted(self.span(record, index), index, index + 1))
+
+    def end(self, record: int, index: int = 0, stop: int | None = None, seconds: float = 1.0) -> Turn:
+        """Elements succeed; they must be with one span."""
+        stop = index + 1 if stop is None else stop
+        return self.tell(facts.SpanEnded(self.span(record, index), index, stop, seconds * (stop - index)))
+
+    def fail(self, record: int, index: int = 0, failure: Failure = BOOM) -> Turn:
+        """An element fails."""
+        return self.tell(facts.ElementFailed(self.span(record, index), index, failure))
+
+    def end_all(self) -> None:
+        """Let everything that is with an executor succeed, again and again until nothing is."""
+        while spans := list(self.machine.state.spans.values()):
+            for span in spans:
+                for start, stop in [tuple(part) for part in span.left]:
+                    self.tell(facts.SpanEnded(span.id, start, stop, 1.0 * (stop - start)))
+
+    def wait(self, seconds: float) -> Turn:
+        """Time passes."""
+        self.now += seconds
+        return self.tell()
+
+    def restart(self) -> None:
+        """Go on with machines restored from snapshots."""
+        self.machine = Machine.restore(self.machine.snapshot(), self.policy)
+        self.twin = Machine.restore(self.twin.snapshot(), self.policy)
+
+    # --- what came of it -------------------------------------------------------------------------
+
+    def record(self, id_: int) -> Record:
+        return self.machine.state.records[id_]
+
+    def task(self, id_: int) -> TaskRecord:
+        record = self.record(id_)
+        assert isinstance(record, TaskRecord)
+        return record
+
+    def array(self, id_: int) -> ArrayRecord:
+        record = self.record(id_)
+        assert isinstance(record, ArrayRecord)
+        return record
+
+    def state(self, record: int, index: int = 0) -> str:
+        """The word for the state of one task."""
+        return TaskState(self.record(record).state_of(index)).label
+
+    def states(self, *records: int) -> list[str]:
+        """The words of loose tasks, or of all elements of one array."""
+        if len(records) == 1:
+            return [self.state(records[0], index) for index in range(self.record(records[0]).length)]
+        return [self.state(record) for record in records]
+
+    def span(self, record: int, index: int = 0) -> int:
+        """The span that an element is with."""
+        for span in self.machine.state.spans.values():
+            if span.record.id == record and any(low <= index < high for low, high in span.left):
+                return span.id
+        raise AssertionError(f"{record}.{index} is {self.state(record, index)} and with nobody")
+
+    def attempt(self, record: int, index: int = 0) -> int:
+        """The attempt that an element is in."""
+        return self.machine.state.spans[self.span(record, index)].attempt
+
+    def failure(self, record: int, index: int = 0) -> Failure:
+        found = self.record(record).failure_of(index)
+        assert found is not None
+        return found
+
+    @property
+    def sent(self) -> list[SendSpan]:
+        return [order for order in self.orders if isinstance(order, SendSpan)]
+
+    @property
+    def stops(self) -> list[StopSpan]:
+        return [order for order in self.orders if isinstance(order, StopSpan)]
+
+    @property
+    def recalls(self) -> list[Recall]:
+        return [order for order in self.orders if isinstance(order, Recall)]
+
+    @property
+    def refusals(self) -> list[str]:
+        return [order.message for order in self.orders if isinstance(order, Refuse)]
+
+    @property
+    def settled(self) -> list[tuple[int, bool]]:
+        return [(order.group, order.failed) for order in self.orders if isinstance(order, Settle)]
+
+
+def on(record: int, index: int = 0) -> Dep:
+    """A target: one task."""
+    return Dep(On.TASK, record, index)
+
+
+def kinds(turn: Turn) -> list[str]:
+    """The names of a turn's facts."""
+    return [type(fact).__name__ for fact in turn.facts]

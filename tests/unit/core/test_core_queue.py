@@ -1,0 +1,116 @@
+"""The ready queue: order, stale entries, and being looked at without losing anything."""
+
+from __future__ import annotations
+
+from bough.core.queue import Entry, ReadyQueue
+from bough.core.records import READY, WAITING, TaskRecord
+from bough.core.state import State
+from bough.core.submission import add_task
+from bough.model.resources import ONE_CORE
+from bough.policies.placement.fifo import Fifo
+from tests.builders import task
+
+
+def ready_records(count: int) -> list[TaskRecord]:
+    state = State(Fifo())
+    records = [add_task(state, task(id_)) for id_ in range(1, count + 1)]
+    for record in records:
+        record.state = READY
+    return records
+
+
+def drain(queue: ReadyQueue) -> list[int]:
+    ids = []
+    while (entry := queue.head()) is not None:
+        queue.pop()
+        ids.append(entry[2].id)
+    return ids
+
+
+def test_the_lowest_key_comes_first_and_equal_keys_in_order_of_arrival() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    records = ready_records(4)
+    for record, key in zip(records, [(2.0,), (1.0,), (2.0,), (0.0,)], strict=True):
+        queue.push(record, key)
+    assert drain(queue) == [4, 2, 1, 3]
+
+
+def test_a_record_that_moves_to_another_key_is_found_once() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    first, second = ready_records(2)
+    queue.push(first, (1.0,))
+    queue.push(second, (2.0,))
+    queue.push(first, (3.0,))
+    assert drain(queue) == [2, 1]
+
+
+def test_pushing_the_same_key_again_adds_nothing() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    (record,) = ready_records(1)
+    queue.push(record, (1.0,))
+    queue.push(record, (1.0,))
+    assert len(queue) == 1
+
+
+def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    first, second = ready_records(2)
+    queue.push(first, (1.0,))
+    queue.push(second, (2.0,))
+    first.state = WAITING
+    head = queue.head()
+    assert head is not None
+    assert head[2] is second
+    assert len(queue) == 1
+
+
+def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    (record,) = ready_records(1)
+    queue.push(record, (1.0,))
+    record.state = WAITING
+    assert queue.head() is None
+    record.state = READY
+    queue.push(record, (1.0,))
+    assert drain(queue) == [1]
+
+
+def pop(queue: ReadyQueue) -> Entry:
+    entry = queue.head()
+    assert entry is not None
+    queue.pop()
+    return entry
+
+
+def test_what_was_looked_at_is_put_back_in_its_place() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    for record in ready_records(3):
+        queue.push(record, (float(record.id),))
+    looked_at = [pop(queue), pop(queue)]
+    for entry in looked_at:
+        queue.put_back(entry)
+    assert drain(queue) == [1, 2, 3]
+
+
+def test_what_was_placed_meanwhile_is_not_put_back() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    (record,) = ready_records(1)
+    queue.push(record, (1.0,))
+    entry = pop(queue)
+    record.state = WAITING
+    queue.put_back(entry)
+    assert len(queue) == 0
+    record.state = READY
+    queue.push(record, (1.0,))
+    assert drain(queue) == [1]
+
+
+def test_an_entry_of_an_older_key_is_not_put_back() -> None:
+    queue = ReadyQueue(ONE_CORE)
+    (record,) = ready_records(1)
+    queue.push(record, (1.0,))
+    entry = pop(queue)
+    queue.push(record, (5.0,))
+    queue.put_back(entry)
+    assert len(queue) == 1
+    assert drain(queue) == [1]

@@ -1,0 +1,204 @@
+"""A restored machine goes on exactly as the one it was taken from would have.
+
+That counts, states and spans agree is checked by the bench after every turn of every test; here is
+what shows only in what happens next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bough.core.machine import Machine
+from bough.model import facts
+from bough.model.facts import Cancelled, ExecutorDrained, GroupClosed, Held, Prioritised, Recalled, Released, Retried
+from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import Page
+from bough.policies.placement.fifo import Fifo
+from tests.builders import array, executor, group, limits, needs, on_array, on_element, on_group, task
+from tests.unit.core.core_bench import Bench, on
+
+KEY = b"k" * 16
+
+
+def story_of_waits(bench: Bench) -> None:
+    bench.submit(task(1), group(1, "g", 0, on(1)), group(2, "sub", 1), task(2, group=2), task(3, on_group(1)))
+    bench.submit(array(4, 3, 1, element_after=((1, (on(3),)),)), task(5, on_array(4)), task(6, on_element(4, 2)))
+    bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
+
+
+def story_of_holds(bench: Bench) -> None:
+    bench.submit(group(1, "g"), task(1), task(2, 1, group=1), task(3, 1), array(4, 6, 1), array(5, 2, 1))
+    bench.tell(Held(on_group(1)), Held(on(3)), Held(on(4, 2), 4), Held(on_array(5)))
+
+
+def story_of_failures(bench: Bench) -> None:
+    bench.submit(task(1, limits=limits(retries=2, backoff=7)), array(2, 3, limits=limits(retries=1)), task(3))
+    bench.submit(task(4, 3), array(5, 2, 3), group(1, "g", 0, on(3)), task(6, group=1))
+    bench.fail(1)
+    bench.fail(2, 1)
+    bench.fail(3)
+
+
+def story_of_losses(bench: Bench) -> None:
+    bench.submit(task(1, limits=limits(losses=2)), array(2, 30, limits=limits(losses=2)))
+    bench.end(2, 0, seconds=0.001)
+    bench.tell(facts.ExecutorLost(ExecutorId(1), "gone"))
+
+
+def story_of_memos(bench: Bench) -> None:
+    bench.submit(task(1, key=KEY), task(2, 1, key=KEY), task(3, key=KEY), array(4, 3), task(5, on_array(4), key=KEY))
+    bench.tell(Recalled(RecordId(1), 0, 1, True, RecordId(40), 0, 2, 9))
+
+
+def story_of_priorities(bench: Bench) -> None:
+    bench.submit(task(1, needs=needs(3)), task(2), task(3), array(4, 3), task(5, needs=needs(2)))
+    bench.tell(Prioritised(on(3), 4), Prioritised(on_array(4), 3))
+
+
+def story_of_pages(bench: Bench) -> None:
+    from msgspec.structs import replace
+
+    spec = replace(array(1, 0), table=BlobId(b""), open=True)
+    bench.submit(spec, task(2, on_array(1)))
+    bench.tell(facts.PagesAdded(RecordId(1), [Page(0, 3, b"x"), Page(3, 7, b"y")]))
+    bench.end(1, 1)
+
+
+def story_of_draining(bench: Bench) -> None:
+    bench.tell(executor(2, 2))
+    bench.submit(array(1, 9))
+    bench.tell(ExecutorDrained(ExecutorId(2)))
+
+
+STORIES = [
+    story_of_waits,
+    story_of_holds,
+    story_of_failures,
+    story_of_losses,
+    story_of_memos,
+    story_of_priorities,
+    story_of_pages,
+    story_of_draining,
+]
+
+
+def go_on(bench: Bench) -> list[list[facts.Fact]]:
+    """Everything that can happen from here, in a fixed order; what was written."""
+    written = []
+
+    def tell(*news: facts.Fact) -> None:
+        written.append(bench.tell(*news).facts)
+
+    def end_all() -> None:
+        for _ in range(100):
+            spans = sorted(bench.machine.state.spans.values(), key=lambda span: span.id)
+            if not spans:
+                return
+            for start, stop in [tuple(part) for part in spans[0].left]:
+                tell(facts.SpanEnded(spans[0].id, start, stop, 0.5 * (stop - start)))
+
+    for order in list(bench.recalls):
+        tell(Recalled(order.record, order.start, order.stop, found=False))
+    tell(facts.PagesAdded(RecordId(1), [Page(7, 8, b"z")], last=True))
+    end_all()
+    bench.now += 10
+    tell(Released(on(4, 2), 4), Released(on_group(0)))
+    end_all()
+    tell(executor(7, 1))
+    end_all()
+    bench.submit(task(90, key=KEY), task(91, needs=needs(2)))
+    for order in list(bench.recalls):
+        tell(Recalled(order.record, order.start, order.stop, found=False))
+    tell(Cancelled(on(91)), Retried(on_group(0)))
+    end_all()
+    tell(facts.ExecutorLost(ExecutorId(7), "gone"))
+    end_all()
+    return written
+
+
+@pytest.mark.parametrize("memos", [False, True])
+@pytest.mark.parametrize("story", STORIES)
+def test_the_rest_of_a_story_is_the_same_after_a_restart(story: Callable[[Bench], None], memos: bool) -> None:
+    ends = []
+    for restarts in (False, True):
+        bench = Bench(2, memos=memos)
+        story(bench)
+        if restarts:
+            bench.restart()
+        written = go_on(bench)
+        ends.append((written, bench.machine.counts(), bench.settled, [bench.machine.explain(r) for r in range(1, 8)]))
+    assert ends[0] == ends[1]
+
+
+def test_successes_that_came_out_of_order_are_found_after_a_restart() -> None:
+    keys = []
+    for restarts in (False, True):
+        bench = Bench(4, memos=True)
+        bench.submit(array(1, 4))
+        for index in (2, 0, 3):
+            bench.end(1, index)
+        if restarts:
+            bench.restart()
+        found = [bench.array(1).success_of(index) for index in range(4)]
+        assert [f.start if f else None for f in found] == [0, None, 2, 3]
+        bench.end(1, 1)
+        bench.submit(task(2, on_array(1), key=KEY))
+        keys.append(bench.recalls[-1].key)
+    assert keys[0] == keys[1]
+
+
+def test_what_fail_fast_stopped_stays_stopped() -> None:
+    bench = Bench(1, fail_fast=True)
+    bench.submit(task(1))
+    bench.fail(1)
+    bench.restart()
+    bench.submit(task(2))
+    assert bench.state(2) == "notrun"
+
+
+def test_a_closing_session_stays_so() -> None:
+    bench = Bench(1)
+    bench.submit(task(1), task(2))
+    bench.tell(facts.Stopping())
+    bench.restart()
+    bench.end(1)
+    assert bench.state(2) == "ready"
+
+
+def test_reasons_survive() -> None:
+    bench = Bench(4)
+    bench.submit(task(1), array(2, 3, 1), array(3, 3))
+    bench.fail(1, failure=Failure(Cause.SIGNAL, "signal 11", signal=11))
+    bench.fail(3, 1)
+    before = [bench.machine.explain(r, i) for r, i in ((1, 0), (2, 0), (2, 2), (3, 1))]
+    bench.restart()
+    assert [bench.machine.explain(r, i) for r, i in ((1, 0), (2, 0), (2, 2), (3, 1))] == before
+
+
+def test_spans_are_numbered_on() -> None:
+    bench = Bench(1)
+    bench.submit(task(1))
+    bench.end(1)
+    bench.restart()
+    bench.submit(task(2))
+    assert [order.span for order in bench.sent] == [1, 2]
+
+
+def test_what_a_finished_task_was_given_is_not_kept() -> None:
+    from msgspec.structs import replace
+
+    bench = Bench(1)
+    bench.submit(replace(task(1), payload=b"P" * 5000), replace(task(2), payload=b"Q" * 5000))
+    bench.end(1)
+    data = bench.machine.snapshot()
+    assert b"P" * 100 not in data
+    assert b"Q" * 5000 in data
+
+
+def test_an_empty_machine_can_be_kept() -> None:
+    again = Machine.restore(Machine(Fifo()).snapshot(), Fifo())
+    assert again.is_idle
+    assert again.counts() == Machine(Fifo()).counts()
