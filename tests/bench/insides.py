@@ -186,7 +186,8 @@ def _memory(folder: str, count: int) -> Iterator[Row]:
     with bough.Session(name="bench", store=store(folder), cores=2) as session:
         list(session.map(calls.same, range(1000)))
         before = _memory_of(session)
-        array = session.map(calls.same, range(50 * count))
+        size = 50 * count
+        array = session.map(calls.same, range(size))
         array.wait_all()
         yield _bytes(
             f"server memory per finished element, array of {50 * count:,}", _memory_of(session) - before, 50 * count

@@ -86,9 +86,8 @@ def _again(folder: str, rounds: int, count: int = 5_000) -> Iterator[Row]:
     for name, script, more in (("loose tasks", _AGAIN, ("again",)), ("array", _AGAIN_ARRAY, ())):
         place = store(folder)
         _python(script, place, str(count))
-        mine = alone(
-            Side(lambda script=script, place=place, more=more: _python(script, place, str(count), *more)), rounds
-        )
+        words = (script, place, str(count), *more)
+        mine = alone(Side(lambda words=words: _python(*words)), rounds)
         yield Row(
             f"a finished workflow of {count:,} ({name}) run again",
             milliseconds(mine.seconds),

@@ -27,7 +27,7 @@ from bough.model.tasks import ArraySpec, TaskSpec
 KILLS = int(os.environ.get("BOUGH_CHAOS_KILLS", "15"))
 SEED = int(os.environ.get("BOUGH_CHAOS_SEED", "1"))
 WORKFLOW = Path(__file__).with_name("chaos_workflow.py")
-WEIGHTS = {"script": 15, "server": 15, "executor": 25, "worker": 25, "command": 20}
+WEIGHTS = {"script": 15, "server": 15, "executor": 20, "worker": 25, "command": 25}
 TOO_OFTEN = 75  # the workflow's exit code when a task lost more workers than one forgives
 
 
@@ -98,7 +98,9 @@ class Chaos:
                 script.finish()
                 self.killed[kind] += 1
             return
-        pids = self.processes.of(kind)
+        pids: list[int] = []
+        while not (script.is_over or pids or time.monotonic() >= moment + 2):
+            pids = self.processes.of(kind)
         if not pids:
             return
         pid = self.dice.choice(pids)
@@ -150,7 +152,8 @@ def test_after_random_kills_every_effect_is_there_once_per_success_and_the_store
     try:
         chaos.run(KILLS)
         check(tmp_path, chaos)
-        print(f"{chaos.runs} runs, kills: {dict(chaos.killed)}")
+        rounds = len(os.listdir(tmp_path / "rounds"))
+        print(f"{chaos.runs} runs, {rounds} rounds of work, kills: {dict(chaos.killed)}")
     except BaseException:
         keep = os.environ.get("BOUGH_CHAOS_KEEP")
         if keep:

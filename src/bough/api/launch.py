@@ -13,10 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
+from typing import NamedTuple
 
-import msgspec
-
-from bough.api.failures import last_line
 from bough.errors import StoreFailed, UserError
 
 HOME = ".bough"
@@ -24,7 +22,7 @@ LOG = "server.log"
 _TIDY = re.compile(r"[^\w.+-]+")
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(NamedTuple):
     """What a session is called, and where its store is."""
 
     name: str
@@ -78,7 +76,8 @@ class Server:
             self.log_start = log.tell()
             words = ["--store", place.store, "--name", place.name, "--fd", str(theirs.fileno()), *options]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "bough.server", *words],
+                [sys.executable, "-P", "-m", "bough.server", *words],  # -P: no module of the user's folder may shadow ours
+                env={**os.environ, "BOUGH_PATH": os.pathsep.join(map(os.path.abspath, sys.path))},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
@@ -88,6 +87,8 @@ class Server:
 
     def last_words(self) -> str:
         """The last line the server wrote to its log in this run."""
+        from bough.api.failures import last_line
+
         try:
             with open(self.place.log, "rb") as file:
                 file.seek(max(self.log_start, file.seek(0, os.SEEK_END) - 4096))

@@ -2,7 +2,7 @@
 
 It holds together what does the work: the server that was started (`launch`), the connection to it, the
 ledger of tasks, the table of files. Rule: leaving the `with` block waits for everything; nothing outlives
-the script.
+the script. Little is imported here before the server is started, so that both load at the same time.
 """
 
 from __future__ import annotations
@@ -18,26 +18,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bough.api import defaults, interrupt
-from bough.api.connection import FORKED, Connection, Deed
-from bough.api.elements import Elements
 from bough.api.launch import Server, find_place, own_cores
-from bough.api.ledger import Ledger, Unretrieved
-from bough.api.options import DEFAULTS, Settings
-from bough.api.progress import Progress
-from bough.api.submission import ArrayParts, send_array
 from bough.api.submitter import Submitter
-from bough.api.waits import after_deps
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
 from bough.model.ids import BlobId, GroupId, RecordId
-from bough.model.tasks import GroupSpec, TaskSpec
-from bough.wire.messages import VERSION, ClientHello
 
 if TYPE_CHECKING:
     from bough.api.array import Array
+    from bough.api.connection import Connection, Deed
+    from bough.api.elements import Elements
     from bough.api.feeding import Feed
     from bough.api.files import FileTable
     from bough.api.group import Group
+    from bough.api.ledger import Unretrieved
+    from bough.api.options import Settings
+    from bough.api.progress import Progress
     from bough.api.task import Task
+    from bough.model.tasks import TaskSpec
 
 
 class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
@@ -65,7 +62,6 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         fail_fast: bool | None = None,
     ) -> None:
         _refuse_elsewhere(address)
-        super().__init__(self, DEFAULTS)
         place = find_place(defaults.setting("name", name), defaults.setting("store", store))
         self.name = place.name
         self.cores = _cores(defaults.setting("cores", cores))
@@ -73,14 +69,19 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         options += ["--fresh"] if defaults.setting("fresh", fresh or None) else []
         options += ["--fail-fast"] if defaults.setting("fail_fast", fail_fast or None) else []
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
-        self.ledger = Ledger()
         self._server = Server(place, options)
+        from bough.api import calls, submission  # take as long as the server takes to come up: meanwhile
+        from bough.api.connection import Connection
+        from bough.api.ledger import Ledger
+        from bough.api.options import DEFAULTS
+        from bough.wire.messages import VERSION, ClientHello
+
+        super().__init__(self, DEFAULTS)
+        self.calls, self._submission = calls, submission
+        self.ledger = Ledger()
         self._connection = Connection(self._server.socket, self.ledger.hear, self._refused, self._lost)
         self.ledger.connection = self._connection
         self._connection.start(ClientHello(VERSION, os.getpid(), socket.gethostname(), owner=True))
-        from bough.api import calls  # takes as long as the server takes to come up: meanwhile
-
-        self.calls = calls
         try:
             self.welcome = self._connection.welcome()
         except BaseException as error:
@@ -273,6 +274,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def check_open(self) -> None:
         """Refuse work after shutdown, or in a forked process."""
         if self._connection.is_forked:  # before anything is locked: a lock may have been held when we were forked
+            from bough.api.connection import FORKED
+
             raise UserError(FORKED)
         if self._is_shut:
             raise SessionClosed("the session is shut down and takes no more work; open another one")
@@ -301,12 +304,14 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
     def send_array(self, settings: Settings, group: int, **parts: Any) -> Elements:
         """Submit an array; see `submission.ArrayParts`."""
-        return send_array(self, settings, group, ArrayParts(**parts))
+        made = self._submission.ArrayParts(**parts)
+        return self._submission.send_array(self, settings, group, made)
 
     def make_group(self, name: str, parent: int, after: Any, settings: Settings) -> Group:
         """Make a group in another one."""
         from bough.api.group import Group
-        from bough.api.waits import is_waitable
+        from bough.api.waits import after_deps, is_waitable
+        from bough.model.tasks import GroupSpec
 
         self.check_open()
         if not name or "/" in name:

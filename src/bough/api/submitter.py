@@ -13,11 +13,11 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from bough.api.context import Context, inside
-from bough.api.options import After, Settings, read_options
 
 if TYPE_CHECKING:
     from bough.api.array import Array
     from bough.api.group import Group
+    from bough.api.options import After, Settings
     from bough.api.session import Session
     from bough.api.task import Task
     from bough.api.tasklist import TaskList
@@ -44,6 +44,8 @@ class Submitter:
         return 0
 
     def _read(self, options: Mapping[str, object]) -> Settings:
+        from bough.api.options import read_options
+
         return read_options(self._settings, options)
 
     def options(self, **options: object) -> Optioned:
@@ -193,7 +195,7 @@ class Submitter:
 
     def group(self, name: str, after: After = None, **options: object) -> Group:
         """A group, to be used as `with session.group("align") as g:`; its tasks wait for what is in `after`."""
-        settings = read_options(self._settings, options)
+        settings = self._read(options)
         return self._session.make_group(name, self._group_id(), () if after is None else after, settings)
 
 

@@ -1,11 +1,10 @@
-"""The command line of the executor process.
+"""The command line of the executor process, read by hand: loading argparse costs the session 10 ms.
 
 Rule: as little as possible is imported before the hello; starting up is what users wait for.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 
@@ -13,14 +12,57 @@ from bough.errors import BoughError
 from bough.executor.loop import Executor
 from bough.model.resources import Needs, read_bytes
 
+_USAGE = (
+    "usage: python -m bough.executor --server unix:PATH"
+    " [--cores N] [--memory BYTES] [--resource NAME=AMOUNT]... [--site NAME]"
+)
+
+
+class Options:
+    """What an executor is told when it is started."""
+
+    __slots__ = ("cores", "memory", "named", "server", "site")
+
+    def __init__(self, words: list[str]) -> None:
+        self.server = ""
+        self.site = "local"
+        self.cores = float(os.cpu_count() or 1)
+        self.memory = machine_memory()
+        self.named: dict[str, float] = {}
+        if len(words) % 2:
+            raise SystemExit(_USAGE)
+        for word, value in zip(words[::2], words[1::2], strict=True):
+            try:
+                self._set(word, value)
+            except (ValueError, BoughError) as error:
+                raise SystemExit(f"bough executor: {word} {value}: {error}") from None
+        if not self.server:
+            raise SystemExit(_USAGE)
+
+    def _set(self, word: str, value: str) -> None:
+        if word == "--server":
+            self.server = value
+        elif word == "--site":
+            self.site = value
+        elif word == "--cores":
+            self.cores = float(value)
+        elif word == "--memory":
+            self.memory = read_bytes(value)
+        elif word == "--resource":
+            name, equals, amount = value.partition("=")
+            if not name or not equals:
+                raise ValueError("it is not of the form NAME=AMOUNT")
+            self.named[name] = float(amount)
+        else:
+            raise SystemExit(_USAGE)
+
 
 def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
-    options = _parser().parse_args(words)
-    named = dict(options.resource)
-    gpus = named.pop("gpus", 0.0)
-    memory = options.memory if options.memory is not None else machine_memory()
-    capacity = Needs(options.cores, memory, gpus, tuple(sorted(named.items())))
+    options = Options(words)
+    _extend_path(os.environ.pop("BOUGH_PATH", ""))
+    gpus = options.named.pop("gpus", 0.0)
+    capacity = Needs(options.cores, options.memory, gpus, tuple(sorted(options.named.items())))
     try:
         return Executor(options.server, capacity, options.site).run()
     except BoughError as error:
@@ -28,23 +70,11 @@ def main(words: list[str]) -> int:
         return error.exit_code
 
 
+def _extend_path(path: str) -> None:
+    """Let functions import what the script can; behind our own places, so that nothing of ours is shadowed."""
+    sys.path += [entry for entry in path.split(os.pathsep) if entry and entry not in sys.path]
+
+
 def machine_memory() -> int:
     """Bytes of memory this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bough.executor", description="Runs tasks for a Bough server.")
-    parser.add_argument("--server", required=True, metavar="unix:PATH")
-    parser.add_argument("--cores", type=float, default=float(os.cpu_count() or 1))
-    parser.add_argument("--memory", type=read_bytes, metavar="BYTES")
-    parser.add_argument("--resource", type=_resource, action="append", default=[], metavar="NAME=AMOUNT")
-    parser.add_argument("--site", default="local")
-    return parser
-
-
-def _resource(text: str) -> tuple[str, float]:
-    name, equals, amount = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=AMOUNT")
-    return name, float(amount)

@@ -40,4 +40,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # all is written and closed; taking the interpreter apart would only keep the script waiting

@@ -32,7 +32,7 @@ class Command:
     __slots__ = ("arguments", "environment", "log_path")
 
     def __init__(self, socket_path: str, store_dir: str, cores: float, marker: str) -> None:
-        self.arguments = [sys.executable, "-m", "bough.executor", "--server", f"unix:{socket_path}"]
+        self.arguments = [sys.executable, "-P", "-m", "bough.executor", "--server", f"unix:{socket_path}"]
         if cores:
             self.arguments += ["--cores", f"{cores:g}"]
         self.environment = {**os.environ, "BOUGH_RUN": marker}

@@ -321,7 +321,9 @@ def test_what_is_held_twice_is_released_once() -> None:
 
 def test_cancelling_a_group_cancels_what_is_in_it_and_below_and_dooms_its_dependents() -> None:
     bench = Bench(2)
-    bench.submit(group(1, "g"), group(2, "sub", 1), task(1, group=1), array(2, 3, group=2), task(3, on_group(1)), task(4))
+    bench.submit(
+        group(1, "g"), group(2, "sub", 1), task(1, group=1), array(2, 3, group=2), task(3, on_group(1)), task(4)
+    )
     bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
     bench.tell(Cancelled(on_group(1)))
     assert bench.states(1, 3, 4) == ["cancelled", "notrun", "placed"]
@@ -360,7 +362,9 @@ def test_what_was_cancelled_before_it_ran_begins_with_attempt_one() -> None:
 
 def test_retrying_revives_what_was_not_run_because_of_it_however_far_away() -> None:
     bench = Bench(8)
-    bench.submit(group(1, "g"), task(1, group=1), task(2, 1), array(3, 2, 2), task(4, on_group(1)), group(2, "h", 0, on(4)))
+    bench.submit(
+        group(1, "g"), task(1, group=1), task(2, 1), array(3, 2, 2), task(4, on_group(1)), group(2, "h", 0, on(4))
+    )
     bench.submit(task(5, group=2))
     bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
     bench.fail(1)
@@ -449,7 +453,9 @@ def test_a_retry_that_succeeds_makes_its_group_succeed() -> None:
 
 def test_a_group_with_another_failure_in_it_still_fails_after_a_retry() -> None:
     bench = Bench(8)
-    bench.submit(group(1, "g"), group(2, "sub", 1), task(1, group=2), task(2, group=2), task(3, group=1), task(4, on_group(1)))
+    bench.submit(
+        group(1, "g"), group(2, "sub", 1), task(1, group=2), task(2, group=2), task(3, group=1), task(4, on_group(1))
+    )
     bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
     for record in (1, 2):
         bench.fail(record)

@@ -9,7 +9,6 @@ from tests.builders import array, group, limits, needs, on_array, on_element, on
 from tests.unit.core.core_bench import Bench, on
 
 
-
 def why(bench: Bench, record: int, index: int = 0) -> str:
     (line,) = bench.machine.explain(record, index)
     return line

@@ -72,7 +72,12 @@ def test_a_second_answer_is_dropped(answer: object) -> None:
     span = bench.span(1)
     bench.tell(answer(span))  # type: ignore[operator]
     before = bench.state(1)
-    for stale in (SpanEnded(span, 0, 1, 1.0), ElementFailed(span, 0, BOOM), SpanReturned(span, 0, 1), SpanStarted(span, 0, 1)):
+    for stale in (
+        SpanEnded(span, 0, 1, 1.0),
+        ElementFailed(span, 0, BOOM),
+        SpanReturned(span, 0, 1),
+        SpanStarted(span, 0, 1),
+    ):
         assert bench.tell(stale).facts == []
     assert bench.state(1) == before
 
@@ -127,7 +132,7 @@ def test_an_end_that_overlaps_what_was_reported_is_dropped() -> None:
 
 def test_a_start_covers_what_is_still_with_the_span() -> None:
     bench = Bench(1)
-    span, start, stop = long_span(bench)
+    span, start, _stop = long_span(bench)
     bench.tell(SpanEnded(span, start, start + 3, 0.003))
     turn = bench.tell(SpanStarted(span, start, start + 5))
     assert [(f.start, f.stop) for f in turn.facts if isinstance(f, SpanStarted)] == [(start + 3, start + 5)]

@@ -195,9 +195,7 @@ def test_an_array_with_candidates_is_looked_up_as_a_whole() -> None:
 def test_parts_of_an_array_are_found_and_the_rest_runs() -> None:
     bench = Bench(8, memos=True)
     bench.submit(array(1, 6, key=KEY, reuse=(reuse(0, 3, 40, 10),)), task(2, on_array(1)))
-    bench.tell(
-        Recalled(RecordId(1), 0, 3, True, RecordId(40), 10, 1, 5), recalled(1, 3, 6)
-    )
+    bench.tell(Recalled(RecordId(1), 0, 3, True, RecordId(40), 10, 1, 5), recalled(1, 3, 6))
     assert bench.states(1) == ["done"] * 3 + ["placed"] * 3
     success = bench.array(1).success_of(2)
     assert success is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ def spread(parts: ranges.Ranges) -> set[int]:
 
 
 def is_tidy(parts: ranges.Ranges) -> bool:
-    return all(a < b for a, b in parts) and all(x[1] <= y[0] for x, y in zip(parts, parts[1:], strict=False))
+    return all(a < b for a, b in parts) and all(x[1] <= y[0] for x, y in itertools.pairwise(parts))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_adding_in_any_order_keeps_the_list_sorted_and_merged(order: list[int]) 
         ranges.add(parts, index, index + 1)
         assert spread(parts) == set(order[:n])
         assert is_tidy(parts)
-        assert all(x[1] < y[0] for x, y in zip(parts, parts[1:], strict=False)), "not merged"
+        assert all(x[1] < y[0] for x, y in itertools.pairwise(parts)), "not merged"
     assert parts == [[0, 12]]
 
 
@@ -73,4 +75,4 @@ def test_runs_are_maximal_and_complete(states: bytes, wanted: set[int], data: st
     stop = data.draw(st.integers(start, len(states)))
     found = ranges.runs_of(states, bytes(sorted(wanted)), start, stop)
     assert spread(found) == {i for i in range(start, stop) if states[i] in wanted}
-    assert all(x[1] < y[0] for x, y in zip(found, found[1:], strict=False))
+    assert all(x[1] < y[0] for x, y in itertools.pairwise(found))

@@ -124,7 +124,7 @@ def go_on(bench: Bench) -> list[list[facts.Fact]]:
 def test_the_rest_of_a_story_is_the_same_after_a_restart(story: Callable[[Bench], None], memos: bool) -> None:
     ends = []
     for restarts in (False, True):
-        bench = Bench(2, memos=memos)
+        bench = Bench(5, memos=memos)
         story(bench)
         if restarts:
             bench.restart()

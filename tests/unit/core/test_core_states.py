@@ -59,9 +59,9 @@ def test_what_ended_badly_can_only_be_revived() -> None:
 
 
 def test_the_sets_of_states_cover_all_and_do_not_overlap() -> None:
-    assert PENDING | OCCUPYING | ENDED == set(TaskState)
+    assert set(TaskState) == PENDING | OCCUPYING | ENDED
     assert len(PENDING) + len(OCCUPYING) + len(ENDED) == len(TaskState)
-    assert ENDED - UNSUCCESSFUL == {TaskState.DONE}
+    assert {TaskState.DONE} == ENDED - UNSUCCESSFUL
 
 
 def test_only_what_occupies_an_executor_can_succeed_or_fail() -> None:
@@ -117,5 +117,5 @@ def test_one_unlawful_element_forbids_the_move_of_a_range() -> None:
 
 def test_labels_are_the_words_people_see() -> None:
     assert [state.label for state in TaskState] == (
-        "waiting held ready placed running done failed notrun cancelled".split()
+        ["waiting", "held", "ready", "placed", "running", "done", "failed", "notrun", "cancelled"]
     )

@@ -1,0 +1,67 @@
+"""A simulated executor by itself: it never occupies more than it has, and reports as a real one does."""
+
+from __future__ import annotations
+
+from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.ids import ExecutorId, SpanId
+from bough.model.orders import SendSpan, StopSpan
+from bough.model.outcomes import Failure
+from bough.model.tasks import ArraySpec, TaskSpec
+from bough.sim.executor import Model, SimulatedExecutor
+from tests.builders import BOOM, array, needs, task
+
+ONE = ExecutorId(1)
+
+
+def send(span: int, spec: TaskSpec | ArraySpec, start: int = 0, stop: int = 1) -> SendSpan:
+    return SendSpan(ONE, SpanId(span), spec, start, stop, 1)
+
+
+def lasts(seconds: float, *bad: int) -> Model:
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[float, Failure | None]:
+        return seconds, BOOM if index in bad else None
+
+    return model
+
+
+def test_it_says_who_it_is() -> None:
+    hello = SimulatedExecutor(3, needs(4)).hello()
+    assert (hello.executor, hello.host, hello.capacity) == (3, "sim3", needs(4))
+
+
+def test_what_does_not_fit_waits_until_something_ends() -> None:
+    room, model = SimulatedExecutor(1, needs(2)), lasts(1.0)
+    (first,) = room.take(send(1, task(1, needs=needs(2))), model)
+    assert room.take(send(2, task(2)), model) == []
+    news, started = room.finish(first, model)
+    assert news == [SpanEnded(SpanId(1), 0, 1, 1.0)]
+    assert [end.order.span for end in started] == [2]
+    assert room.busy == 2.0
+
+
+def test_the_elements_of_a_span_run_one_after_the_other() -> None:
+    room = SimulatedExecutor(1, needs(4), speed=2.0)
+    (end,) = room.take(send(1, array(1, 10), 2, 8), lasts(1.0))
+    assert end.seconds == 3.0
+
+
+def test_failures_are_reported_one_by_one_and_successes_in_ranges() -> None:
+    room, model = SimulatedExecutor(1, needs(1)), lasts(1.0, 0, 4, 5)
+    (end,) = room.take(send(1, array(1, 8), 0, 8), model)
+    news, _ = room.finish(end, model)
+    assert [(type(n), getattr(n, "start", None), getattr(n, "stop", getattr(n, "index", None))) for n in news] == [
+        (ElementFailed, None, 0),
+        (SpanEnded, 1, 4),
+        (ElementFailed, None, 4),
+        (ElementFailed, None, 5),
+        (SpanEnded, 6, 8),
+    ]
+
+
+def test_what_was_stopped_is_not_reported() -> None:
+    room, model = SimulatedExecutor(1, needs(1)), lasts(1.0, 3)
+    (end,) = room.take(send(1, array(1, 6), 0, 6), model)
+    room.stop(StopSpan(ONE, SpanId(1), 2, 4))
+    news, _ = room.finish(end, model)
+    assert [(n.start, n.stop) for n in news if isinstance(n, SpanEnded)] == [(0, 2), (4, 6)]
+    assert len(news) == 2
