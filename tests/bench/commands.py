@@ -26,7 +26,7 @@ def _bare(both: Pair, count: int) -> None:
 def _array(both: Pair, rounds: int, count: int) -> Row:
     def ours() -> None:
         # memo=False: otherwise the second round would find what the first has done
-        both.session.sweep("/bin/true", bough.product(i=range(count)), memo=False).wait_all()
+        both.session.sweep("/bin/true {i}", bough.product(i=range(count)), memo=False).wait_all()
 
     mine, peer = compare(both.ours(ours), both.theirs(lambda: _bare(both, count)), rounds)
     return _row(f"{count:,} commands /bin/true, one array", count, mine, peer, 0.85)

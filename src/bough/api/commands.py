@@ -17,7 +17,7 @@ from bough.model.filtering import filtered
 from bough.model.rendering import render_row, row_files
 from bough.model.shelltext import split_words
 from bough.model.spaces import Product, Space, Tie
-from bough.model.template import check_slots, in_order
+from bough.model.template import check_slots, in_order, shown, unparse
 
 
 class PlannedCommand(NamedTuple):
@@ -79,8 +79,17 @@ def plan_command(
         plan.sort(name, value)
     template = plan.template(settings)
     row = tuple(plan.values.values())
+    call = _filled(template, row)
     plan.reads += row_files(template, row)[0]
-    return PlannedCommand(render_row(template, row), plan.text, *plan.needs(), template, row)
+    return PlannedCommand(call, plan.text, *plan.needs(), template, row)
+
+
+def _filled(template: CommandTemplate, row: tuple[Any, ...]) -> CommandCall:
+    try:
+        return render_row(template, row)
+    except (ValueError, TypeError) as error:  # what format() says of a value that does not suit its {slot:format}
+        given = ", ".join(f"{name}={value!r:.40}" for name, value in zip(template.names, row, strict=False))
+        raise InvalidWorkload(f"the slots of {shown(unparse(template.parts))} do not fit {given}: {error}") from None
 
 
 def plan_sweep(
@@ -95,6 +104,8 @@ def plan_sweep(
     stdin: Stdin = None,
 ) -> PlannedSweep:
     """Check a command generator; the filter is evaluated now, rows are rendered where they run."""
+    if where is not None and not callable(where):
+        raise InvalidWorkload(f"where is {where!r:.60}; give a function of the parameters")
     if not isinstance(space, Space):
         raise InvalidWorkload(f"a sweep runs over bough.product(...) or bough.tie(...), not {space!r:.60}")
     plan = Plan(text, cwd, verbatim=False)
@@ -109,6 +120,8 @@ def plan_sweep(
     if plan.values:  # the same for every row
         rows = Product(None, rows, Tie({name: (value,) for name, value in plan.values.items()}))
     template = CommandTemplate(settings, plan.parts, rows.names, in_order(plan.derived))
+    if rows:
+        _filled(template, rows[0])  # a slot that does not suit its values is found before anything runs
     return PlannedSweep(template, rows, plan.text, *plan.needs())
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from bough.wire.messages import (
     Ask,
     Close,
     Closed,
+    Notice,
     Refused,
     ToClient,
     Welcome,
@@ -281,6 +283,8 @@ class Connection:
                 self._welcome.event.set()
             elif isinstance(message, Closed):
                 self.closed = message
+            elif isinstance(message, Notice):
+                sys.stderr.write(f"bough: {message.text}\n")
             else:
                 told.append(message)
         if told:

@@ -40,6 +40,12 @@ def start_feed(
     session.check_open()
     settings = submitter._read({name: options[name] for name in NAMES if name in options})
     rest = {name: value for name, value in options.items() if name not in NAMES}
+    if not callable(what) and not isinstance(what, str):
+        raise InvalidWorkload(f"feed needs a function or a command's text, not {what!r:.80}")
+    try:
+        source = iter(items)
+    except TypeError:
+        raise InvalidWorkload(f"feed needs something to iterate over, not {items!r:.80}") from None
     if callable(what):
         if rest:
             raise InvalidWorkload(f"feed: {', '.join(rest)} cannot be given with a function")
@@ -49,12 +55,12 @@ def start_feed(
         elements = session.send_array(
             settings, submitter._group_id(), **parts, length=0, blobs=((blob, data),), open=True
         )
-        feed = Feed(session, elements, iter(items), lambda rows, start: rows)
+        feed = Feed(session, elements, source, lambda rows, start: rows)
     else:
         from bough.api.sweeps import open_command_array
 
         elements, declare = open_command_array(Context(session, settings, submitter._group_id()), what, rest)
-        feed = Feed(session, elements, iter(items), declare)
+        feed = Feed(session, elements, source, declare)
     session.add_feed(feed)
     feed.start()
     return View(elements)

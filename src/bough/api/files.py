@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bough.api.arrayfiles import ArrayFiles, Disk, files_of
+from bough.api.texts import check_sendable
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload
 from bough.model.commands import Clash, CommandTemplate, Slot
@@ -195,6 +196,7 @@ class FileTable:
         for index, (reads, writes) in enumerate(files_of(made.template, made.rows)):
             reading = reading or bool(reads)
             for path in writes.values():
+                check_sendable(f"an output of {made.label}[{made.start + index}]", path)
                 real = path
                 if not alone or (clash is not Clash.OVERWRITE and disk.has(path)):
                     real = self._place(path, f"{made.label}[{made.start + index}]", clash, disk, chosen)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -19,7 +18,6 @@ from bough.errors import StoreFailed, UserError
 
 HOME = ".bough"
 LOG = "server.log"
-_TIDY = re.compile(r"[^\w.+-]+")
 
 
 class Place(NamedTuple):
@@ -52,8 +50,7 @@ def _script_stem() -> str:
     stem = os.path.splitext(os.path.basename(script))[0]
     if stem == "__main__":  # python -m package
         stem = os.path.basename(os.path.dirname(os.path.abspath(script)))
-    tidy = _TIDY.sub("-", stem).strip("-.")
-    return tidy if tidy and stem not in {"-c", "-"} else "session"
+    return stem if stem not in {"", "-c", "-", ".", ".."} else "session"
 
 
 def own_cores() -> int:
@@ -76,7 +73,13 @@ class Server:
             self.log_start = log.tell()
             words = ["--store", place.store, "--name", place.name, "--fd", str(theirs.fileno()), *options]
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bough.server", *words],  # -P: no module of the user's folder may shadow ours
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "bough.server",
+                    *words,
+                ],  # -P: no module of the user's folder may shadow ours
                 env={**os.environ, "BOUGH_PATH": os.pathsep.join(map(os.path.abspath, sys.path))},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

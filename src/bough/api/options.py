@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from bough.api.texts import check_sendable
 from bough.errors import UserError
 from bough.model.resources import ONE_CORE, Needs, read_bytes, read_seconds
 from bough.model.tasks import NO_LIMITS, Limits
@@ -127,6 +128,7 @@ def _whole(name: str, value: object, at_least: int | None = None) -> int:
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise UserError(f"{name} is {value!r}; give a text")
+    check_sendable(name, value)
     return value
 
 

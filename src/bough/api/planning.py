@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from bough.api.array import Array
 from bough.errors import InvalidWorkload
 from bough.model.commands import CommandSettings, CommandTemplate, Part, Slot
 from bough.model.filtering import Filtered
@@ -116,8 +117,10 @@ class Plan:
         words: tuple[str, ...] = ()
         if isinstance(shell, str):
             words = shell_words(shell)
-        elif isinstance(shell, Sequence):
+        elif isinstance(shell, list | tuple) and shell and all(isinstance(word, str) for word in shell):
             words = tuple(shell)
+        elif shell is not None and not isinstance(shell, bool):
+            raise InvalidWorkload(f"shell is {shell!r:.60}; give True, False, a name, or words such as ['bash', '-c']")
         elif shell or (shell is None and self.is_text and _needs_shell(self.text, self.verbatim)):
             words = shell_words()
         content: bytes | None = None
@@ -149,7 +152,9 @@ class Plan:
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter's value with tasks replaced by the paths of their files."""
-        if isinstance(value, list | tuple) and any(_is_task(item) or isinstance(item, OutputPath) for item in value):
+        if isinstance(value, Array):
+            return [self.given(name, task) for task in value.tasks()]
+        if isinstance(value, list | tuple) and any(map(_brings_task, value)):
             return [self.given(name, item) for item in value]
         if isinstance(value, OutputPath):
             return self.path_of(value, name)
@@ -183,8 +188,7 @@ class Plan:
     def with_paths(self, space: Space) -> Space:
         """A space in which tasks are replaced by the paths of their files."""
         if isinstance(space, Axis):
-            first = space.values[0] if len(space) else None
-            if _is_task(first) or isinstance(first, OutputPath):
+            if _may_hold_tasks(space.values) and any(map(_brings_task, space.values)):
                 name, before = space.names[0], len(self.tasks)
                 paths = Axis(name, [self.given(name, value) for value in space.values])
                 if self.is_read(name):  # each element waits for the file it reads, not for all of them
@@ -215,12 +219,30 @@ def _is_task(value: object) -> bool:
     return hasattr(type(value), "outputs") and hasattr(type(value), "result")
 
 
-def _environment(env: Mapping[str, object] | None) -> dict[str, str]:
+def _brings_task(value: object) -> bool:
+    """Whether a value stands for files of tasks, or holds some that do."""
+    if isinstance(value, list | tuple):
+        return any(map(_brings_task, value))
+    return _is_task(value) or isinstance(value, OutputPath | Array)
+
+
+def _may_hold_tasks(values: Sequence[object]) -> bool:
+    """A quick look, because there may be millions."""
+    return isinstance(values, Array) or (
+        isinstance(values, list | tuple)
+        and any(not issubclass(kind, str | int | float) or kind is OutputPath for kind in set(map(type, values)))
+    )
+
+
+def _environment(env: Mapping[Any, object] | None) -> dict[str, str]:
     found: dict[str, str] = {}
+    if not isinstance(env, Mapping | None):
+        raise InvalidWorkload(f"env is {env!r:.60}; give a dict such as {{'LANG': 'C'}}")
     for name, value in (env or {}).items():
-        if not name or "=" in name or value is None:
+        text = "" if value is None else plain(value)
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name + text or value is None:
             raise InvalidWorkload(f"env holds {name!r}={value!r:.60}: names and values must be texts")
-        found[name] = plain(value)
+        found[name] = text
     return found
 
 

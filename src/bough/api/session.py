@@ -99,6 +99,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self.is_draining = False  # and will close by itself when everything has ended
         self.is_over = False  # the server has ended
         self._is_told = False  # that the server died
+        self._fault: BoughError | None = None  # why it died, as far as anybody said
         self._files: FileTable | None = None
         defaults.sessions.append(self)
         interrupt.at_exit(self)
@@ -231,7 +232,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._finish(10)
         if self._connection.closed is None and not self._is_told:
             self._is_told = True
-            raise self._died()
+            raise self._fault or self._died()
 
     def _drain_quietly(self) -> None:
         """Drain where nobody could catch an error; the tasks tell it."""
@@ -307,15 +308,17 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         made = self._submission.ArrayParts(**parts)
         return self._submission.send_array(self, settings, group, made)
 
-    def make_group(self, name: str, parent: int, after: Any, settings: Settings) -> Group:
+    def make_group(self, name: Any, parent: int, after: Any, settings: Settings) -> Group:
         """Make a group in another one."""
         from bough.api.group import Group
+        from bough.api.texts import check_sendable
         from bough.api.waits import after_deps, is_waitable
         from bough.model.tasks import GroupSpec
 
         self.check_open()
-        if not name or "/" in name:
+        if not isinstance(name, str) or not name or "/" in name:
             raise UserError(f"a group's name is a text without /, not {name!r}")
+        check_sendable("a group's name", name)
         deps = after_deps((after,) if is_waitable(after) else after, self.ledger)
         with self._closing:
             if (parent, name) in self._names:
@@ -364,6 +367,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def _lost(self, error: BoughError | None) -> None:
         if isinstance(error, PeerLost):
             error = self._died()
+        self._fault = error
         self.ledger.lost(error)
 
     def _died(self) -> PeerLost:

@@ -17,10 +17,11 @@ from bough.api.identity import command_key, template_key
 from bough.api.packing import blob_id, pack_table
 from bough.api.rows import CommandRows, shown_text
 from bough.api.task import Task
+from bough.api.texts import unsendable
 from bough.api.view import View
 from bough.api.waits import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
-from bough.model.commands import Clash, CommandTemplate, Slot, encode_call
+from bough.model.commands import Clash, CommandCall, CommandTemplate, Slot, encode_call
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey
 from bough.model.spaces import Tie
 from bough.model.tasks import Kind, TaskSpec
@@ -47,13 +48,15 @@ def submit_command(
     after = after_deps([*settings.after, *planned.tasks], ledger)
     record = session.new_record()
     declared = Declared()
+    clash = read_clash(how["clash"])
+    payload = _encoded(planned.call)
     if planned.reads or planned.writes:
-        clash = read_clash(how["clash"])
         declared = session.files.declare(record, f"task {record} ({name})", planned.reads, planned.writes, clash=clash)
-        planned = planned.rename(declared.renamed)
+        if declared.renamed:
+            planned = planned.rename(declared.renamed)
+            payload = _encoded(planned.call)
         after = tuple(dict.fromkeys([*after, *declared.after]))
     key = _command_key(session, planned, declared) if settings.memo else MemoKey(b"")
-    payload = encode_call(planned.call)
     spec = TaskSpec(
         record,
         Kind.COMMAND,
@@ -108,14 +111,16 @@ def submit_sweep(
     name = settings.name or command_name(planned.text)
     record = session.new_record()
     label = f"{name or 'array'} {record}"
-    declared = session.files.declare_array(
-        record, label, planned.template, planned.rows, clash=read_clash(how["clash"])
-    )
+    clash = read_clash(how["clash"])
+    body, blob = template_blob(planned.template)
+    declared = session.files.declare_array(record, label, planned.template, planned.rows, clash=clash)
     try:
         shared = session.files.declare(record, label, planned.reads) if planned.reads else Declared()
-        planned = planned.rename({**declared.renamed, **shared.renamed})
+        renamed = {**declared.renamed, **shared.renamed}
+        if renamed:
+            planned = planned.rename(renamed)
+            body, blob = template_blob(planned.template)
         table, data = pack_table(planned.rows)
-        body, blob = template_blob(planned.template)
         outside = [*declared.external, *shared.external]
         elements = session.send_array(
             settings,
@@ -156,8 +161,15 @@ def identities(paths: Iterable[str]) -> dict[str, bytes]:
 
 def template_blob(template: CommandTemplate) -> tuple[BlobId, bytes]:
     """A template as a blob."""
-    data = encode_call(template)
+    data = _encoded(template)
     return blob_id(data), data
+
+
+def _encoded(command: CommandCall | CommandTemplate) -> bytes:
+    try:
+        return encode_call(command)
+    except UnicodeEncodeError as error:
+        raise unsendable("the command", error.object) from None
 
 
 def directory(how: Mapping[str, Any]) -> str:

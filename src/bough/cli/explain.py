@@ -6,12 +6,14 @@ A live server knows the reasons; without one the store knows how things ended. R
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Callable
 
 from bough.cli.database import Database
 from bough.cli.finding import add_store_arguments, find_store
 from bough.cli.live import Server, connect
 from bough.cli.output import Output
-from bough.cli.picking import Pick, add_selector_arguments, pick, read_request
+from bough.cli.picking import Pick, add_selector_arguments, element_states, pick, read_request
 from bough.cli.rows import Fields, record_rows, task_rows, why
 
 EXAMPLES = ("bough explain last", "bough explain 12.3", "bough explain plot", "bough explain --failed")
@@ -35,28 +37,41 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
         catch_up(place)
         with Database(place) as database:
-            tasks = _tasks(pick(database, selectors, states, args.run or database.last_run()))
-            told = [_told(one, index, _from_store(database, one)) for one, index in tasks[:MOST]]
+            tasks = pick(database, selectors, states, args.run or database.last_run())
+            told = [_told(database, one, lambda part: _from_store(database, part)) for one in tasks[:MOST]]
     else:
         with server:
             server.ask("project")
             with Database(place, live=True) as database:
                 latest = database.last_run()
-                tasks = _tasks(pick(database, selectors, states, args.run or latest))
-                told = [_told(one, index, _from_server(server, database, one, index)) for one, index in tasks[:MOST]]
+                tasks = pick(database, selectors, states, args.run or latest)
+                told = [_told(database, one, lambda part: _from_server(server, database, part)) for one in tasks[:MOST]]
     if len(tasks) > MOST:
         output.note(f"only the first {MOST} of {len(tasks)} tasks are explained; give a narrower selector")
     output.answer(told, lambda: _lines(told))
     return 0
 
 
-def _tasks(picks: list[Pick]) -> list[tuple[Pick, int]]:
-    """One entry per task; a whole array, or a range of it, is explained by its first element."""
-    return [(one, one.first) for one in picks]
-
-
-def _told(one: Pick, index: int, lines: list[str]) -> Fields:
+def _told(database: Database, one: Pick, explain: Callable[[Pick], list[str]]) -> Fields:
+    lines, parts = _parts(database, one)
+    for part in parts:
+        lines += explain(part)
+    index = parts[0].first if parts else one.first
     return {"id": one.label, "record": one.id, "index": index, "lines": lines or ["nothing is known of it"]}
+
+
+def _parts(database: Database, one: Pick) -> tuple[list[str], list[Pick]]:
+    """A task itself. Of many elements: how many are in which state, and one of each state but done to be explained."""
+    if not one.is_array or one.first == one.last:
+        return [], [one]
+    counts: Counter[str] = Counter()
+    examples: dict[str, Pick] = {}
+    for first, last, state in element_states(database, one) if one.first < one.last else ():
+        counts[state] += last - first + 1
+        examples.setdefault(state, Pick(one.id, first, first, is_array=True, whole=False))
+    examples.pop("done", None)
+    shown = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"
+    return [f"{one.label} is an array of {counts.total()} tasks: {shown}"], list(examples.values())
 
 
 def _lines(told: list[Fields]) -> list[str]:
@@ -70,10 +85,10 @@ def _lines(told: list[Fields]) -> list[str]:
     return lines
 
 
-def _from_server(server: Server, database: Database, one: Pick, index: int) -> list[str]:
+def _from_server(server: Server, database: Database, one: Pick) -> list[str]:
     if record_rows(database, [one.id])[one.id]["run"] != server.run:
         return _from_store(database, one)  # the server knows the tasks of its own run alone
-    lines = server.ask("explain", record=one.id, index=index)
+    lines = server.ask("explain", record=one.id, index=one.first)
     return [str(line) for line in lines] if isinstance(lines, list) else []
 
 
@@ -84,11 +99,6 @@ def _from_store(database: Database, one: Pick) -> list[str]:
         name = f" ({row['name']})" if row["name"] else ""
         reason = why(row)
         lines.append(f"{row['id']}{name} is {state}" + (f": {reason}" if reason else ""))
-        counts = row.get("counts")
-        if isinstance(counts, dict):
-            lines.append(
-                ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "nothing has ended"
-            )
         if row["host"] and state in {"done", "failed", "running"}:
             lines.append(f"attempt {row['attempt']} ran on {row['host']}")
         if state not in {"done", "failed"}:

@@ -41,7 +41,7 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find_store(args: argparse.Namespace) -> Place:
-    """The store that the options name, or the one used last."""
+    """The store that the options name, or that of a live session, or the one used last."""
     if args.server:
         raise UserError("--server: this version runs on this machine only; leave it out to look at ./.bough")
     home = args.store or HOME
@@ -55,7 +55,7 @@ def find_store(args: argparse.Namespace) -> Place:
         return places[args.name]
     if not places:
         raise UnknownName(f"no store in {home}; run a workflow here first (bough run FILE), or name one with --store")
-    return max(places.values(), key=_last_used)
+    return max(places.values(), key=lambda place: (_is_live(place), _last_used(place)))
 
 
 def store_of(store: str | None, name: str) -> Place | None:
@@ -83,6 +83,18 @@ def _stores_in(home: str) -> list[Place]:
         for entry in entries
         if os.path.isfile(os.path.join(entry.path, JOURNAL))
     ]
+
+
+def _is_live(place: Place) -> bool:
+    """Whether a session's server says that it is there, and its process is."""
+    try:
+        with open(place.server_file, "rb") as file:
+            os.kill(int(msgspec.json.decode(file.read())["pid"]), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _last_used(place: Place) -> float:

@@ -34,7 +34,8 @@ _OTHERS = (".json", ".mk", ".make")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     parser.add_argument("file", metavar="FILE", help="a Python script (.py) or a flat list of commands; - for stdin")
-    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    rest.required = False  # argparse would name them when the file is missing
     parser.add_argument("--cores", type=_cores, metavar="N", help="use N cores (default: all this process may use)")
     parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")
     parser.add_argument("--fresh", action="store_true", help="run everything, also what earlier runs have done")
@@ -91,7 +92,7 @@ def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
     parser = make_parser("run", sys.modules[__name__])
     more = parser.parse_args([*args.args, args.file])
     if more.args:
-        raise UserError(f"a flat list takes no arguments: {' '.join(more.args)}")
+        raise UserError(f"a flat list takes no arguments, but options: {' '.join(args.args)}")
     given = {key: value for key, value in vars(args).items() if value and key != "args"}
     return argparse.Namespace(**(vars(more) | given))
 

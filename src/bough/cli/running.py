@@ -23,7 +23,7 @@ from bough.cli.main import INTERRUPTED, report
 from bough.cli.output import show_seconds
 from bough.cli.picture import FailureNote, Picture, summary, with_parents
 from bough.describe.flat import FlatTask
-from bough.errors import BoughError
+from bough.errors import BoughError, UserError
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silen
     all_done = counts["done"] == counts.total()
     if code == 0 and not all_done and (strict or unseen):
         code = 1
-    if not silent and (defaults.sessions or strict):
+    if not silent and (defaults.sessions or (strict and code != UserError.exit_code)):
         print(summary(counts, picture.reused, show_seconds(picture.seconds)), file=sys.stderr)
     return Ended(counts, picture.reused, picture.seconds, code)
 

@@ -118,20 +118,9 @@ class _Batch:
             return f"{_name(item)}: there is no group {item.group}"
         if group is not None and group.closed:
             return f"{_name(item)}: group {group.path} is closed; nothing can be added to it"
-        if isinstance(item, ArraySpec) and item.length < 0:
-            return f"{_name(item)} cannot have {item.length} tasks"
-        if isinstance(item, ArraySpec) and item.element_after:
-            wrong = next((index for index, _ in item.element_after if not 0 <= index < item.length), None)
-            if wrong is not None:
-                return f"{_name(item)} has dependencies for an element {wrong}, but has {item.length} tasks"
-        if isinstance(item, ArraySpec) and not item.table:
-            at = 0
-            for page in item.pages:
-                if page.start != at or page.stop < page.start:
-                    return f"{_name(item)}: its pages do not follow each other at {at}"
-                at = page.stop
-            if at != item.length:
-                return f"{_name(item)}: its pages hold {at} rows, not {item.length}"
+        problem = _check_array(item) if isinstance(item, ArraySpec) else None
+        if problem:
+            return problem
         self.records[item.id] = item
         return None
 
@@ -234,6 +223,23 @@ class _Batch:
         if id_ in self.groups:
             return f"group {self.groups[id_].name}"
         return f"group {self.state.groups[id_].path or '(the workflow)'}"
+
+
+def _check_array(item: ArraySpec) -> str | None:
+    """Say what is wrong with the elements of an array, or None."""
+    if item.length < 0:
+        return f"{_name(item)} cannot have {item.length} tasks"
+    wrong = next((index for index, _ in item.element_after if not 0 <= index < item.length), None)
+    if wrong is not None:
+        return f"{_name(item)} has dependencies for an element {wrong}, but has {item.length} tasks"
+    if item.table:
+        return None
+    at = 0
+    for page in item.pages:
+        if page.start != at or page.stop < page.start:
+            return f"{_name(item)}: its pages do not follow each other at {at}"
+        at = page.stop
+    return None if at == item.length else f"{_name(item)}: its pages hold {at} rows, not {item.length}"
 
 
 def _members(group: GroupRecord) -> Iterator[Node]:

@@ -69,11 +69,8 @@ def obstacle(state: State, deps: Iterable[Dep]) -> Failure | None:
                 return because_group(state, group)
             continue
         record = state.records[dep.id]
-        if dep.on is On.ARRAY:
-            bad = first_bad(record)
-        else:
-            bad = dep.index if record.state_of(dep.index) in _BAD else -1
-        if bad >= 0:
+        bad = first_bad(record) if dep.on is On.ARRAY else dep.index
+        if bad >= 0 and record.state_of(bad) in _BAD:
             return because(record, bad)
     return None
 

@@ -94,6 +94,7 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
     plain: bool  # needs cores and nothing else
     occurrence: int = 0
     state: int = WAITING
+    ready: int = 0  # how many of its elements are ready; kept by `State.move`
     attempt: int = 0  # of the last hand-out
     waits: int = 0
     generation: int = 0
@@ -120,11 +121,6 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
         """Expected run time: measured, or the user's estimate, or 0 when unknown."""
         return self.runtime.mean or self.spec.limits.walltime
 
-    @property
-    def ready(self) -> int:
-        """How many of its elements are ready."""
-        return 1 if self.state == READY else 0
-
     def next_range(self, limit: int) -> tuple[int, int, int]:
         """The ready elements that go next, at most `limit` of them, and the number of their attempt."""
         return 0, 1, self.attempt + 1
@@ -140,10 +136,6 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
     def runs(self, wanted: bytes, start: int, stop: int) -> Ranges:
         """The runs of elements within a range that are in one of the wanted states."""
         return [[0, 1]] if self.state in wanted and start <= 0 < stop else []
-
-    def put(self, start: int, stop: int, state: int) -> None:
-        """Set the state of a range."""
-        self.state = state
 
     def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
         """Note that elements may be handed out: their attempt number is the next one."""
@@ -188,10 +180,6 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
         if self.dependents is None:
             self.dependents = []
         self.dependents.append(waiter)
-
-    def waiters_of(self, index: int) -> list[Waiter]:
-        """Who waits for one element alone."""
-        return self.dependents or []
 
     def pages(self, start: int, stop: int) -> tuple[Page, ...]:
         """The pages with the arguments of a range."""
@@ -261,10 +249,6 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def runs(self, wanted: bytes, start: int, stop: int) -> Ranges:
         """See `TaskRecord.runs`."""
         return ranges.runs_of(self.states, wanted, start, min(stop, self.length))
-
-    def put(self, start: int, stop: int, state: int) -> None:
-        """See `TaskRecord.put`."""
-        self.states[start:stop] = bytes((state,)) * (stop - start)
 
     def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
         """See `TaskRecord.make_ready`; `first`: before those that never ran."""
@@ -363,10 +347,6 @@ class ArrayRecord(msgspec.Struct, eq=False):
     def wait_for_element(self, index: int, waiter: Waiter) -> None:
         """See `TaskRecord.wait_for_element`."""
         self.element_dependents.setdefault(index, []).append(waiter)
-
-    def waiters_of(self, index: int) -> list[Waiter]:
-        """See `TaskRecord.waiters_of`."""
-        return self.element_dependents.get(index, [])
 
     def pages(self, start: int, stop: int) -> tuple[Page, ...]:
         """See `TaskRecord.pages`: found by bisection, they are sorted."""

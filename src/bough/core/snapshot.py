@@ -255,6 +255,7 @@ def _restore_task(state: State, kept: _Task) -> None:
     record = add_task(state, kept.spec)
     _count(state, record, kept.state, 1)
     record.state = kept.state
+    record.ready = int(kept.state == READY)
     record.attempt, record.failures, record.losses = kept.attempt, kept.failures, kept.losses
     record.held, record.priority, record.recalling, record.urgent = (
         kept.held,

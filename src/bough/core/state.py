@@ -92,6 +92,7 @@ class State:
             counts[old] -= 1
             counts[new] += 1
             record.state = new
+            record.ready = 1 if new == READY else 0
             ended = (new >= _FIRST_ENDED) - (old >= _FIRST_ENDED)
         else:
             assert isinstance(record, ArrayRecord)

@@ -49,7 +49,8 @@ def one_line(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except Exception:  # noqa: BLE001 -- __str__ is the user's
         text = ""
-    return (f"{name}: {text}" if text else name)[:_LINE]
+    line = (f"{name}: {text}" if text else name)[:_LINE]
+    return line if line.isascii() else line.encode(errors="backslashreplace").decode()  # it must be fit to be sent
 
 
 def pack_error(error: BaseException, skip: int = 1) -> bytes:

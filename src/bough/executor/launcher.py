@@ -16,6 +16,7 @@ from collections.abc import Callable
 from bough.executor.board import GROUP, INDEX
 from bough.executor.desk import Desk
 from bough.executor.failures import one_line
+from bough.executor.notes import Note
 from bough.executor.outputs import Outputs
 from bough.executor.processes import group_memory, kill_group
 from bough.executor.programs import Environments, Programs, Unstartable, open_stdin
@@ -45,6 +46,7 @@ class Launcher:
         self._inbox = desk.inbox
         self._cwd = ""  # where this process is; empty: unknown
         self._programs = Programs()
+        self._note = Note(desk.streams.path_of("hidden"))
         self._environments = Environments(desk.environment)
         self._poll = select.poll()
         self._poll.register(desk.inbox.sock, select.POLLIN)
@@ -143,6 +145,7 @@ class Launcher:
                 self._cwd = settings.cwd
             if outputs:
                 outputs.prepare()
+                self._note.write([os.path.join(settings.cwd, path) for path in outputs.hidden.values()])
         except OSError as error:
             what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
             raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error

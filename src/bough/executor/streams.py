@@ -64,6 +64,10 @@ class Streams:
             self._paths[fd - 1] = path
             self._at[fd - 1] = board[cell] = os.lseek(fd, 0, os.SEEK_END)
 
+    def path_of(self, suffix: str) -> str:
+        """Where a file of this worker's own lies, beside its streams."""
+        return stream_path(self._directory, self._slot, self._board[GENERATION], suffix)
+
     def seal(self) -> None:
         """Leave the files to whoever still has them open, and begin new ones."""
         self._board[GENERATION] += 1

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from bough.errors import BoughError, InternalError, StoreFailed
 from bough.model.facts import RunClosed, Stopping
+from bough.server import hidden
 from bough.server.log import log
 from bough.server.reception import Reception
 from bough.server.shell import Shell
@@ -108,8 +109,13 @@ class Closing:
             await self._written(Stopping())
 
     def _close_store(self) -> None:
-        self._shell.store.project()
-        self._shell.store.close()
+        """The end of the run is written: what a full disk keeps from being folded now, the next run folds."""
+        try:
+            self._shell.store.close()
+        except StoreFailed as error:
+            if not error.transient:
+                raise
+            log(f"the jobs database could not be brought up to date: {error}")
 
     def _tell_executors(self, grace: float) -> None:
         for executor in self._shell.peers.executors.values():
@@ -118,7 +124,6 @@ class Closing:
 
     async def _let_executors_go(self, grace: float) -> None:
         """Executors end what they run, say what they know and exit; what they say late still counts."""
-        self._shell.leaving = True
         if self.reception is not None:
             self.reception.leaving = True
         if self.supervisor is not None:
@@ -131,6 +136,8 @@ class Closing:
             await self.supervisor.gone(grace + _SPARE)
         while self._shell.peers.executors and self._shell.loop.time() < until:
             await asyncio.sleep(0.005)
+        if not self._shell.peers.executors:
+            hidden.clear(self._shell.info.folder("out"))
 
     async def _written(self, fact: Stopping | RunClosed) -> bool:
         """Put something into a turn and wait until it is written; False if the store cannot be written."""

@@ -34,7 +34,6 @@ class Connection(asyncio.Protocol):
         self._dirty = dirty  # connections with something to send; the shell flushes them after a turn
         self._frames = server_frames()
         self._outbox: list[object] = []
-        self._lazy: dict[type, object] = {}  # goes along with the next frame; of each type only the latest
         self._transport: asyncio.Transport | None = None
 
     # --- what asyncio calls ------------------------------------------------------------------------
@@ -72,13 +71,6 @@ class Connection(asyncio.Protocol):
             self._dirty.append(self)
         self._outbox.append(message)
 
-    def say_with_next(self, message: object) -> None:
-        """Send a message with whatever is sent next; the shell sees to it that it does not wait for long.
-
-        It takes the place of one of its type that still waits: who is told of report 7 need not hear of 6.
-        """
-        self._lazy[type(message)] = message
-
     def send(self, message: object) -> None:
         """Send a message now, outside of a turn."""
         self.say(message)
@@ -87,12 +79,9 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Send all that was said as one frame."""
         outbox, transport = self._outbox, self._transport
-        if transport is None or not (outbox or self._lazy):
+        if not outbox or transport is None:
             return
         self._outbox = []
-        if self._lazy:
-            outbox += self._lazy.values()
-            self._lazy.clear()
         if transport.is_closing():
             return
         try:

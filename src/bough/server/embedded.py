@@ -23,7 +23,7 @@ from bough.errors import BoughError, InternalError, StoreHeld
 from bough.model.facts import RunOpened
 from bough.model.ids import ExecutorId
 from bough.policies.registry import load_placement
-from bough.server import leftovers, place
+from bough.server import hidden, leftovers, place
 from bough.server.closing import Closing
 from bough.server.connection import Connection
 from bough.server.log import log
@@ -119,6 +119,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
 
         spill_dir = os.path.join(options.store, "spill")
         recover(store, last, load_placement(options.policy), spill_dir=spill_dir, mark=f"{identity}:", now=now)
+        hidden.clear(os.path.join(options.store, "out"))
         last = store.last_run()
     run = last.run + 1
     machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span)
@@ -145,7 +146,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     reception = Reception(shell, closing.close, closing.owner_lost)
     closing.reception = reception
     mark = info.marker.partition(":")[0] + ":"
-    closing.supervisor = Supervisor(loop, started.command, started.executor_pid, lambda: _sweep(mark))
+    closing.supervisor = Supervisor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
     reception.on_executor_lost.append(closing.supervisor.lost)
     loop.set_exception_handler(lambda _, context: closing.fail(_internal(context)))
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -195,9 +196,10 @@ def _publish(started: Started, info: RunInfo, *, closing: bool = False) -> None:
     )
 
 
-def _sweep(mark: str) -> None:
+def _sweep(mark: str, info: RunInfo) -> None:
     """End what a dead executor left running, before another one may get the same tasks."""
     ended = leftovers.end(mark, deadline=2.0)
+    hidden.clear(info.folder("out"))
     if ended:
         log(f"{len(ended)} processes that the executor left were ended")
 

@@ -15,7 +15,7 @@ from bough.wire.messages import ExecutorHello
 class Client:
     """A client that has said hello."""
 
-    __slots__ = ("accepted", "connection", "host", "hurried", "owner", "pid", "subscribed")
+    __slots__ = ("accepted", "connection", "host", "owner", "pid", "subscribed")
 
     def __init__(self, connection: Connection, pid: int, host: str, *, owner: bool) -> None:
         self.connection = connection
@@ -23,7 +23,6 @@ class Client:
         self.host = host
         self.owner = owner
         self.subscribed = owner
-        self.hurried = False  # it gathers submissions until it hears that the last ones are accepted
         self.accepted = 0  # its latest request that is in a turn or before
 
 

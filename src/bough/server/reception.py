@@ -219,12 +219,10 @@ class Reception:
         self._shell.store.put_blob(message.id, message.data)  # written with the next turn
 
     def _submit(self, client: Client, message: Submit) -> None:
-        client.hurried |= len(message.items) > 1  # a single one is probably waited for, and its outcome comes soon
         self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
 
     def _pages(self, client: Client, message: PagesAdded) -> None:
         number = self._peers.internal(client, message.request) if message.request else 0
-        client.hurried = True
         self._shell.news(PagesAdded(message.record, message.pages, message.last, number))
 
     def _group_closed(self, _: Client, message: GroupClosed) -> None:

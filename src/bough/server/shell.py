@@ -32,10 +32,9 @@ from bough.server.run import RunInfo
 from bough.server.tell import Teller, struck_by
 from bough.server.upkeep import Upkeep
 from bough.stores.api import Store
-from bough.wire.messages import Accepted, GroupDone, Heard, Refused, Stop
+from bough.wire.messages import Accepted, GroupDone, Heard, Notice, Refused, Stop
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
-_LATER = 0.005  # seconds that an acknowledgement waits for something to travel with
 _RECALL_SLICE = 0.02  # seconds of looking up memos between turns
 
 
@@ -60,7 +59,6 @@ class Shell:
         self.peers = Peers()
         self.dirty: list[Connection] = []
         self.on_turn: list[Callable[[], None]] = []  # called after every turn
-        self.leaving = False  # executors wait for their acknowledgements before they go
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         results = ResultCache(store.success)
         self._teller = Teller(results, lambda deed: struck_by(machine.state, deed))
@@ -73,7 +71,6 @@ class Shell:
         self._scheduled = False
         self._stuck: _Batch | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._later: asyncio.TimerHandle | None = None
         self._projected = not info.memos
         self._perform: dict[type, Callable[..., None]] = {
             SendSpan: self._send_span,
@@ -149,7 +146,7 @@ class Shell:
                 return
         if self._stuck is not None:
             self._stuck = None
-            log("the store can be written again")
+            self._announce("the store can be written again")
             self._pause_executors(on=False)
         self._take_effect(batch)
         if turn.facts:
@@ -165,7 +162,7 @@ class Shell:
         self._accept(batch.requests)
         for executor, number in batch.reports:
             executor.acknowledged = number
-            self._acknowledge(executor.connection, Heard(number), at_once=self.leaving)
+            executor.connection.say(Heard(number))
         for callback in batch.after:
             callback()
         self.flush()
@@ -194,10 +191,17 @@ class Shell:
             self.on_fatal(error)
             return
         if self._stuck is None:
-            log(f"{error}; nothing goes on until it can be written, tried every {_TRY_AGAIN:g} s")
+            self._announce(f"{error}; everything waits until then, tried every {_TRY_AGAIN:g} s")
             self._pause_executors(on=True)
         self._stuck = batch
         self.loop.call_later(_TRY_AGAIN, self._write_again)
+
+    def _announce(self, text: str) -> None:
+        """Tell operators and users at once."""
+        log(text)
+        for client in self.peers.clients.values():
+            client.connection.say(Notice(text))
+            client.connection.flush()
 
     def _write_again(self) -> None:
         if self._stuck is not None:
@@ -285,28 +289,7 @@ class Shell:
         for client, request in requests.values():
             accepted[client] = max(request, accepted.get(client, 0))
         for client, request in accepted.items():
-            self._acknowledge(client.connection, Accepted(request), at_once=client.hurried)
-            client.hurried = False
-
-    def _acknowledge(self, connection: Connection, message: Accepted | Heard, *, at_once: bool) -> None:
-        """Acknowledge, if there is no hurry together with something that the other end must wake up for anyway."""
-        if at_once:
-            connection.say(message)
-            return
-        connection.say_with_next(message)
-        if self._later is None:
-            self._later = self.loop.call_later(_LATER, self._acknowledge_now)
-
-    def _acknowledge_now(self) -> None:
-        self._later = None
-        if self._scheduled:  # after that turn, which may say more
-            self.loop.call_soon(self._flush_all)
-        else:
-            self._flush_all()
-
-    def _flush_all(self) -> None:
-        for connection in (*self.peers.clients, *self.peers.by_connection):
-            connection.flush()
+            client.connection.say(Accepted(request))
 
 
 def _result_bytes(fact: Fact) -> int:

@@ -37,6 +37,12 @@ class SpanFold:
         """A span was given to an executor."""
         fold = self._ledger.array(row)
         fold.move(fact.start, fact.stop, moves.PLACE)
+        for index in fold.rows_in(fact.start, fact.stop):  # tried again: what an earlier attempt left no longer holds
+            element = fold.element(index)
+            element.attempt, element.executor = fact.attempt, fact.executor
+            element.host = self._ledger.host(fact.executor)
+            element.started = element.ended = element.seconds = None
+            element.cause = element.message = element.signal = element.exit_code = None
         rest = [(fact.start, fact.stop)]
         self._ledger.place(Open(fact.span, row.id, fact.attempt, fact.executor, now, rest))
         row.attempt = max(row.attempt, fact.attempt)

@@ -79,8 +79,8 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     what                arguments             value
     "status"            -                     {"counts": {state: n}, "groups": {id: {state: n}}, "executors": [...]}
     "explain"           record, index         list of lines
-    "memos"             body (a memo key)     list of {"record", "length", "table" (bytes), "pages" [(start, stop, data)],
-                                              "done" [(start, stop)]}: earlier arrays of that body that may be reused
+    "memos"             body (a memo key)     earlier arrays of that body that may be reused: list of {"record", "length",
+                                              "table" (bytes), "pages" [(start, stop, data)], "done" [(start, stop)]}
     "processors"        -                     {site: cores available now}
     "paths"             -                     list of absolute paths earlier runs of this workflow declared as outputs
     "project"           -                     None, once the jobs database has caught up with the journal
@@ -176,13 +176,19 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="ans"):
     value: object = None
 
 
+class Notice(msgspec.Struct, frozen=True, array_like=True, tag="note"):
+    """Something the user should know now, in one line: the disk is full, and all waits for space."""
+
+    text: str
+
+
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """The last message: the run is closed and the store is clean."""
 
     reason: str = "done"
 
 
-ToClient = Welcome | Refused | Accepted | Outcome | Unsuccess | Running | GroupDone | Answer | Closed
+ToClient = Welcome | Refused | Accepted | Outcome | Unsuccess | Running | GroupDone | Answer | Notice | Closed
 
 
 # --- executor -> server ----------------------------------------------------------------------------

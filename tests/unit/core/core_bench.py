@@ -9,7 +9,7 @@ from __future__ import annotations
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine, Turn
 from bough.core.records import ArrayRecord, Record, TaskRecord
-from bough.core.states import TaskState
+from bough.core.states import UNSUCCESSFUL, TaskState
 from bough.model import facts
 from bough.model.facts import Fact, decode_facts, encode_facts
 from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
@@ -55,6 +55,7 @@ class Bench:
     def _compare(self) -> None:
         state = self.machine.state
         check(state)
+        check_waits(self.machine)
         own = picture(state)
         self.twin.state.now = state.now
         assert picture(self.twin.state) == own
@@ -172,6 +173,39 @@ class Bench:
     @property
     def settled(self) -> list[tuple[int, bool]]:
         return [(order.group, order.failed) for order in self.orders if isinstance(order, Settle)]
+
+
+def check_waits(machine: Machine) -> None:
+    """Nobody waits in vain, and nothing goes before what it depends on; found anew from the specs."""
+    state = machine.state
+    timers = {(record, index) for _, record, index in state.timers}
+    for record in state.records.values():
+        own = dict(record.spec.element_after) if isinstance(record.spec, ArraySpec) else {}
+        common = [*record.spec.after, *(dep for group in record.group.chain() for dep in group.after)]
+        whole = {dep: _outlook(machine, dep) for dep in common}
+        looked_up = record.recalling or bool(state.memos and getattr(record.spec, "reuse", ()))
+        for index in range(record.length):
+            reached = TaskState(record.state_of(index))
+            outlooks = [*whole.values(), *(_outlook(machine, dep) for dep in own.get(index, ()))]
+            name = f"{record.id}.{index}"
+            if reached in {TaskState.READY, TaskState.HELD, TaskState.PLACED, TaskState.RUNNING}:
+                assert set(outlooks) <= {"met"}, f"{name} goes before what it depends on"
+            elif reached is TaskState.WAITING and not looked_up and (record.id, index) not in timers:
+                assert "open" in outlooks, f"{name} waits for nothing"
+                assert "lost" not in outlooks, f"{name} waits in vain"
+
+
+def _outlook(machine: Machine, dep: Dep) -> str:
+    """Whether a dependency is met, may still be met (open), or will not be as things stand (lost)."""
+    if dep.on is On.GROUP:
+        group = machine.state.groups[dep.id]
+        return "open" if not group.settled else "lost" if group.failed_by else "met"
+    record = machine.state.records[dep.id]
+    reached = [TaskState(record.state_of(i)) for i in ([dep.index] if dep.on is On.TASK else range(record.length))]
+    if any(one in UNSUCCESSFUL for one in reached):
+        return "lost"
+    is_open = dep.on is On.ARRAY and isinstance(record, ArrayRecord) and record.open
+    return "met" if not is_open and all(one is TaskState.DONE for one in reached) else "open"
 
 
 def on(record: int, index: int = 0) -> Dep:

@@ -99,7 +99,7 @@ def test_an_end_of_elements_that_are_not_in_the_span_is_dropped() -> None:
         assert bench.tell(SpanEnded(span, start, stop, 1.0)).facts == []
 
 
-def long_span(bench: Bench, length: int = 400) -> tuple[int, int, int]:
+def long_span(bench: Bench, length: int = 150) -> tuple[int, int, int]:
     """An array a long span of which is out: its number and bounds."""
     bench.submit(array(1, length, limits=limits(retries=1)))
     bench.end(1, 0, seconds=0.001)
@@ -120,7 +120,7 @@ def test_a_span_may_be_reported_part_by_part_in_any_order() -> None:
     bench.tell(SpanEnded(span, start + 3, start + 5, 0.002))
     assert span not in bench.machine.state.spans
     bench.end_all()
-    assert bench.states(1) == ["done"] * 400
+    assert bench.states(1) == ["done"] * 150
 
 
 def test_an_end_that_overlaps_what_was_reported_is_dropped() -> None:
@@ -284,20 +284,20 @@ def test_losses_are_not_counted_as_failures() -> None:
 
 def test_the_first_element_of_a_span_counts_as_running_and_the_rest_is_given_back_first() -> None:
     bench = Bench(1)
-    _, start, _ = long_span(bench, 200)
+    _, start, _ = long_span(bench, 150)
     bench.submit(task(2))
     turn = bench.tell(lost())
     assert [f.index for f in turn.facts if isinstance(f, ElementFailed)] == [start]
     assert bench.array(1).failures_of(start) == (0, 1)
     assert bench.array(1).failures_of(start + 1) == (0, 0)
-    assert bench.machine.counts()["ready"] == 200 - 1 + 1
+    assert bench.machine.counts()["ready"] == 150 - 1 + 1
     bench.tell(executor(2, 1))
     new = [order for order in bench.sent if order.executor == 2]
     assert new[0].spec.id == 1
     assert new[0].attempt == 2
     assert new[0].stop - new[0].start > 10, "what is given back goes out in spans as before"
     bench.end_all()
-    assert bench.states(1) == ["done"] * 200
+    assert bench.states(1) == ["done"] * 150
     assert bench.state(2) == "done"
 
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from bough.core.queue import Entry, ReadyQueue
-from bough.core.records import READY, WAITING, TaskRecord
+from bough.core.records import HELD, READY, TaskRecord
 from bough.core.state import State
 from bough.core.submission import add_task
 from bough.model.resources import ONE_CORE
 from bough.policies.placement.fifo import Fifo
 from tests.builders import task
 
+STATE = State(Fifo())  # where the records live; each test takes new ones
+
 
 def ready_records(count: int) -> list[TaskRecord]:
-    state = State(Fifo())
-    records = [add_task(state, task(id_)) for id_ in range(1, count + 1)]
+    records = [add_task(STATE, task(id_)) for id_ in range(1, count + 1)]
     for record in records:
-        record.state = READY
+        STATE.move(record, 0, 1, READY)
     return records
+
+
+def hold(record: TaskRecord) -> None:
+    """It is not ready any more."""
+    STATE.move(record, 0, 1, HELD)
+
+
+def release(record: TaskRecord) -> None:
+    """It is ready again."""
+    STATE.move(record, 0, 1, READY)
 
 
 def drain(queue: ReadyQueue) -> list[int]:
@@ -57,7 +68,7 @@ def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> No
     first, second = ready_records(2)
     queue.push(first, (1.0,))
     queue.push(second, (2.0,))
-    first.state = WAITING
+    hold(first)
     head = queue.head()
     assert head is not None
     assert head[2] is second
@@ -68,9 +79,9 @@ def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
     queue = ReadyQueue(ONE_CORE)
     (record,) = ready_records(1)
     queue.push(record, (1.0,))
-    record.state = WAITING
+    hold(record)
     assert queue.head() is None
-    record.state = READY
+    release(record)
     queue.push(record, (1.0,))
     assert drain(queue) == [1]
 
@@ -97,10 +108,10 @@ def test_what_was_placed_meanwhile_is_not_put_back() -> None:
     (record,) = ready_records(1)
     queue.push(record, (1.0,))
     entry = pop(queue)
-    record.state = WAITING
+    hold(record)
     queue.put_back(entry)
     assert len(queue) == 0
-    record.state = READY
+    release(record)
     queue.push(record, (1.0,))
     assert drain(queue) == [1]
 

@@ -178,6 +178,16 @@ def test_reasons_survive() -> None:
     assert [bench.machine.explain(r, i) for r, i in ((1, 0), (2, 0), (2, 2), (3, 1))] == before
 
 
+def test_attempts_are_numbered_on() -> None:
+    bench = Bench(4)
+    bench.submit(task(1), array(2, 2))
+    bench.fail(1)
+    bench.fail(2, 1)
+    bench.restart()
+    bench.tell(Retried(on_group(0)))
+    assert (bench.attempt(1), bench.attempt(2, 0), bench.attempt(2, 1)) == (2, 1, 2)
+
+
 def test_spans_are_numbered_on() -> None:
     bench = Bench(1)
     bench.submit(task(1))

@@ -96,12 +96,14 @@ def test_the_state_moves_records_along_the_table_only(old: TaskState, new: TaskS
 
 def _force(state: State, record: TaskRecord | ArrayRecord, to: TaskState) -> None:
     count = record.length
-    record.put(0, count, to)
     record.group.counts[0] -= count
     record.group.counts[to] += count
     if isinstance(record, ArrayRecord):
+        record.states[:] = bytes((to,)) * count
         record.counts[0] -= count
         record.counts[to] += count
+    else:
+        record.state = to
     if to in ENDED:
         state.unended -= count
         record.group.unfinished -= count

@@ -83,5 +83,5 @@ def test_policies_are_found_by_name() -> None:
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match="there is no placement policy 'best'; known are: .*fifo.*sjf"):
+    with pytest.raises(UnknownName, match=r"there is no placement policy 'best'; known are: .*fifo.*sjf"):
         load_placement("best")

@@ -1,0 +1,218 @@
+"""Sessions beside one another, inside tasks, in scripts without a main guard, and on disks that are full."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import Processes, Script, published, started, until
+
+import bough
+from bough.errors import StoreFailed, StoreHeld, UserError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+# --- sessions and tasks ------------------------------------------------------------------------------------
+
+
+def test_bough_can_be_imported_in_a_task_but_a_session_there_is_refused(here: Path) -> None:
+    def version() -> str:
+        import bough
+
+        return bough.__version__
+
+    def nested() -> None:
+        import bough
+
+        with bough.Session():
+            pass
+
+    with bough.Session(name="outer") as session:
+        assert session.submit(version).result() == bough.__version__
+        with pytest.raises(UserError, match=r"bough\.here\(\)\.session\(\)"):
+            session.submit(nested).result()
+        with pytest.raises(UserError, match=r"bough\.here\(\)\.session\(\)"):
+            list(session.map(lambda _: nested(), range(2)))
+        refused = session.command(["python3", "-c", "import bough; bough.Session()"])
+        error = refused.exception()
+        assert error is not None
+        assert refused.state == "failed"
+    assert os.listdir(here / ".bough") == ["outer"]
+
+
+def test_a_script_needs_no_main_guard(here: Path) -> None:
+    write(here, "helper.py", "FACTOR = 3\ndef times(number):\n    return FACTOR * number\n")
+    script = write(
+        here,
+        "plain.py",
+        """
+        import os
+        import bough
+        import helper
+        os.write(1, b"top\\n")  # at every import of this file
+        def double(number):
+            return 2 * helper.times(number)
+        session = bough.Session()
+        assert list(session.map(double, range(50))) == [6 * number for number in range(50)]
+        assert session.submit(double, session.submit(double, 1)).result() == 36
+        assert session.command("echo {x}", x=5).result().stdout == "5\\n"
+        """,
+    )
+    with started(here / ".bough" / "plain", script, cwd=here) as (run, processes):
+        assert run.finish() == 0, run.said()
+        assert processes.all() == []
+        assert run.out.read_text() == "top\n"
+
+
+# --- sessions beside one another ---------------------------------------------------------------------------
+
+
+def test_the_same_name_twice_at_once_is_refused_naming_pid_and_host(here: Path) -> None:
+    script = write(here, "twice.py", "import bough\nwith bough.Session() as s:\n    s.submit(len, 'abc').result()\n")
+    with bough.Session(name="twice") as session:
+        with pytest.raises(StoreHeld) as caught:
+            bough.Session(name="twice")
+        assert isinstance(caught.value, UserError)
+        assert f"pid {session.pid} on host {socket.gethostname()}" in str(caught.value)
+        second = Script(script, cwd=here)
+        assert second.finish() != 0
+        assert f"held by pid {session.pid} on host {socket.gethostname()}" in second.said()
+        assert session.submit(len, "abc").result() == 3
+        assert published(here / ".bough" / "twice")["pid"] == session.pid
+    with started(here / ".bough" / "twice", script, cwd=here) as (third, processes):
+        assert third.finish() == 0, third.said()
+        assert processes.all() == []
+
+
+def test_different_names_run_side_by_side(here: Path) -> None:
+    names = [f"side{number}" for number in range(3)]
+    sessions = [bough.Session(name=name, cores=1) for name in names]
+    tasks = [
+        session.command("touch {me}; until test -e side0 -a -e side1 -a -e side2; do sleep 0.01; done", me=name)
+        for session, name in zip(sessions, names, strict=True)
+    ]
+    for task in tasks:
+        assert task.result(60).returncode == 0
+    for session in sessions:
+        session.shutdown()
+    assert sorted(os.listdir(here / ".bough")) == names
+    for name in names:
+        assert Processes(here / ".bough" / name).all() == []
+
+
+# --- disks that are full -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk to fill it")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no space."""
+    path = disk / "filler"
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    size = 1 << 16
+    while size:
+        try:
+            os.write(number, bytes(size))
+        except OSError:
+            size >>= 1
+    os.close(number)
+    return path
+
+
+def test_a_session_on_a_full_disk_is_refused_clearly_and_opens_when_there_is_space(small: Path, here: Path) -> None:
+    store = small / "store"
+    filler = fill(small)
+    with pytest.raises(StoreFailed, match=r"full|No space left"):
+        bough.Session(store=store)
+    filler.unlink()
+    with bough.Session(store=store) as session:
+        assert session.submit(len, "abc").result() == 3
+    assert Processes(store).all() == []
+
+
+FULL = """
+    import os, sys, time
+    from pathlib import Path
+    import bough
+    def work(number):
+        with open("log.txt", "a") as log:
+            log.write(f"{number}\\n")
+        return number if number < 20 else (number, os.urandom(20_000))
+    with bough.Session(store=sys.argv[1], cores=2) as session:
+        before = [session.submit(work, number) for number in range(20)]
+        assert [task.result() for task in before] == list(range(20))
+        Path("before").touch()
+        while not os.path.exists("full"):
+            time.sleep(0.01)
+        after = [session.submit(work, number) for number in range(20, 40)]
+        assert [task.result()[0] for task in after] == list(range(20, 40))
+        assert [number for number, _ in session.map(work, range(40, 50))] == list(range(40, 50))
+"""
+
+
+def run_until_full(store: Path, run: Script, processes: Processes, here: Path) -> Path:
+    """Let the first tasks end, fill the disk and wait until the server has noticed; what fills the disk."""
+    until(lambda: (here / "before").exists() or run.is_over, "the first tasks", story=run.said)
+    log = store / "server.log"
+    with open(log, "a") as file:  # room in its last page for what the server will say
+        file.write("\n" * (4097 - log.stat().st_size % 4096))
+    filler = fill(store.parent)
+    (here / "full").touch()
+    stuck = "is full: free some space and run again; nothing acknowledged is lost; nothing goes on until"
+    until(lambda: stuck in log.read_text() or run.is_over, "a server that cannot write", story=processes.story)
+    assert not run.is_over, run.said() + processes.story()
+    return filler
+
+
+def test_a_disk_that_fills_up_stops_the_work_and_space_lets_it_go_on(small: Path, here: Path) -> None:
+    store, script = small / "store", write(here, "work.py", FULL)
+    with started(store, script, str(store), cwd=here) as (run, processes):
+        run_until_full(store, run, processes, here).unlink()
+        assert run.finish() == 0, run.said()
+        processes.wait_until_gone()
+    assert sorted(map(int, (here / "log.txt").read_text().split())) == list(range(50))
+
+
+def test_a_script_killed_on_a_full_disk_loses_nothing_that_was_acknowledged(small: Path, here: Path) -> None:
+    store, script = small / "store", write(here, "work.py", FULL)
+    with started(store, script, str(store), cwd=here) as (run, processes):
+        filler = run_until_full(store, run, processes, here)
+        run.process.kill()
+        run.finish()
+        processes.wait_until_gone()
+        filler.unlink()
+    with started(store, script, str(store), cwd=here) as (run, processes):
+        assert run.finish() == 0, run.said()
+        processes.wait_until_gone()
+    ran = Counter(map(int, (here / "log.txt").read_text().split()))
+    assert sorted(ran) == list(range(50))
+    assert all(ran[number] == 1 for number in range(20))  # later ones may have run with no room to write it down
