@@ -16,8 +16,9 @@ from timing import Row, compare, cpu_each, milliseconds, once, per_second
 def measure(folder: str, *, full: bool) -> Iterator[Row]:
     rounds = 7 if full else 3
     with pair(folder) as both:
-        yield _map(both, rounds, "range", range(100_000))
-        yield _map(both, rounds, "list", list(range(100_000)))
+        # a tenth of a second each: three rounds of that would measure the machine's other load
+        yield _map(both, 4 * rounds, "range", range(100_000))
+        yield _map(both, 4 * rounds, "list", list(range(100_000)))
         yield _loose(both, rounds)
         yield from _round_trip(both, 2_000 if full else 500)
         yield _chain(both, rounds)

@@ -19,6 +19,7 @@ from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.api import Place, View, Work
 from tests.builders import array, executor, group, limits, needs, submit, task
+from tests.unit.core.core_bench import check_waits
 
 
 class Hostile:
@@ -210,6 +211,7 @@ class Histories(RuleBasedStateMachine):
     def the_laws_hold(self) -> None:
         if hasattr(self, "machine"):
             check(self.machine.state)
+            check_waits(self.machine)
 
     @invariant()
     def a_replay_gives_the_same_state(self) -> None:

@@ -6,10 +6,10 @@ else names the task, what happened, where, and the last line it wrote to stderr.
 
 from __future__ import annotations
 
-import pickle
 import signal
 from typing import TYPE_CHECKING
 
+from bough.api.classes import loads
 from bough.errors import NotPicklable, NotRun, TaskFailed
 from bough.model.outcomes import Cause, Failure
 from bough.wire.messages import Outcome, Running, Unsuccess
@@ -97,7 +97,7 @@ def _signal_name(number: int) -> str:
 def _load_exception(data: bytes) -> BaseException | None:
     """The pickled exception; None when its class cannot be made here."""
     try:
-        found = pickle.loads(data)
+        found = loads(data)
     except Exception:  # noqa: BLE001 - unpickling runs the user's code, which may raise anything
         return None
     return found if isinstance(found, BaseException) else None

@@ -19,6 +19,7 @@ from typing import Any
 
 import cloudpickle
 
+from bough.api.classes import dumps
 from bough.api.identity import function_key
 from bough.api.ownership import is_own
 from bough.errors import NotPicklable
@@ -67,8 +68,7 @@ def _dumps(obj: object) -> bytes:
 def by_value(obj: object) -> bytes:
     """Pickle so that nothing of the user's own modules is needed to read it."""
     _register()
-    data: bytes = cloudpickle.dumps(obj, 5)
-    return data
+    return dumps(obj)
 
 
 def blob_id(data: bytes) -> BlobId:

@@ -5,11 +5,11 @@ Rule: nothing is read before somebody asks for it, and a big result is mapped, n
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import msgspec
 
+from bough.api.classes import loads
 from bough.errors import StoreFailed
 from bough.model.outcomes import Detail, ResultFile, Results, Stream
 from bough.wire.messages import Outcome
@@ -21,7 +21,7 @@ def load_results(results: Results) -> list[Any]:
         return _load_file(results)
     if results is None:
         raise StoreFailed("a function ended without a result")
-    values: list[Any] = pickle.loads(results)
+    values: list[Any] = loads(results)
     return values
 
 
@@ -30,7 +30,7 @@ def _load_file(results: ResultFile) -> list[Any]:
 
     try:
         with open(results.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            values: list[Any] = pickle.loads(data)
+            values: list[Any] = loads(data)
     except (OSError, ValueError) as error:
         raise StoreFailed(f"the result in {results.path} cannot be read: {error}") from error
     return values

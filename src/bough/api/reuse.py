@@ -6,12 +6,12 @@ value or digest. Rule: every old success is claimed once, and what cannot be com
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from bough.api.classes import loads
 from bough.api.digests import value_digest
 from bough.model.ids import RecordId
 from bough.model.tasks import Page, Reuse
@@ -33,10 +33,10 @@ class OldArray(msgspec.Struct, frozen=True):
     def blocks(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """Its arguments in order, in pieces: where each begins, and its rows."""
         if self.table:
-            yield 0, pickle.loads(self.table)
+            yield 0, loads(self.table)
         else:
             for start, _, data in self.pages:
-                yield start, pickle.loads(data)
+                yield start, loads(data)
 
 
 class NewArray(msgspec.Struct, frozen=True):
@@ -49,10 +49,10 @@ class NewArray(msgspec.Struct, frozen=True):
     def blocks(self) -> Iterator[tuple[int, Sequence[Any]]]:
         """Its arguments in order, in pieces."""
         if self.table:
-            yield 0, pickle.loads(self.table)
+            yield 0, loads(self.table)
         else:
             for page in self.pages:
-                yield page.start, pickle.loads(page.data)
+                yield page.start, loads(page.data)
 
 
 def match(

@@ -135,6 +135,7 @@ def doom(state: State, entry: Waiter, failure: Failure) -> None:
             waiter.doomed = failure
             for gated in waiter.gated:
                 doom(state, gated, failure)
+            settle(state, waiter)
     elif isinstance(waiter, TaskRecord):
         state.doomed.append((waiter, 0, 1, failure))
     elif index >= 0:
@@ -173,6 +174,7 @@ def open_gate(state: State, group: GroupRecord) -> None:
     """A group's dependencies are met: what is in it may run."""
     gated, group.gated = group.gated, []
     satisfy(state, gated)
+    settle(state, group)  # there may be nothing in it
 
 
 def ended(state: State, record: Record, start: int, stop: int) -> None:
@@ -207,11 +209,17 @@ def _tell(state: State, record: Record, index: int, waiters: list[Waiter], *, go
 
 
 def settle(state: State, group: GroupRecord) -> None:
-    """A closed group with nothing unfinished is over: tell its dependents and the group above."""
+    """A closed group with nothing unfinished is over: tell its dependents and the group above.
+
+    An empty one is over when its own dependencies are met, so that waiting for it means something.
+    """
     if group.settled or not group.closed or group.unfinished:
         return
+    failed_by = group.failed_by or _failed_in(group)
+    if group.waits and not failed_by and group.doomed is None:
+        return
     group.settled = True
-    group.failed_by = group.failed_by or _failed_in(group)
+    group.failed_by = failed_by or (group.doomed.source if group.doomed is not None else 0)
     state.orders.append(Settle(group.id, bool(group.failed_by)))
     if group.failed_by:
         failure = because_group(state, group)

@@ -98,6 +98,8 @@ def _resources(state: State) -> None:
             _demand(free >= -1e-9, f"executor {executor.id} is oversubscribed: {name} {free}")
             law = f"executor {executor.id}: {name} free {free} + used {used.get(name, 0)} is not {amount}"
             _demand(abs(free + used.get(name, 0) - amount) < 1e-6, law)
+        tasks = sum(span.stop - span.start for span in executor.backlog.values())
+        _demand(tasks == executor.backlog_tasks, f"executor {executor.id}: {tasks} tasks in its backlog")
         load = sum(span.load for span in executor.backlog.values())
         _demand(abs(load - executor.load) < 1e-6, f"executor {executor.id}: load {executor.load}, should be {load}")
 

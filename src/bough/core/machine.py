@@ -324,7 +324,7 @@ class Machine:
             return False
         expected = record.runtime.mean
         if record.is_array:
-            limit = span_size(expected, record.ready, state.cores)
+            limit = span_size(record.runtime, record.ready, state.cores)
             limit = min(limit, wish.count) if wish.count > 0 else limit
             start, stop, attempt = record.next_range(limit)
         else:

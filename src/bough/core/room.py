@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bough.core.ranges import Ranges
-from bough.core.timing import BACKLOG, MAX_BACKLOG, SHORT
+from bough.core.timing import BACKLOG, MAX_BACKLOG, SHORT, TRUST
 from bough.model.facts import ExecutorJoined
 from bough.model.ids import Seconds, SpanId
 from bough.model.resources import Needs
@@ -43,6 +43,7 @@ class ExecutorRecord:
         "_others",
         "backlog",
         "backlog_limit",
+        "backlog_tasks",
         "capacity",
         "cores_free",
         "draining",
@@ -68,6 +69,7 @@ class ExecutorRecord:
         self.spans: dict[int, Span] = {}
         self.backlog: OrderedDict[int, Span] = OrderedDict()  # plain dicts slow down when emptied from the front
         self.backlog_limit = BACKLOG * capacity.cores
+        self.backlog_tasks = 0
         self.load: Seconds = 0.0  # expected seconds of work in the backlog
         self.draining = False
 
@@ -91,6 +93,7 @@ class ExecutorRecord:
         return (
             0 < work.runtime.mean <= SHORT
             and self.load < self.backlog_limit
+            and self.backlog_tasks < TRUST * work.runtime.seen
             and len(self.backlog) < MAX_BACKLOG
             and (work.cores <= self.capacity.cores if work.plain else self.could_fit(work.needs))
         )
@@ -108,6 +111,7 @@ class ExecutorRecord:
             self._occupy(span.record, -1)
         else:
             self.backlog[span.id] = span
+            self.backlog_tasks += span.stop - span.start
             self.load += span.load
 
     def add(self, span: Span) -> None:
@@ -127,6 +131,7 @@ class ExecutorRecord:
             _, first = backlog.popitem(last=False)
             if first.record.plain and first.record.cores == leaving.cores:  # one takes the place of the other
                 self.load = self.load - first.load if backlog else 0.0
+                self.backlog_tasks -= first.stop - first.start
                 first.front = True
                 return
             backlog[first.id] = first
@@ -142,6 +147,7 @@ class ExecutorRecord:
 
     def _leave_backlog(self, span: Span) -> None:
         del self.backlog[span.id]
+        self.backlog_tasks -= span.stop - span.start
         self.load = self.load - span.load if self.backlog else 0.0
 
     def _occupy(self, work: Record, sign: int) -> None:

@@ -97,7 +97,7 @@ class _Snapshot(msgspec.Struct):
     executors: list[tuple[ExecutorJoined, bool]]
     spans: list[_Span]
     timers: list[tuple[Seconds, int, int]]
-    runtimes: list[tuple[str | int, Seconds]]
+    runtimes: list[tuple[str | int, Seconds, int]]
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -128,7 +128,7 @@ def take(state: State) -> bytes:
             [(_joined(executor), executor.draining) for executor in state.executors.values()],
             [_span(span) for span in state.spans.values()],
             list(state.timers),
-            [(template, runtime.mean) for template, runtime in state.runtimes.items()],
+            [(template, runtime.mean, runtime.seen) for template, runtime in state.runtimes.items()],
         )
     )
 
@@ -139,7 +139,7 @@ def restore(state: State, data: bytes) -> None:
     state.turn, state.now, state.last_span = kept.turn, kept.now, kept.last_span
     state.run, state.name = kept.run, kept.name
     state.fail_fast, state.memos, state.stopping = kept.fail_fast, kept.memos, kept.stopping
-    state.runtimes = {template: RunTime(mean) for template, mean in kept.runtimes}
+    state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
     state.first_failure = kept.first_failure
     root = state.groups[ROOT]
     root.held, root.failed_by = kept.root_held, kept.root_failed_by

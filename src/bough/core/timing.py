@@ -1,7 +1,8 @@
 """How long tasks take, by template, and how many to hand out at once.
 
 Rule: a hand-out is a few tens of milliseconds of work, halves towards the end, and is one task while
-the run time is unknown or long, so that bundling never unbalances the load.
+the run time is unknown or long, so that bundling never unbalances the load. Trust grows with what
+was measured: nobody gets more than twice as many tasks at once as have been seen so far.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ BACKLOG: Seconds = 0.05  # of work waiting on an executor, per core
 SHORT: Seconds = 0.05  # tasks at most this long may wait in a backlog
 MAX_SPAN = 5000  # elements in one span: bounds what one lost worker repeats and one journal row holds
 MAX_BACKLOG = 2000  # spans waiting on one executor
+TRUST = 2  # tasks out at once per task measured
 _NEW = 0.3  # weight of the newest measurement
 _LEAST = 1e-9  # a run time is never nothing: 0 means unknown
 
@@ -23,18 +25,20 @@ class RunTime(msgspec.Struct, eq=False, gc=False):
     """The measured mean run time of one template, shared by its records; 0 while unknown."""
 
     mean: Seconds = 0.0
+    seen: int = 0  # how many tasks were measured
 
     def note(self, tasks: int, seconds: Seconds) -> None:
         """Take in a report of some tasks."""
+        self.seen += tasks
         each = seconds / tasks
         old = self.mean
         self.mean = old + _NEW * (each - old) + _LEAST if old else each + _LEAST
 
 
-def span_size(expected: Seconds, ready: int, cores: float) -> int:
+def span_size(runtime: RunTime, ready: int, cores: float) -> int:
     """How many ready elements to hand out at once, with so many cores to share them."""
-    if expected <= 0:
+    if runtime.mean <= 0:
         return 1
-    by_time = int(HAND_OUT / expected)
+    by_time = int(HAND_OUT / runtime.mean)
     by_share = int(ready / (2 * cores)) if cores else by_time
-    return max(1, min(by_time, by_share, MAX_SPAN))
+    return max(1, min(by_time, by_share, TRUST * runtime.seen, MAX_SPAN))

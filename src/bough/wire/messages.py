@@ -79,8 +79,9 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     what                arguments             value
     "status"            -                     {"counts": {state: n}, "groups": {id: {state: n}}, "executors": [...]}
     "explain"           record, index         list of lines
-    "memos"             body (a memo key)     earlier arrays of that body that may be reused: list of {"record", "length",
-                                              "table" (bytes), "pages" [(start, stop, data)], "done" [(start, stop)]}
+    "memos"             body (a memo key)     earlier arrays of that body that may be reused: list of {"record",
+                                              "length", "table" (bytes), "pages" [(start, stop, data)],
+                                              "done" [(start, stop)]}
     "processors"        -                     {site: cores available now}
     "paths"             -                     list of absolute paths earlier runs of this workflow declared as outputs
     "project"           -                     None, once the jobs database has caught up with the journal

@@ -64,10 +64,12 @@ class Bench:
         assert picture(restored.state) == own
 
     def submit(self, *items: TaskSpec | ArraySpec | GroupSpec) -> Turn:
-        """A submission that must be accepted."""
+        """A submission that must be accepted. One measurement will do: how trust grows is tested elsewhere."""
         before = len(self.refusals)
         turn = self.tell(submit(*items, request=1))
         assert len(self.refusals) == before, self.refusals[-1]
+        for record in self.machine.state.records.values():
+            record.runtime.seen = max(record.runtime.seen, 10**6)
         return turn
 
     def refuse(self, *items: TaskSpec | ArraySpec | GroupSpec) -> str:

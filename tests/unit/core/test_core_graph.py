@@ -416,3 +416,20 @@ def test_an_open_array_that_is_cancelled_when_all_of_it_is_done_counts_as_done()
     bench.end(1, 0)
     bench.tell(Cancelled(on_array(1)))
     assert bench.state(2) == "placed"
+
+
+def test_an_empty_group_is_over_when_its_own_dependencies_are() -> None:
+    bench = Bench(1)
+    bench.submit(task(1), group(1, "empty", 0, on(1)), task(2, on_group(1)))
+    bench.tell(closed(1))
+    assert bench.state(2) == "waiting"
+    bench.end(1)
+    assert bench.state(2) == "placed"
+
+
+def test_an_empty_group_fails_with_its_own_dependencies() -> None:
+    bench = Bench(1)
+    bench.submit(task(1), group(1, "empty", 0, on(1)), task(2, on_group(1)))
+    bench.tell(closed(1))
+    bench.fail(1)
+    assert bench.state(2) == "notrun"

@@ -24,7 +24,7 @@ class Hall:
     def span(self, wants: object = None, *, front: bool = True, mean: float = 0.0, count: int = 1) -> Span:
         self.last += 1
         record = add_task(self.state, task(self.last, needs=wants or needs()))
-        record.runtime.mean = mean
+        record.runtime.mean, record.runtime.seen = mean, 10**6
         return Span(SpanId(self.last), record, 0, count, 1, self.executor, [[0, count]], front, 0.0)
 
     def add(self, *args: object, **kwargs: object) -> Span:

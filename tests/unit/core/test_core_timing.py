@@ -9,34 +9,43 @@ from hypothesis import strategies as st
 from bough.core.timing import HAND_OUT, MAX_SPAN, RunTime, span_size
 
 
+def known(mean: float, seen: int = 10**9) -> RunTime:
+    """A run time that was measured often."""
+    return RunTime(mean, seen)
+
+
+def test_nobody_gets_more_than_twice_what_has_been_measured() -> None:
+    assert [span_size(known(1e-6, seen), 10**6, 4) for seen in (1, 2, 100, 10**6)] == [2, 4, 200, MAX_SPAN]
+
+
 def test_one_task_goes_out_while_the_run_time_is_unknown() -> None:
-    assert span_size(0, 1_000_000, 4) == 1
+    assert span_size(RunTime(), 1_000_000, 4) == 1
 
 
 def test_a_span_is_a_few_tens_of_milliseconds_of_work() -> None:
-    assert span_size(0.001, 1_000_000, 4) == int(HAND_OUT / 0.001)
+    assert span_size(known(0.001), 1_000_000, 4) == int(HAND_OUT / 0.001)
 
 
 def test_a_long_task_goes_alone() -> None:
-    assert span_size(HAND_OUT, 1_000_000, 4) == 1
-    assert span_size(3600, 1_000_000, 4) == 1
+    assert span_size(known(HAND_OUT), 1_000_000, 4) == 1
+    assert span_size(known(3600), 1_000_000, 4) == 1
 
 
 def test_spans_halve_towards_the_end() -> None:
-    assert [span_size(1e-6, ready, 4) for ready in (800, 400, 200, 80, 16, 8, 1)] == [100, 50, 25, 10, 2, 1, 1]
+    assert [span_size(known(1e-6), ready, 4) for ready in (800, 400, 200, 80, 16, 8, 1)] == [100, 50, 25, 10, 2, 1, 1]
 
 
 def test_a_span_is_bounded_however_short_the_tasks() -> None:
-    assert span_size(1e-9, 10**9, 4) == MAX_SPAN
+    assert span_size(known(1e-9), 10**9, 4) == MAX_SPAN
 
 
 def test_without_cores_only_the_time_counts() -> None:
-    assert span_size(0.001, 10, 0) == int(HAND_OUT / 0.001)
+    assert span_size(known(0.001), 10, 0) == int(HAND_OUT / 0.001)
 
 
 @given(st.just(0.0) | st.floats(1e-9, 1e4), st.integers(1, 10**8), st.just(0.0) | st.floats(0.01, 1e4))
 def test_a_span_is_never_empty_and_never_too_long(expected: float, ready: int, cores: float) -> None:
-    size = span_size(expected, ready, cores)
+    size = span_size(known(expected), ready, cores)
     assert 1 <= size <= MAX_SPAN
     if cores and size > 1:
         assert size <= ready / (2 * cores)
@@ -58,6 +67,6 @@ def test_later_measurements_move_the_mean_by_a_part() -> None:
 
 def test_a_measured_time_of_nothing_is_not_unknown() -> None:
     runtime = RunTime()
-    runtime.note(100, 0.0)
+    runtime.note(10_000, 0.0)
     assert runtime.mean > 0
-    assert span_size(runtime.mean, 10**6, 4) == MAX_SPAN
+    assert span_size(runtime, 10**6, 4) == MAX_SPAN

@@ -197,7 +197,18 @@ def test_the_same_workload_gives_the_same_journal() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("mean", "cores"),
-    [(0.001, (4,)), (0.02, (4,)), (1.0, (4,)), (60.0, (4,)), (1.0, (1, 1, 1, 1)), (60.0, (2, 2)), (0.2, (1, 1, 2))],
+    [
+        (0.001, (4,)),
+        (0.001, (1, 1, 1, 1)),
+        (0.001, (2, 2)),
+        (0.02, (4,)),
+        (0.02, (1, 1, 2)),
+        (1.0, (4,)),
+        (60.0, (4,)),
+        (1.0, (1, 1, 1, 1)),
+        (60.0, (2, 2)),
+        (0.2, (1, 1, 2)),
+    ],
 )
 def test_tasks_of_random_length_end_within_one_hand_out_of_the_lower_bound(
     seed: int, mean: float, cores: tuple[int, ...]
