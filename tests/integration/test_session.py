@@ -493,20 +493,21 @@ def test_a_script_needs_no_guard_and_its_functions_travel(here: Path) -> None:
     assert (here / ".bough" / "flow" / "journal.db").exists()
 
 
-def test_a_session_left_open_is_closed_with_the_script(here: Path) -> None:
+def test_a_session_left_open_is_waited_for_when_the_script_ends(here: Path) -> None:
     process = script(
         here,
         """
         import bough
         s = bough.Session(cores=1)
         print(s.pid, s.submit(int, "7").result(), flush=True)
-        s.command("sleep 60")
+        s.command("sleep 0.3; echo done > {o:w}", o="late.txt")
         """,
     )
     out, _ = process.communicate(timeout=PATIENCE)
     pid, value = map(int, out.split())
     assert value == 7
     assert not is_alive(pid)
+    assert (here / "late.txt").read_text() == "done\n"
 
 
 def test_ctrl_c_ends_running_tasks_politely(here: Path) -> None:

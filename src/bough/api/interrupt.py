@@ -7,6 +7,7 @@ whatever happens, the server's process is gone when these functions return, and 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,15 @@ def _close_all() -> None:
     for session in tuple(_open):
         if session.connection.is_forked:
             continue
-        if session.is_draining:  # shutdown(wait=False) promised that its tasks end by themselves
-            shut(session)
+        # As with other executors, what was submitted is waited for. Ctrl-C may have ended the script, or come now.
+        if session.is_draining or not _is_interrupted():
+            with contextlib.suppress(KeyboardInterrupt):
+                shut(session)
         else:
             stop(session)
+
+
+def _is_interrupted() -> bool:
+    """Whether the script ended because of a Ctrl-C that nobody caught."""
+    kind = getattr(sys, "last_type", None)
+    return isinstance(kind, type) and issubclass(kind, KeyboardInterrupt)

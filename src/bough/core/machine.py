@@ -147,7 +147,7 @@ class Machine:
             record.id,  # type: ignore[arg-type]
             span.attempt,
             span.executor.id,
-            key_of(self.state, record) if record.spec.key else record.spec.key,
+            key_of(self.state, record, event.start) if record.spec.key else record.spec.key,
         )
         self._facts.append(fact)
         lifecycle.span_ended(self.state, fact)

@@ -7,6 +7,8 @@ memos; what is found is done without running.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bough.core import ranges
 from bough.core.records import WAITING, ArrayRecord, GroupRecord, Record, TaskRecord
 from bough.core.state import State
@@ -31,12 +33,30 @@ def now_free(state: State, record: Record) -> None:
 
 def elements_free(state: State, array: ArrayRecord, start: int, stop: int) -> None:
     """Elements of an array wait for nothing any more."""
-    wanted = [reuse for reuse in array.spec.reuse if reuse.start < stop and start < reuse.stop]
-    if state.memos and array.spec.key and wanted:
-        array.recalling = True
-        state.orders.append(Recall(array.spec.id, start, stop, key_of(state, array), tuple(wanted)))
-    else:
+    if not (state.memos and array.spec.key and array.spec.reuse):
         state.free(array, start, stop)
+        return
+    for low, high in _of_one_key(array, start, stop):
+        wanted = tuple(reuse for reuse in array.spec.reuse if reuse.start < high and low < reuse.stop)
+        if wanted:
+            array.recalling = True
+            state.orders.append(Recall(array.spec.id, low, high, key_of(state, array, low), wanted))
+        else:
+            state.free(array, low, high)
+
+
+def _of_one_key(array: ArrayRecord, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Cut a range so that elements with dependencies of their own are alone."""
+    own = array.own_deps
+    if own:
+        for index in range(start, stop):
+            if index in own:
+                if start < index:
+                    yield start, index
+                yield index, index + 1
+                start = index + 1
+    if start < stop:
+        yield start, stop
 
 
 def _without_own_waits(array: ArrayRecord, found: ranges.Ranges) -> ranges.Ranges:
@@ -49,13 +69,15 @@ def _without_own_waits(array: ArrayRecord, found: ranges.Ranges) -> ranges.Range
     return left
 
 
-def key_of(state: State, record: Record) -> MemoKey:
-    """The full key of a record; of an array without its arguments, which the store compares."""
+def key_of(state: State, record: Record, index: int = 0) -> MemoKey:
+    """The full key of a task; of an array's elements without their arguments, which the store compares."""
     if not record.spec.key:
         return MemoKey(b"")
     marks = [mark(state, dep) for dep in record.spec.after]
-    occurrence = record.occurrence if isinstance(record, TaskRecord) else 0
-    return full_key(record.spec.key, occurrence, marks)
+    if isinstance(record, TaskRecord):
+        return full_key(record.spec.key, record.occurrence, marks)
+    marks += [mark(state, dep) for dep in record.own_deps.get(index, ())]
+    return full_key(record.spec.key, 0, marks)
 
 
 def mark(state: State, dep: Dep) -> bytes:

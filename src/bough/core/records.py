@@ -213,6 +213,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     trouble: dict[int, tuple[int, int]] = {}  # failures and losses, of elements that had any
     failures: dict[int, Failure] = {}
     doomed: Failure | None = None  # why all elements that never ran did not
+    own_deps: dict[int, tuple[Dep, ...]] = {}  # of elements that wait for something of their own
     element_waits: dict[int, int] = {}
     dependents: list[Waiter] | None = None  # who waits for all of it
     element_dependents: dict[int, list[Waiter]] = {}
@@ -234,9 +235,13 @@ class ArrayRecord(msgspec.Struct, eq=False):
         return self.runtime.mean or self.spec.limits.walltime
 
     def next_range(self, limit: int) -> tuple[int, int, int]:
-        """See `TaskRecord.next_range`."""
+        """See `TaskRecord.next_range`. An element with dependencies of its own goes alone: its memo key is its own."""
         start, stop, attempt = self.ready_ranges[0]
-        return start, min(stop, start + limit), attempt
+        stop = min(stop, start + limit)
+        own = self.own_deps
+        if own:
+            stop = max(next((index for index in range(start, stop) if index in own), stop), start + 1)
+        return start, stop, attempt
 
     def state_of(self, index: int) -> int:
         """See `TaskRecord.state_of`."""

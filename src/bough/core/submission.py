@@ -73,6 +73,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
         deque(),
     )
     record.paged = list(spec.pages)
+    record.own_deps = dict(spec.element_after)
     record.open = spec.open
     state.open_arrays += spec.open
     state.records[spec.id] = record
