@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import textwrap
@@ -187,8 +188,8 @@ def run_until_full(store: Path, run: Script, processes: Processes, here: Path) -
         file.write("\n" * (4097 - log.stat().st_size % 4096))
     filler = fill(store.parent)
     (here / "full").touch()
-    stuck = "is full: free some space and run again; nothing acknowledged is lost; nothing goes on until"
-    until(lambda: stuck in log.read_text() or run.is_over, "a server that cannot write", story=processes.story)
+    stuck = re.compile(r"the disk of \S+ is full: .* tried every")
+    until(lambda: stuck.search(log.read_text()) or run.is_over, "a server that cannot write", story=processes.story)
     assert not run.is_over, run.said() + processes.story()
     return filler
 

@@ -1,7 +1,7 @@
 """Whose code is it: the user's own, or a library's.
 
 Own code is followed into and travels by value; library code is known by its name and version. Rule: only
-what lies beside the script or in the current directory, and is not installed, is the user's own.
+what lies beside the script or in the directory it runs in, and is not installed, is the user's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sysconfig
 
 _LIBRARIES = tuple({os.path.realpath(path) + os.sep for path in sysconfig.get_paths().values() if path})
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_BEGUN = os.getcwd()  # a script that goes elsewhere still has the modules of where it began
 _own: dict[str, tuple[object, bool]] = {}  # module name -> (the module, whether it is the user's)
 
 
@@ -36,7 +37,7 @@ def _lies_beside_script(module: object) -> bool:
     path = os.path.realpath(file)
     if path.startswith(_LIBRARIES) or any(part in path for part in _INSTALLED):
         return False
-    places = [os.getcwd()]
+    places = [_BEGUN, os.getcwd()]
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if isinstance(script, str):
         places.append(os.path.dirname(os.path.abspath(script)))

@@ -155,7 +155,10 @@ class Plan:
         if isinstance(value, Array):
             return [self.given(name, task) for task in value.tasks()]
         if isinstance(value, list | tuple) and any(map(_brings_task, value)):
-            return [self.given(name, item) for item in value]
+            items: list[Any] = []
+            for item in value:  # an array among them stands for its tasks
+                items += item.tasks() if isinstance(item, Array) else (item,)
+            return [self.given(name, item) for item in items]
         if isinstance(value, OutputPath):
             return self.path_of(value, name)
         if _is_task(value):

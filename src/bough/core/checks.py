@@ -78,6 +78,8 @@ class _Batch:
         self.items = items
         self.records: dict[int, TaskSpec | ArraySpec] = {}
         self.groups: dict[int, GroupSpec] = {}
+        self.names: set[tuple[int, str]] = set()  # of its groups, with where they are
+        self.outward = False  # whether what is there already may wait for something of the batch
 
     def refusal(self) -> str | None:
         suspicious = False
@@ -91,9 +93,8 @@ class _Batch:
                 if problem:
                     return problem
                 suspicious = suspicious or forward
-        if suspicious or self._somebody_waits_for_a_group():
-            return self._cycle()
-        return None
+        self.outward = self._reaches_back()
+        return self._cycle() if suspicious or self.outward else None
 
     def _add_group(self, item: GroupSpec) -> str | None:
         if item.id in self.state.groups or item.id in self.groups:
@@ -101,12 +102,12 @@ class _Batch:
         parent = self.state.groups.get(item.parent)
         if parent is None and item.parent not in self.groups:
             return f"group {item.name}: there is no group {item.parent} to put it in"
-        siblings = [g.name for g in parent.children] if parent else []
-        siblings += [g.name for g in self.groups.values() if g.parent == item.parent]
-        if item.name in siblings:
+        place = (item.parent, item.name)
+        if place in self.names or (parent is not None and item.name in parent.child_names):
             return f"there is a group {item.name!r} already in the same place; choose another name"
         if parent is not None and parent.closed:
             return f"group {parent.path} is closed; nothing can be added to it"
+        self.names.add(place)
         self.groups[item.id] = item
         return None
 
@@ -125,12 +126,13 @@ class _Batch:
         return None
 
     def _check_dep(self, item: Item, dep: Dep) -> tuple[str | None, bool]:
-        """Say what is wrong with a dependency, and whether it names something of the same batch or a group."""
+        """Say what is wrong with a dependency, and whether it names something of the same batch that may name it."""
         if dep.on is On.GROUP:
             if dep.id == ROOT:
                 return f"{_name(item)} cannot depend on the whole workflow it is part of", True
             known = dep.id in self.state.groups or dep.id in self.groups
-            return (None if known else f"{_name(item)} depends on group {dep.id}, which does not exist"), True
+            problem = None if known else f"{_name(item)} depends on group {dep.id}, which does not exist"
+            return problem, dep.id in self.groups
         if dep.id == item.id and not isinstance(item, GroupSpec):
             return f"{_name(item)} depends on itself", True
         there = self.state.records.get(dep.id)
@@ -141,18 +143,24 @@ class _Batch:
             return f"{_name(item)} depends on task {dep.id}.{dep.index}, but {dep.id} has {length} tasks", True
         return None, there is None and (isinstance(item, GroupSpec) or dep.id >= item.id)
 
-    def _somebody_waits_for_a_group(self) -> bool:
-        """Whether a group that gets something new, or one above it, has dependents."""
+    def _reaches_back(self) -> bool:
+        """Whether something that is there may wait for the batch.
+
+        That takes a group that is there and gets something new: one that is waited for, or one that the new item
+        itself waits for. Otherwise a cycle can only lie within the batch.
+        """
         for item in self.items:
             at = item.parent if isinstance(item, GroupSpec) else item.group
-            if at == ROOT:
-                continue
             while at in self.groups:
                 at = self.groups[at].parent
-            group = self.state.groups[at]
-            if _is_awaited(group):
+            if at == ROOT:
+                continue
+            chain = {group.id: group for group in self.state.groups[at].chain()}
+            if any(group.dependents for group in chain.values()):
                 return True
-        return any(dep.on is On.GROUP for item in self.items for dep in _all_deps(item))
+            if any(dep.on is On.GROUP and dep.id in chain for dep in _all_deps(item)):
+                return True
+        return False
 
     # --- the walk --------------------------------------------------------------------------------
 
@@ -189,6 +197,8 @@ class _Batch:
 
     def _waits_for(self, node: Node, members: dict[int, list[Node]]) -> Iterator[Node]:
         kind, id_ = node
+        if not self.outward and id_ not in (self.records if kind == "record" else self.groups):
+            return
         if kind == "record":
             spec = self.records.get(id_)
             if spec is None:

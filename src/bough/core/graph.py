@@ -184,9 +184,11 @@ def ended(state: State, record: Record, start: int, stop: int) -> None:
         if record.dependents:
             _tell(state, record, 0, record.dependents, good=good)
     elif isinstance(record, ArrayRecord):
-        if record.element_dependents:
-            for index in [i for i in record.element_dependents if start <= i < stop]:
-                _tell(state, record, index, record.element_dependents[index], good=good)
+        awaited = record.element_dependents
+        if awaited:
+            few = range(start, stop) if stop - start < len(awaited) else list(awaited)
+            for index in [index for index in few if index in awaited and start <= index < stop]:
+                _tell(state, record, index, awaited[index], good=good)
         if record.dependents and (not good or is_done(record)):
             _tell(state, record, start, record.dependents, good=good)
     group = record.group

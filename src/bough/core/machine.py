@@ -16,7 +16,7 @@ import msgspec
 from bough.core import checks, deeds, explain, lifecycle, snapshot
 from bough.core.apply import APPLY
 from bough.core.memo import key_of
-from bough.core.records import RUNNING, WAITING, Success
+from bough.core.records import RUNNING, WAITING, Record, Success
 from bough.core.room import Span
 from bough.core.state import State
 from bough.core.states import TaskState
@@ -29,7 +29,8 @@ from bough.model.facts import Fact
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.orders import Order, Refuse, SendSpan
 from bough.model.outcomes import Cause, Failure
-from bough.model.tasks import Dep, On
+from bough.model.pickles import cut
+from bough.model.tasks import Dep, GroupSpec, On
 from bough.policy.api import Place, PlacementPolicy
 from bough.policy.greedy import in_order
 
@@ -134,8 +135,16 @@ class Machine:
 
     def _on_ended(self, event: facts.SpanEnded) -> None:
         span = self.state.spans.get(event.span)
-        if span is None or not _is_with(span, event.start, event.stop):
+        if span is None or event.start < span.start or event.stop > span.stop:
             return
+        if _is_with(span, event.start, event.stop):
+            self._succeed(span, event)
+            return
+        for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
+            self._succeed(span, _part(event, start, stop))
+
+    def _succeed(self, span: Span, event: facts.SpanEnded) -> None:
+        """Complete a success by whose it is and under which key it may be found again, and record it."""
         record = span.record
         fact = facts.SpanEnded(
             event.span,
@@ -160,7 +169,7 @@ class Machine:
 
     def _fail(self, span: Span, event: facts.ElementFailed) -> None:
         """Complete a failure by what becomes of the task, and record it."""
-        record = span.record
+        record, before = span.record, self.state.first_failure
         failure, retry_at = verdict(record, event.index, event.failure, self.state.now)
         self._record(
             msgspec.structs.replace(
@@ -172,8 +181,9 @@ class Machine:
                 executor=span.executor.id,
             )
         )
-        if self.state.first_failure is not None:
-            self._abandon_pending(self.state.first_failure)
+        first = self.state.first_failure
+        if first is not None:  # with fail-fast: nothing more is started, and this one not again
+            self._abandon_pending(first, list(self.state.records.values()) if before is None else [record])
 
     def _on_started(self, event: facts.SpanStarted) -> None:
         span = self.state.spans.get(event.span)
@@ -223,14 +233,15 @@ class Machine:
             self.state.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
-        self._refuse_to_start()
+        self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
 
-    def _refuse_to_start(self) -> None:
+    def _refuse_to_start(self, new: Iterable[RecordId]) -> None:
         """Once nothing more is started, what still comes in is recorded as not run."""
-        if self.state.first_failure is not None:
-            self._abandon_pending(self.state.first_failure)
-        elif self.state.stopping:
-            self._abandon_pending(Failure(Cause.CLOSED, "the session was closing"))
+        failure = self.state.first_failure
+        if failure is None and self.state.stopping:
+            failure = Failure(Cause.CLOSED, "the session was closing")
+        if failure is not None:
+            self._abandon_pending(failure, [self.state.records[id_] for id_ in new])
 
     def _on_pages(self, event: facts.PagesAdded) -> None:
         problem = checks.check_pages(self.state, event)
@@ -238,7 +249,7 @@ class Machine:
             self.state.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
-        self._refuse_to_start()
+        self._refuse_to_start([event.record])
 
     def _on_group_closed(self, event: facts.GroupClosed) -> None:
         group = self.state.groups.get(event.group)
@@ -273,9 +284,9 @@ class Machine:
             for low, high in record.runs(_PENDING, start, min(stop, record.length)):
                 self._record(facts.NotRunnable(RecordId(record.id), low, high, failure))
 
-    def _abandon_pending(self, failure: Failure) -> None:
-        """Nothing that has not started will: the workflow stops at its first failure, or the session closes."""
-        for record in list(self.state.records.values()):
+    def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
+        """What has not started of these will not: the workflow stops at its first failure, or the session closes."""
+        for record in records:
             for start, stop in record.runs(_PENDING, 0, record.length):
                 self._record(facts.NotRunnable(RecordId(record.id), start, stop, failure))
         self.state.doomed.clear()
@@ -377,3 +388,13 @@ def _is_with(span: Span, start: int, stop: int) -> bool:
 def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:
     found = ((max(low, start), min(high, stop)) for low, high in span.left)
     return [(low, high) for low, high in found if low < high]
+
+
+def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
+    """The part of a success that concerns the elements [start, stop)."""
+    results = event.results
+    if isinstance(results, bytes):
+        results = cut(results, start - event.start, stop - start)
+    seconds = event.seconds * (stop - start) / (event.stop - event.start)
+    details = tuple(detail for detail in event.details if start <= detail.index < stop)
+    return facts.SpanEnded(event.span, start, stop, seconds, results, details)

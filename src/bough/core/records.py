@@ -54,6 +54,7 @@ class GroupRecord(msgspec.Struct, eq=False):
     children: list[GroupRecord]
     dependents: list[Waiter]
     gated: list[Waiter]  # who waits for its gate to open
+    child_names: set[str] = set()
     waits: int = 0  # unsatisfied dependencies; the gate is open at 0
     generation: int = 0
     unfinished: int = 0  # own tasks and subgroups that have not ended

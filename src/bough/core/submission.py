@@ -95,6 +95,7 @@ def add_group(state: State, spec: GroupSpec) -> GroupRecord:
     group = GroupRecord(spec.id, spec.name, parent, spec.after, [0] * STATES, [], [], [], [])
     state.groups[spec.id] = group
     parent.children.append(group)
+    parent.child_names.add(spec.name)
     parent.unfinished += 1
     return group
 

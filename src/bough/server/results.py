@@ -16,34 +16,13 @@ from bough.errors import StoreFailed
 from bough.model.facts import SpanEnded
 from bough.model.ids import RecordId
 from bough.model.outcomes import ResultFile, Results
+from bough.model.pickles import HEAD, cut, tail
 
 LIMIT = 64 << 20
 _OVERHEAD = 400  # bytes an entry costs besides its results
 
 Pages = list[tuple[int, int, bytes | ResultFile]]
 Reader = Callable[[int, RecordId, int], SpanEnded | None]
-
-_STOP = b"."
-_GETITEM = b"\x80\x04coperator\ngetitem\n"
-_SLICE = b"cbuiltins\nslice\n"
-_CALL_WITH_PAIR = b"\x86R"  # TUPLE2, REDUCE
-
-
-def cut(data: bytes, skip: int, count: int) -> bytes:
-    """A pickle of `loads(data)[skip:skip + count]`, made without loading anything.
-
-    A pickle is a program for a stack machine: this one pushes `operator.getitem`, runs the original up to
-    its STOP, pushes the slice and calls.
-    """
-    return b"".join((_GETITEM, memoryview(data)[:-1], _tail(skip, count)))
-
-
-def _tail(skip: int, count: int) -> bytes:
-    return b"".join((_SLICE, _number(skip), _number(skip + count), _CALL_WITH_PAIR, _CALL_WITH_PAIR, _STOP))
-
-
-def _number(value: int) -> bytes:
-    return b"J" + value.to_bytes(4, "little")  # BININT
 
 
 def cut_file(source: ResultFile, skip: int, count: int) -> ResultFile:
@@ -52,12 +31,12 @@ def cut_file(source: ResultFile, skip: int, count: int) -> ResultFile:
     if not os.path.exists(path):
         hidden = f"{path}.{os.getpid()}"
         with open(source.path, "rb") as old, open(hidden, "wb") as new:
-            new.write(_GETITEM)
+            new.write(HEAD)
             left = source.size - 1
             while left > 0 and (block := old.read(min(left, 1 << 20))):
                 new.write(block)
                 left -= len(block)
-            new.write(_tail(skip, count))
+            new.write(tail(skip, count))
         os.replace(hidden, path)
     return ResultFile(path, os.path.getsize(path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pickle import dumps, loads
 
 import msgspec
 import pytest
@@ -204,11 +205,12 @@ def test_cancelling_part_of_a_span_shrinks_it_and_keeps_its_core() -> None:
     bench.tell(Cancelled(on(1, order.start + 2), order.start + 5))
     assert [(o.start, o.stop) for o in bench.stops] == [(order.start + 2, order.start + 5)]
     assert bench.machine.state.executors[1].free("cores") == 0
-    bench.tell(SpanEnded(order.span, order.start, order.stop, 0.01))
-    assert bench.state(1, order.start) == "placed", "a report of what is not all with the span is dropped"
-    bench.tell(SpanEnded(order.span, order.start, order.start + 2, 0.01))
-    bench.tell(SpanEnded(order.span, order.start + 5, order.stop, 0.01))
+    values = list(range(order.start, order.stop))
+    turn = bench.tell(SpanEnded(order.span, order.start, order.stop, 0.01, dumps(values)))
     assert order.span not in bench.machine.state.spans
+    assert bench.states(1)[order.start : order.start + 6] == ["done"] * 2 + ["cancelled"] * 3 + ["done"]
+    parts = [fact for fact in turn.facts if isinstance(fact, SpanEnded)]
+    assert [loads(part.results) for part in parts] == [values[:2], values[5:]], "each part has its own results"
 
 
 def test_cancelling_everything_of_a_span_lets_its_core_go_at_once() -> None:

@@ -8,7 +8,8 @@ import pytest
 from bough.errors import StoreFailed
 from bough.model.facts import SpanEnded
 from bough.model.outcomes import ResultFile
-from bough.server.results import ResultCache, cut, part
+from bough.model.pickles import cut
+from bough.server.results import ResultCache, part
 
 
 def a_success(record: int, start: int, stop: int, results: object = None) -> SpanEnded:

@@ -31,6 +31,7 @@ from bough.wire.messages import (
     ExecutorHello,
     GroupDone,
     Heard,
+    Notice,
     Outcome,
     Refused,
     Report,
@@ -230,14 +231,14 @@ def test_nothing_takes_effect_until_a_full_disk_has_room_again() -> None:
     client.say(Submit([a_task(2)], 2))
     harness.loop.advance(0.6)
 
-    assert client.said() == []
+    assert [type(message) for message in client.said()] == [Notice]
     assert executor.said() == []
     assert executor.transport.paused
 
     harness.store.failing = None
     harness.loop.advance(0.6)
 
-    assert [type(message) for message in client.said()] == [Outcome, Accepted]
+    assert [type(message) for message in client.said()] == [Notice, Outcome, Accepted]
     assert [type(message) for message in executor.said()] == [Heard, Run]
     assert not executor.transport.paused
     assert len(harness.store.rows) == rows + 2

@@ -1,0 +1,152 @@
+"""Settled semantics that are easily broken: odd arguments, classes of the script in results, files of arrays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bough
+from bough.api.session import Session
+from bough.errors import UserError
+
+PATIENCE = 60.0  # seconds; a deadline, not a pause
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with Session(name="shared", store=tmp_path_factory.mktemp("store"), cores=2) as session:
+        yield session
+
+
+def run_script(folder: Path, text: str, name: str = "script.py") -> str:
+    (folder / name).write_text(textwrap.dedent(text))
+    done = subprocess.run(
+        [sys.executable, name], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# --- odd arguments --------------------------------------------------------------------------------------
+
+NOT_UTF8 = os.fsdecode(b"bad\xff.txt")
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda s: s.map(3, [1]), "function"),
+        (lambda s: s.feed(abs, 5), "iterate"),
+        (lambda s: s.feed(5, [1]), "function"),
+        (lambda s: s.command("echo", shell=3), "shell"),
+        (lambda s: s.command("echo", shell=[]), "shell"),
+        (lambda s: s.command("echo", shell=["bash", 3]), "shell"),
+        (lambda s: s.command("echo", env=["A"]), "env"),
+        (lambda s: s.command("echo", env={3: "x"}), "env"),
+        (lambda s: s.command("echo", env={"A": "x\0"}), "env"),
+        (lambda s: s.command("echo", clash="maybe"), "clash"),
+        (lambda s: s.command("echo {p:03d}", p="x"), "p"),
+        (lambda s: s.sweep("echo {p:03d}", bough.product(p=["x"])), "p"),
+        (lambda s: s.sweep("echo {p.nosuch}", bough.product(p=["x"])), "nosuch"),
+        (lambda s: s.sweep("echo {p}", bough.product(p=[1]), where=5), "where"),
+        (lambda s: s.group(3), "3"),
+        (lambda s: s.group("\udcff"), "Unicode"),
+        (lambda s: s.command("true", name="\udcff"), "Unicode"),
+        (lambda s: s.command("cat {f}", f=NOT_UTF8), "Unicode"),
+        (lambda s: s.command("touch {o:w}", o=NOT_UTF8), "Unicode"),
+        (lambda s: s.sweep("touch {o:w}", bough.product(o=[NOT_UTF8])), "Unicode"),
+    ],
+)
+def test_a_wrong_argument_is_refused_at_once_and_named(
+    shared: Session, here: Path, call: Callable[[Session], Any], word: str
+) -> None:
+    with pytest.raises(UserError, match=word):
+        call(shared)
+    assert shared.submit(int, "7").result(PATIENCE) == 7  # what is refused spoils nothing
+
+
+def test_a_message_that_is_not_unicode_costs_no_worker(shared: Session) -> None:
+    def fail() -> None:
+        raise ValueError("\udcff")
+
+    task = shared.submit(fail)
+    with pytest.raises(ValueError, match="\udcff"):
+        task.result(PATIENCE)
+    assert task.attempts == 1
+
+
+# --- files of arrays ------------------------------------------------------------------------------------
+
+
+def test_an_array_fills_a_read_slot_with_all_its_files(shared: Session, here: Path) -> None:
+    made = shared.sweep("echo {n} > {o:w}", bough.product(n=[1, 2, 3]), o="{n}.txt")
+    assert shared.command("cat {i:r}", i=made).result(PATIENCE).stdout == "1\n2\n3\n"
+    assert shared.command("cat {i:r}", i=[made[1:], made[0]]).exception(PATIENCE) is None
+
+
+def test_tasks_may_stand_anywhere_among_the_values_of_a_sweep(shared: Session, here: Path) -> None:
+    (here / "plain.txt").write_text("plain\n")
+    made = shared.sweep("echo {n} > {o:w}", bough.product(n=[1, 2, 3]), o="{n}.txt")
+    mixed = shared.sweep("cat {i:r}", bough.product(i=["plain.txt", made[1]]))
+    assert [done.stdout for done in mixed.results(timeout=PATIENCE)] == ["plain\n", "2\n"]
+    lists = shared.sweep("cat {i:r}", bough.product(i=[[made[0], made[1]], [made[2]]]))
+    assert [done.stdout for done in lists.results(timeout=PATIENCE)] == ["1\n2\n", "3\n"]
+
+
+# --- classes of the script ------------------------------------------------------------------------------
+
+CLASSES = """
+    import enum
+    import bough
+
+    class Colour(enum.Enum):
+        RED = 1
+
+    class Thing:
+        count = 0
+        def __init__(self, size):
+            self.size = size
+        def limit(self):
+            return LIMIT
+
+    LIMIT = 1
+
+    def make(size):
+        return Thing(size), Colour.RED
+
+    def look(made):
+        return isinstance(made[0], Thing) and made[1] is Colour.RED
+
+    with bough.Session(cores=1) as s:
+        task = s.submit(make, 3)
+        LIMIT, Thing.count, limit = 2, 7, Thing.limit
+        thing, colour = task.result()
+        print(task.reused, type(thing) is Thing, colour is Colour.RED, Thing.count, Thing.limit is limit, thing.limit())
+        print(s.options(memo=False).submit(look, task).result())
+"""
+
+
+def test_results_are_of_the_scripts_own_classes_and_leave_them_as_they_are(here: Path) -> None:
+    assert run_script(here, CLASSES) == "False True True 7 True 2\nTrue\n"
+    assert run_script(here, CLASSES) == "True True True 7 True 2\nTrue\n"
+
+
+# --- names ----------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_called_as_its_script_whatever_that_is_called(here: Path) -> None:
+    run_script(here, "import bough\nwith bough.Session() as s: s.command('true')\n", "my wörk flow.py")
+    assert (here / ".bough" / "my wörk flow" / "journal.db").exists()
