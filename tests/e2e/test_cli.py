@@ -396,6 +396,50 @@ def test_a_running_task_is_killed_and_tried_again(folder: Folder, live: subproce
     assert (folder.read("second.txt"), folder.read("third.txt")) == ("x\n", "y\n")
 
 
+def test_an_array_is_explained_state_by_state_and_an_element_that_is_tried_again_is_not_what_it_was(
+    folder: Folder,
+) -> None:
+    folder.write(
+        "array.py",
+        "import bough\n"
+        "with bough.Session(cores=1) as s:\n"
+        f"    a = s.sweep('touch {{n}}.up; until test -e go; do sleep 0.05; done', bough.product(n=[0, 1]))\n",
+    )
+    process = folder.start("run", "array.py")
+    folder.until(lambda: (folder.path / "0.up").exists(), "the first element runs")
+    folder.until(lambda: "1 running" in folder.bough("explain", "1")[1], "it is known to run")
+    first, *rest = folder.bough("explain", "1")[1].splitlines()
+    assert first == "1 is an array of 2 tasks: 1 running, 1 ready"
+    assert [line.split()[1] for line in rest] == ["1.0", "1.1"]
+    folder.ok("kill", "1.0")
+    folder.ok("retry", "1.0")
+    folder.until(lambda: folder.json("status", "1.0")[0]["attempt"] == 2, "the second attempt begins")  # type: ignore[index]
+    assert folder.json("status", "1.0")[0]["message"] is None  # type: ignore[index]
+    folder.write("go", "")
+    folder.finish(process)
+
+
+def test_a_live_session_is_meant_before_one_that_was_used_since(folder: Folder, live: subprocess.Popen[str]) -> None:
+    folder.write("other.txt", "true\n")
+    folder.ok("run", "other.txt")
+    assert "first" in states(folder)
+    folder.write("go", "")
+    folder.finish(live)
+
+
+def test_wrong_words_get_one_line_that_names_them(folder: Folder) -> None:
+    folder.write("list.txt", "true\n")
+    for words, named in (
+        (("run",), "FILE"),
+        (("run", "list.txt", "one", "two"), "one two"),
+        (("run", "--policy", "nosuch", "list.txt"), "nosuch"),
+    ):
+        code, out, err = folder.bough(*words)
+        assert (code, out, len(err.splitlines())) == (2, "", 1), err
+        assert named in err
+        assert "ARGS" not in err
+
+
 def test_cancelling_is_final(folder: Folder, live: subprocess.Popen[str]) -> None:
     code, out, err = folder.bough("cancel", "all", "--json")
     assert code == 0, err

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import queue
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +107,27 @@ def test_tasks_may_stand_anywhere_among_the_values_of_a_sweep(shared: Session, h
     assert [done.stdout for done in mixed.results(timeout=PATIENCE)] == ["plain\n", "2\n"]
     lists = shared.sweep("cat {i:r}", bough.product(i=[[made[0], made[1]], [made[2]]]))
     assert [done.stdout for done in lists.results(timeout=PATIENCE)] == ["1\n2\n", "3\n"]
+
+
+# --- cancelling -----------------------------------------------------------------------------------------
+
+
+def test_elements_cancelled_while_their_neighbours_run_hold_nobody_up(shared: Session) -> None:
+    for _ in range(3):
+        array = shared.map(lambda _: time.sleep(0.001), range(300))
+        for index in range(0, 300, 7):
+            array[index].cancel()
+        array.wait_all(PATIENCE)
+        counts = array.counts()
+        assert counts["done"] + counts["cancelled"] == 300
+
+
+def test_a_callback_is_called_though_nobody_holds_the_task(shared: Session) -> None:
+    called: queue.SimpleQueue[object] = queue.SimpleQueue()
+    array = shared.map(abs, [-1, -2])
+    array[1].add_done_callback(lambda task: called.put(task.result()))
+    gc.collect()
+    assert called.get(timeout=PATIENCE) == 2
 
 
 # --- classes of the script ------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ class Elements:
         self._spans: list[tuple[int, Outcome | Unsuccess]] = []  # (stop, what was said of [start, stop))
         self._running: dict[int, Running] = {}  # by start
         self._live: WeakValueDictionary[int, Task] = WeakValueDictionary()
+        self.kept: dict[int, Task] = {}  # tasks with callbacks, which nobody else may hold
         self._watchers: list[deque[Range]] = []
         self._page: tuple[Outcome | None, list[Any]] = (None, [])  # the results read last
 

@@ -217,10 +217,14 @@ class Task(Future[Any]):
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Call `fn(task)` once it has ended; at once if it has."""
-        if self._state not in _OVER:
-            super().add_done_callback(fn)
-        else:
+        if self._state in _OVER:
             _call(fn, self)
+            return
+        if self._array is not None:
+            self._array.kept[self.index] = self
+        super().add_done_callback(fn)
+        if self._state in _OVER and self._array is not None:
+            self._array.kept.pop(self.index, None)
 
     def __await__(self) -> Generator[Any, None, Any]:
         import asyncio
@@ -271,6 +275,8 @@ class Task(Future[Any]):
             sync.condition.notify_all()
         for callback in sync.callbacks:
             _call(callback, self)
+        if self._array is not None and sync.callbacks:
+            self._array.kept.pop(self.index, None)
         return True
 
     def _fail(self, error: BaseException, message: Unsuccess) -> bool:
