@@ -149,7 +149,7 @@ class PolicySuite:
         turn = self.turn(machine, submit(task(1), array(2, 100)))
         assert turn.orders == []
         view = StateView(machine.state, 0.0, Random(0))
-        machine._follow(self.policy().place(view))
+        machine._placement.follow(view, self.policy().place(view))
         view.give_back()
         check(machine.state)
         assert machine.counts()["ready"] == 101

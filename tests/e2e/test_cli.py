@@ -400,22 +400,24 @@ def test_an_array_is_explained_state_by_state_and_an_element_that_is_tried_again
     folder: Folder,
 ) -> None:
     folder.write(
-        "array.py",
+        "sweep.py",
         "import bough\n"
         "with bough.Session(cores=1) as s:\n"
-        f"    a = s.sweep('touch {{n}}.up; until test -e go; do sleep 0.05; done', bough.product(n=[0, 1]))\n",
+        "    a = s.sweep('touch {n}.up; until test -e go; do sleep 0.05; done', bough.product(n=[0, 1]))\n",
     )
-    process = folder.start("run", "array.py")
-    folder.until(lambda: (folder.path / "0.up").exists(), "the first element runs")
+    process = folder.start("run", "sweep.py")
+    folder.until((folder.path / "0.up").exists, "the first element runs")
     folder.until(lambda: "1 running" in folder.bough("explain", "1")[1], "it is known to run")
     first, *rest = folder.bough("explain", "1")[1].splitlines()
     assert first == "1 is an array of 2 tasks: 1 running, 1 ready"
     assert [line.split()[1] for line in rest] == ["1.0", "1.1"]
+    folder.ok("hold", "1.1")
     folder.ok("kill", "1.0")
     folder.ok("retry", "1.0")
     folder.until(lambda: folder.json("status", "1.0")[0]["attempt"] == 2, "the second attempt begins")  # type: ignore[index]
     assert folder.json("status", "1.0")[0]["message"] is None  # type: ignore[index]
     folder.write("go", "")
+    folder.ok("release", "1.1")
     folder.finish(process)
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import bough
+from bough.errors import Clash
 
 LENGTHS = (1, 2, 3)
+PATIENCE = 60.0
+BLOCKED = "touch started; while [ -e wait ]; do sleep 0.01; done; echo {k} > {o:w}"
 
 
 def run(folder: Path) -> list[str]:
@@ -41,3 +48,59 @@ def test_an_element_runs_again_when_what_it_reads_was_made_again(folder: Path) -
     assert run(folder) == ["a2", "b2", "c1", "c2", "c3"]
     assert run(folder) == []
     assert (folder / "b2.txt").read_text() == "2\n"
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.005)
+
+
+def sweep(session: bough.Session) -> bough.Array:
+    return session.sweep(BLOCKED, bough.tie(k=["a", "b"]), o="out/{k}.txt")
+
+
+def feed(session: bough.Session) -> bough.Array:
+    return session.feed(BLOCKED, iter([{"k": "a", "o": "out/a.txt"}, {"k": "b", "o": "out/b.txt"}]))
+
+
+def lose(submit: Callable[[bough.Session], bough.Array]) -> None:
+    """Kill the server of a run while the first element of its array runs."""
+    Path("wait").touch()
+    session = bough.Session(name="lost", cores=1)
+    try:
+        submit(session)
+        until(lambda: os.path.exists("started"), "the element to start")
+        os.kill(session.pid, signal.SIGKILL)
+    finally:
+        with contextlib.suppress(bough.BoughError):
+            session.shutdown()
+
+
+@pytest.mark.parametrize("submit", [sweep, feed])
+def test_an_output_whose_success_was_never_recorded_does_not_block_the_next_run(
+    folder: Path, submit: Callable[[bough.Session], bough.Array]
+) -> None:
+    lose(submit)
+    (folder / "out").mkdir(exist_ok=True)
+    (folder / "out" / "a.txt").write_text("of the run that was killed\n")
+    (folder / "wait").unlink()
+    with bough.Session(name="lost", cores=1) as session:
+        submit(session).wait_all(PATIENCE)
+    assert [(folder / "out" / f"{k}.txt").read_text() for k in "ab"] == ["a\n", "b\n"]
+
+
+def test_a_file_that_no_run_declared_still_clashes_after_a_kill(folder: Path) -> None:
+    lose(sweep)
+    (folder / "out").mkdir(exist_ok=True)
+    (folder / "out" / "c.txt").write_text("theirs\n")
+    (folder / "wait").unlink()
+    with bough.Session(name="lost", cores=1) as session:
+        for _ in range(2):  # what is refused is not claimed
+            with pytest.raises(Clash, match=r"c\.txt, which .* is there already and not of this workflow"):
+                session.sweep(BLOCKED, bough.tie(k=["a", "c"]), o="out/{k}.txt")
+        sweep(session).wait_all(PATIENCE)
+    with bough.Session(name="lost", cores=1) as session, pytest.raises(Clash, match=r"c\.txt"):
+        session.sweep(BLOCKED, bough.tie(k=["a", "c"]), o="out/{k}.txt")
+    assert (folder / "out" / "c.txt").read_text() == "theirs\n"

@@ -11,10 +11,11 @@ import os
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bough.api.arrayfiles import ArrayFiles, Disk, files_of
+from bough.api.claims import path_digest
 from bough.api.texts import check_sendable
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload
@@ -30,6 +31,7 @@ class Declared(NamedTuple):
     element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()
     renamed: dict[str, str] = {}  # wanted path -> the one that is used, of what it reads and writes  # noqa: RUF012
     external: tuple[str, ...] = ()  # files it reads that no task makes: their identities count for its memo key
+    writes: bytes = b""  # of an array: digests of the paths it writes, to be claimed before it is submitted
 
 
 class _Writer(NamedTuple):
@@ -44,12 +46,13 @@ class _Writer(NamedTuple):
 class FileTable:
     """All declared reads and writes of a workflow. Methods may be called from any thread.
 
-    `earlier` gives the paths that earlier runs of this workflow declared as outputs; it is asked once,
-    and only when an output's path already exists.
+    `claimed` holds the outputs of arrays of earlier runs, `earlier` gives the other paths that earlier runs of
+    this workflow declared as outputs; it is asked once, and both only when an output's path already exists.
     """
 
-    def __init__(self, earlier: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(self, earlier: Callable[[], Iterable[str]] = tuple, claimed: Container[str] = ()) -> None:
         self._earlier = earlier
+        self._claimed = claimed
         self._ours: array[int] | None = None  # sorted hashes
         self._loose: dict[str, _Writer] = {}
         self._arrays: list[ArrayFiles] = []
@@ -98,13 +101,13 @@ class FileTable:
             return Declared()
         with self._lock:
             made = ArrayFiles(record, label, template, rows, start)
-            reading = self._enter_writes(made, clash)
+            reading, digests = self._enter_writes(made, clash)
             renamed = dict(made.renamed)
             found = self._enter_reads(made, renamed) if reading else Declared()
             if made.entries:
                 self._arrays.append(made)
                 self._renamed.update(made.renamed)
-        return found._replace(renamed=renamed)
+        return found._replace(renamed=renamed, writes=digests)
 
     def withdraw(self, record: RecordId) -> None:
         """Forget what a record declared: its submission was refused."""
@@ -181,14 +184,17 @@ class FileTable:
         raise AssertionError("names never run out")
 
     def _is_ours(self, path: str) -> bool:
+        if path in self._claimed:
+            return True
         if self._ours is None:
             self._ours = array("q", sorted(map(hash, self._earlier())))
         at = bisect_left(self._ours, hash(path))
         return at < len(self._ours) and self._ours[at] == hash(path)
 
-    def _enter_writes(self, made: ArrayFiles, clash: Clash) -> bool:
-        """Check and gather the outputs of an array; the answer is whether it also reads files."""
+    def _enter_writes(self, made: ArrayFiles, clash: Clash) -> tuple[bool, bytes]:
+        """Check and gather the outputs of an array; the answer is whether it also reads files, and their digests."""
         entries: list[int] = []
+        digests = bytearray()
         disk = Disk(many=len(made.rows) > 32)
         chosen: dict[str, str] = {}
         alone = not self._arrays and not self._loose
@@ -206,8 +212,9 @@ class FileTable:
                     made.renamed[path] = real
                     chosen[real] = path
                 entries.append(made.entry(real, index))
+                digests += path_digest(real)
         made.seal(entries)
-        return reading
+        return reading, bytes(digests)
 
     def _enter_reads(self, made: ArrayFiles, renamed: dict[str, str]) -> Declared:
         """Find the writers of what each element reads, among earlier tasks and the other elements."""

@@ -263,9 +263,10 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def files(self) -> FileTable:
         """Who writes what in this workflow."""
         if self._files is None:
+            from bough.api.claims import Claims
             from bough.api.files import FileTable
 
-            self._files = FileTable(self._earlier_paths)
+            self._files = FileTable(self._earlier_paths, Claims(self.store, self.welcome.first_id))
         return self._files
 
     def _earlier_paths(self) -> Iterable[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bough.api.claims import keep_claims
 from bough.api.elements import Elements
 from bough.api.reuse import NewArray, OldArray, match, row_key
 from bough.api.rows import CommandRows
@@ -45,6 +46,7 @@ class ArrayParts(msgspec.Struct):
     element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()
     rows: Any = None  # CommandRows of a command array
     identities: Any = None  # of the files it reads that no task makes: path -> identity
+    writes: bytes = b""  # digests of the paths it writes
     open: bool = False
 
 
@@ -67,6 +69,8 @@ def send_array(session: Session, settings: Settings, group: int, parts: ArrayPar
     reuse = _find_reuse(session, parts) if parts.key else ()
     if parts.identities and parts.key:
         _keep_identities(session.store, record, parts.identities)
+    if parts.writes:
+        keep_claims(session.store, record, parts.writes)
     now, later = _split(parts.pages) if not reuse else (parts.pages, [])
     spec = ArraySpec(
         record,

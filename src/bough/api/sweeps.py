@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bough.api.array import Array
+from bough.api.claims import keep_claims
 from bough.api.commands import PlannedCommand, PlannedSweep, plan_command, plan_sweep
 from bough.api.fileidentity import file_identity
 from bough.api.files import Declared
@@ -138,6 +139,7 @@ def submit_sweep(
             element_after=declared.element_after,
             rows=CommandRows(planned.template, planned.rows),
             identities=identities(outside) if settings.memo else None,
+            writes=declared.writes,
         )
     except BoughError:
         session.files.withdraw(record)
@@ -243,6 +245,8 @@ def open_command_array(
             raise InvalidWorkload(
                 "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
             )
+        if declared.writes:
+            keep_claims(session.store, record, declared.writes, more=start > 0)
         held.extend(rows)
         return rows
 

@@ -154,7 +154,9 @@ def satisfy(state: State, waiters: list[Waiter]) -> None:
             continue
         waiter.waits -= 1
         if waiter.waits == 0:
-            if isinstance(waiter, GroupRecord):
+            if isinstance(waiter, TaskRecord) and not state.memos:
+                state.free(waiter, 0, 1)
+            elif isinstance(waiter, GroupRecord):
                 open_gate(state, waiter)
             else:
                 memo.now_free(state, waiter)
@@ -179,11 +181,12 @@ def open_gate(state: State, group: GroupRecord) -> None:
 
 def ended(state: State, record: Record, start: int, stop: int) -> None:
     """Elements reached an end: tell who waits for them, for the record, and for its group."""
-    good = record.state_of(start) == DONE
-    if type(record) is TaskRecord:
+    if isinstance(record, TaskRecord):
+        good = record.state == DONE
         if record.dependents:
             _tell(state, record, 0, record.dependents, good=good)
-    elif isinstance(record, ArrayRecord):
+    else:
+        good = record.states[start] == DONE
         awaited = record.element_dependents
         if awaited:
             few = range(start, stop) if stop - start < len(awaited) else list(awaited)

@@ -19,6 +19,7 @@ from bough.core.records import (
     ArrayRecord,
     Record,
     Success,
+    TaskRecord,
 )
 from bough.core.room import ExecutorRecord, Span
 from bough.core.state import State
@@ -56,16 +57,26 @@ def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
 
 def placed(state: State, fact: facts.Placed) -> None:
     """Ready elements went to an executor."""
-    record = state.records[fact.record]
-    executor = state.executors[fact.executor]
-    start, stop = fact.start, fact.stop
-    state.move(record, start, stop, PLACED)
-    record.took(start, stop, fact.attempt)
-    span = Span(fact.span, record, start, stop, fact.attempt, executor, [[start, stop]], not fact.backlog, 0.0)
-    state.spans[fact.span] = span
-    state.last_span = fact.span
+    place(state, fact, state.records[fact.record], state.executors[fact.executor])
+
+
+def place(state: State, fact: facts.Placed, record: Record, executor: ExecutorRecord) -> None:
+    """As `placed`, for a caller that has the records in hand."""
+    start, stop, attempt = fact.start, fact.stop, fact.attempt
+    if isinstance(record, TaskRecord):
+        state.move_task(record, PLACED)
+        record.attempt = attempt
+    else:
+        state.move(record, start, stop, PLACED)
+        record.took(start, stop, attempt)
+    number = fact.span
+    state.spans[number] = span = Span(
+        number, record, start, stop, attempt, executor, [[start, stop]], not fact.backlog, 0.0
+    )
+    state.last_span = number
     executor.add(span)
-    state.note_room(executor)
+    if not executor.has_room():
+        state.roomy.pop(executor.id, None)
     if record.urgent:
         record.urgent = False
         if record.ready:
@@ -83,15 +94,17 @@ def span_ended(state: State, fact: facts.SpanEnded) -> None:
     """Elements succeeded."""
     span = state.spans[fact.span]
     record, start, stop = span.record, fact.start, fact.stop
-    if stop - start == span.stop - span.start:  # all of it at once, as loose tasks always are
-        span.left.clear()
-    else:
-        ranges.take(span.left, start, stop)
-    state.move(record, start, stop, DONE)
-    record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
     record.runtime.note(stop - start, fact.seconds)
-    if not span.left:
+    if isinstance(record, TaskRecord):
+        state.move_task(record, DONE)
+        record.success = Success(0, 1, state.turn, record.id, 0, span.attempt)
         _drop(state, span)
+    else:
+        state.move(record, start, stop, DONE)
+        record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
+        ranges.take(span.left, start, stop)
+        if not span.left:
+            _drop(state, span)
     graph.ended(state, record, start, stop)
 
 
@@ -227,5 +240,7 @@ def _drop(state: State, span: Span) -> None:
     del state.spans[span.id]
     executor = span.executor
     executor.drop(span)
-    if executor.id in state.executors:
+    if executor.id in state.roomy:
+        state.due = True  # a span that goes leaves more room, never less
+    elif executor.id in state.executors:
         state.note_room(executor)

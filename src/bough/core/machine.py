@@ -16,25 +16,22 @@ import msgspec
 from bough.core import checks, deeds, explain, lifecycle, snapshot
 from bough.core.apply import APPLY
 from bough.core.memo import key_of
+from bough.core.placement import Placement
 from bough.core.records import RUNNING, WAITING, Record, Success
 from bough.core.room import Span
 from bough.core.state import State
 from bough.core.states import TaskState
-from bough.core.timing import span_size
 from bough.core.verdict import verdict
-from bough.core.view import StateView
-from bough.errors import BoughError
 from bough.model import facts
 from bough.model.facts import Fact
-from bough.model.ids import RecordId, Seconds, SpanId
-from bough.model.orders import Order, Refuse, SendSpan
+from bough.model.ids import RecordId, Seconds
+from bough.model.orders import Order, Refuse
 from bough.model.outcomes import Cause, Failure
 from bough.model.pickles import cut
+from bough.model.resources import Needs
 from bough.model.tasks import Dep, GroupSpec, On
-from bough.policy.api import Place, PlacementPolicy
-from bough.policy.greedy import in_order
+from bough.policy.api import PlacementPolicy
 
-_PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 _PENDING = bytes((0, 1, 2))
 
 
@@ -55,7 +52,7 @@ class Machine:
         self.state = State(policy)
         self.state.turn = last_turn
         self.state.last_span = last_span
-        self._random = Random(seed)
+        self._placement = Placement(self.state, Random(seed))
         self._facts: list[Fact] = []
         self._hear: dict[type, Callable[..., None]] = {
             facts.SpanEnded: self._on_ended,
@@ -95,7 +92,7 @@ class Machine:
                 self._abandon()
         self._wake(now)
         if state.due and not state.stopping:
-            self._ask_policy(now)
+            self._facts += self._placement.ask(now)
             state.due = False
         orders, state.orders = state.orders, []
         if not self._facts:
@@ -137,7 +134,8 @@ class Machine:
         span = self.state.spans.get(event.span)
         if span is None or event.start < span.start or event.stop > span.stop:
             return
-        if _is_with(span, event.start, event.stop):
+        low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
+        if low <= event.start < event.stop <= high:
             self._succeed(span, event)
             return
         for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
@@ -299,55 +297,6 @@ class Machine:
             if record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
                 self._record(facts.RetryDue(RecordId(record_id), index))
 
-    def _ask_policy(self, now: Seconds) -> None:
-        state = self.state
-        if not state.waiting or not state.roomy:
-            return
-        view = StateView(state, now, self._random)
-        try:
-            self._follow(state.policy.place(view))
-        except BoughError:
-            raise  # our own bug, found while carrying out a wish
-        except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
-            state.complaints.append(f"the policy failed and was replaced for this turn: {error!r}")
-            view.give_back()
-            self._follow(in_order(view))
-        finally:
-            view.give_back()
-
-    def _follow(self, wishes: Iterable[Place]) -> None:
-        refused = 0
-        for wish in wishes:
-            if self._enact(wish):
-                refused = 0
-            elif (refused := refused + 1) > _PATIENCE:
-                break
-
-    def _enact(self, wish: Place) -> bool:
-        """Carry out a wish if it is lawful: something ready, and room for it."""
-        state = self.state
-        record = state.records.get(wish.record)
-        executor = state.executors.get(wish.executor)
-        if record is None or executor is None or not record.ready or executor.draining:
-            return False
-        fits = executor.fits(record)
-        if not fits and not executor.takes_backlog(record):
-            return False
-        expected = record.runtime.mean
-        if record.is_array:
-            limit = span_size(record.runtime, record.ready, state.cores)
-            limit = min(limit, wish.count) if wish.count > 0 else limit
-            start, stop, attempt = record.next_range(limit)
-        else:
-            start, stop, attempt = record.next_range(1)
-        span = SpanId(state.last_span + 1)
-        fact = facts.Placed(span, record.id, start, stop, attempt, executor.id, not fits)  # type: ignore[arg-type]
-        self._facts.append(fact)
-        lifecycle.placed(state, fact)
-        pages = record.pages(start, stop) if record.is_array else ()
-        state.orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, expected))
-        return True
-
     # --- questions -------------------------------------------------------------------------------
 
     @property
@@ -363,6 +312,16 @@ class Machine:
         """Tasks by state, over all groups."""
         totals = [sum(column) for column in zip(*(g.counts for g in self.state.groups.values()), strict=True)]
         return {TaskState(number).label: count for number, count in enumerate(totals)}
+
+    def stranded(self) -> dict[Needs, int]:
+        """Needs of ready tasks that no executor there is could ever meet, each with the first such record."""
+        able = list(self.state.executors.values())
+        found: dict[Needs, int] = {}
+        for queue in self.state.waiting:
+            head = queue.head()
+            if able and head is not None and not any(executor.could_fit(queue.needs) for executor in able):
+                found[queue.needs] = head[2].id
+        return found
 
     def touched(self, deed: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
         """How many tasks a deed would change now."""
@@ -392,6 +351,8 @@ def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:
 
 def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
     """The part of a success that concerns the elements [start, stop)."""
+    if (start, stop) == (event.start, event.stop):
+        return event
     results = event.results
     if isinstance(results, bytes):
         results = cut(results, start - event.start, stop - start)

@@ -50,9 +50,17 @@ class ReadyQueue:
             heappop(heap)
         return None
 
-    def pop(self) -> None:
-        """Remove the entry that `head` returned."""
-        heappop(self._heap)
+    def take(self) -> Entry | None:
+        """Remove the best valid entry and return it."""
+        heap = self._heap
+        while heap:
+            entry = heappop(heap)
+            record = entry[2]
+            if record.queue_key is entry[0]:
+                if record.ready:
+                    return entry
+                record.queue_key = ()
+        return None
 
     def put_back(self, entry: Entry) -> None:
         """Return an entry that was popped, if its record still has something ready under this key."""

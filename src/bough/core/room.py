@@ -104,21 +104,17 @@ class ExecutorRecord:
             return not self.draining
         return False
 
-    def restore(self, span: Span) -> None:
-        """Take a span as a snapshot knew it, with the load it had."""
+    def add(self, span: Span) -> None:
+        """Take a span, in front or into the backlog."""
         self.spans[span.id] = span
         if span.front:
             self._occupy(span.record, -1)
         else:
+            count = span.stop - span.start
+            span.load = span.load or span.record.runtime.mean * count  # a restored one keeps the load it had
             self.backlog[span.id] = span
-            self.backlog_tasks += span.stop - span.start
+            self.backlog_tasks += count
             self.load += span.load
-
-    def add(self, span: Span) -> None:
-        """Take a span, in front or into the backlog."""
-        if not span.front:
-            span.load = span.record.runtime.mean * (span.stop - span.start)
-        self.restore(span)
 
     def drop(self, span: Span) -> None:
         """Let go of a span; what waits in the backlog moves up, as it does on the executor itself."""

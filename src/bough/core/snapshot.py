@@ -163,7 +163,7 @@ def restore(state: State, data: bytes) -> None:
         record, executor = state.records[one.record], state.executors[one.executor]
         span = Span(SpanId(one.id), record, one.start, one.stop, one.attempt, executor, one.left, one.front, one.load)
         state.spans[span.id] = span
-        executor.restore(span)
+        executor.add(span)
     for executor in state.executors.values():
         state.note_room(executor)
     state.timers = sorted(kept.timers)

@@ -84,38 +84,48 @@ class State:
 
     def move(self, record: Record, start: int, stop: int, new: int) -> None:
         """Bring elements [start, stop) into a new state; an edge that is not in the table is our bug."""
-        counts = record.group.counts
-        if type(record) is TaskRecord:
-            old = record.state
-            if old not in BEFORE[new]:
-                self._forbid(record, bytes((old,)), new)
-            counts[old] -= 1
-            counts[new] += 1
-            record.state = new
-            record.ready = 1 if new == READY else 0
-            ended = (new >= _FIRST_ENDED) - (old >= _FIRST_ENDED)
+        if isinstance(record, TaskRecord):
+            self.move_task(record, new)
         else:
-            assert isinstance(record, ArrayRecord)
-            olds = record.states[start:stop]
-            if olds.translate(None, BEFORE[new]):
-                self._forbid(record, bytes(olds), new)
-            own = record.counts
-            count = stop - start
-            ended = 0
-            for old in set(olds) if count > 1 else olds:
-                many = olds.count(old)
-                counts[old] -= many
-                own[old] -= many
-                if old >= _FIRST_ENDED:
-                    ended -= many
-            counts[new] += count
-            own[new] += count
-            if new >= _FIRST_ENDED:
-                ended += count
-            record.states[start:stop] = bytes((new,)) * count
-        if ended:
-            self.unended -= ended
-            record.group.unfinished -= ended
+            self._move_elements(record, start, stop, new)
+
+    def move_task(self, record: TaskRecord, new: int) -> None:
+        """As `move`, for a loose task."""
+        old = record.state
+        if old not in BEFORE[new]:
+            self._forbid(record, bytes((old,)), new)
+        counts = record.group.counts
+        counts[old] -= 1
+        counts[new] += 1
+        record.state = new
+        if new == READY:
+            record.ready = 1
+        elif old == READY:
+            record.ready = 0
+        if new >= _FIRST_ENDED:
+            self.unended -= 1
+            record.group.unfinished -= 1
+        elif old >= _FIRST_ENDED:
+            self.unended += 1
+            record.group.unfinished += 1
+
+    def _move_elements(self, record: ArrayRecord, start: int, stop: int, new: int) -> None:
+        olds = record.states[start:stop]
+        if olds.translate(None, BEFORE[new]):
+            self._forbid(record, bytes(olds), new)
+        counts, own, count = record.group.counts, record.counts, stop - start
+        ended = count if new >= _FIRST_ENDED else 0
+        for old in set(olds) if count > 1 else olds:
+            many = olds.count(old)
+            counts[old] -= many
+            own[old] -= many
+            if old >= _FIRST_ENDED:
+                ended -= many
+        counts[new] += count
+        own[new] += count
+        record.states[start:stop] = bytes((new,)) * count
+        self.unended -= ended
+        record.group.unfinished -= ended
 
     def _forbid(self, record: Record, olds: bytes, new: int) -> None:
         names = sorted({TaskState(old).name for old in olds})
@@ -129,14 +139,16 @@ class State:
         if record.held or (self.held_groups and record.group.is_held()):
             self.move(record, start, stop, HELD)
             return
-        if isinstance(record, ArrayRecord) and record.held_ranges:
-            self._free_around_holds(record, start, stop, first=first)
-        else:
-            record.make_ready(start, stop, first=first)
+        if isinstance(record, ArrayRecord):
+            if record.held_ranges:
+                self._free_around_holds(record, start, stop, first=first)
+            else:
+                record.make_ready(start, stop, first=first)
+            if not record.ready:
+                return
         if first:
             record.urgent = True
-        if record.ready:
-            self.enqueue(record)
+        self.enqueue(record)
 
     def _free_around_holds(self, record: ArrayRecord, start: int, stop: int, *, first: bool) -> None:
         """As `free`, for an array some elements of which are held one by one."""
@@ -170,8 +182,7 @@ class State:
     def note_room(self, executor: ExecutorRecord) -> None:
         """Keep the index of executors that may take something, after the room of one changed."""
         if executor.has_room():
-            if executor.id not in self.roomy:
-                self.roomy[executor.id] = executor
+            self.roomy.setdefault(executor.id, executor)
             self.due = True
         else:
             self.roomy.pop(executor.id, None)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import cast
 
-from bough.core.queue import Entry
+from bough.core.queue import Entry, ReadyQueue
+from bough.core.records import Record
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
 from bough.policy.api import Room, Work
+
+Offer = tuple[Record, ExecutorRecord | None, bool]  # work, who would take it, and whether it fits there at once
+_NO_OFFER = cast("Offer", (None, None, False))
 
 
 class StateView:
@@ -26,6 +31,7 @@ class StateView:
         self._random = random
         self._taken: list[Entry] = []
         self._skipped: set[Needs] = set()
+        self._offer: Offer = _NO_OFFER
 
     @property
     def now(self) -> Seconds:
@@ -40,19 +46,46 @@ class StateView:
     def ready(self) -> Iterator[Work]:
         """What is ready, best first."""
         waiting = self._state.waiting
+        taken = self._taken
         while True:
-            best: Entry | None = None
-            for queue in list(waiting) if len(waiting) > 1 else waiting:
-                if queue.needs in self._skipped if self._skipped else False:
-                    continue
-                head = queue.head()
-                if head is not None and (best is None or head < best):
-                    best = head
-            if best is None:
+            best: ReadyQueue | None
+            if len(waiting) == 1:
+                (best,) = waiting
+                if best.needs in self._skipped:
+                    return
+            else:
+                best = self._best_queue()
+            entry = best.take() if best is not None else None
+            if entry is None:
                 return
-            best[2].queue.pop()
-            self._taken.append(best)
-            yield best[2]
+            taken.append(entry)
+            yield entry[2]
+
+    def _best_queue(self) -> ReadyQueue | None:
+        """The queue with the best head, among those that are not skipped."""
+        best: ReadyQueue | None = None
+        first: Entry | None = None
+        for queue in self._state.waiting:
+            if queue.needs in self._skipped:
+                continue
+            head = queue.head()
+            if head is not None and (first is None or head < first):
+                best, first = queue, head
+        return best
+
+    def take_following(self, record: Record) -> Record | None:
+        """The best ready work, if it is a loose task of the same template and needs as this one."""
+        if len(self._state.waiting) > 1 and self._best_queue() is not record.queue:
+            return None
+        entry = record.queue.take()
+        if entry is None:
+            return None
+        self._taken.append(entry)
+        following = entry[2]
+        if following.is_array or following.runtime is not record.runtime:
+            record.queue.put_back(self._taken.pop())
+            return None
+        return following
 
     def skip(self, needs: Needs) -> None:
         """Leave out work with these needs."""
@@ -60,16 +93,23 @@ class StateView:
 
     def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
         """The executor that has had room the longest and would take a task of this work."""
-        record = self._state.records[work.id]
+        record = cast("Record", work)
         later: ExecutorRecord | None = None
         for executor in self._state.roomy.values():
-            if executor.id in excluding:
+            if excluding and executor.id in excluding:
                 continue
             if executor.fits(record):
+                self._offer = (record, executor, True)
                 return executor
             if later is None and executor.takes_backlog(record):
                 later = executor
+        self._offer = (record, later, False)
         return later
+
+    def take_offer(self) -> Offer:
+        """The last answer of `room_for`, once: a wish that takes it up at once need not be checked again."""
+        offer, self._offer = self._offer, _NO_OFFER
+        return offer
 
     def rooms(self) -> list[Room]:
         """Every executor that may take something."""

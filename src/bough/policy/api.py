@@ -21,7 +21,8 @@ from bough.model.resources import Needs
 class Place(msgspec.Struct, frozen=True, gc=False):
     """A wish: give the next ready tasks of a record to an executor.
 
-    `count` bounds how many; 0 leaves it to the core, which goes by measured run times.
+    `count` bounds how many; 0 leaves it to the core, which goes by measured run times, and may send short loose tasks
+    of the same template along that are next in the queue.
     """
 
     record: int

@@ -19,10 +19,11 @@ import msgspec
 
 from bough.core.machine import Machine, Turn
 from bough.errors import BoughError, InternalError, StoreFailed
-from bough.model.facts import ElementFailed, Fact, Recalled, SpanEnded
+from bough.model.facts import ElementFailed, Fact, Recalled, SpanEnded, Submitted
 from bough.model.ids import Seconds
 from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
 from bough.model.outcomes import Cause, Failure
+from bough.model.resources import Needs
 from bough.server.connection import Connection
 from bough.server.inputs import Sender
 from bough.server.log import log
@@ -35,6 +36,7 @@ from bough.stores.api import Store
 from bough.wire.messages import Accepted, GroupDone, Heard, Notice, Refused, Stop
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
+_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
 _RECALL_SLICE = 0.02  # seconds of looking up memos between turns
 
 
@@ -72,6 +74,8 @@ class Shell:
         self._stuck: _Batch | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._projected = not info.memos
+        self._stranded_check: asyncio.TimerHandle | None = None
+        self._told_stranded: set[Needs] = set()
         self._perform: dict[type, Callable[..., None]] = {
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
@@ -168,6 +172,8 @@ class Shell:
         self.flush()
         for complaint in batch.turn.complaints:
             log(complaint)
+        if self._stranded_check is None and any(type(fact) is Submitted for fact in batch.turn.facts):
+            self._stranded_check = self.loop.call_later(_STRANDED, self._tell_stranded)
         self._set_alarm(batch.turn.wake)
         self._look_up_memos()
 
@@ -195,6 +201,14 @@ class Shell:
             self._pause_executors(on=True)
         self._stuck = batch
         self.loop.call_later(_TRY_AGAIN, self._write_again)
+
+    def _tell_stranded(self) -> None:
+        """Say once of each kind of task that no executor can ever run it: the workflow would wait without a word."""
+        self._stranded_check = None
+        for needs, record in self.machine.stranded().items():
+            if needs not in self._told_stranded:
+                self._told_stranded.add(needs)
+                self._announce(self.machine.explain(record)[0])
 
     def _announce(self, text: str) -> None:
         """Tell operators and users at once."""

@@ -33,7 +33,7 @@ def release(record: TaskRecord) -> None:
 def drain(queue: ReadyQueue) -> list[int]:
     ids = []
     while (entry := queue.head()) is not None:
-        queue.pop()
+        queue.take()
         ids.append(entry[2].id)
     return ids
 
@@ -89,7 +89,7 @@ def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
 def pop(queue: ReadyQueue) -> Entry:
     entry = queue.head()
     assert entry is not None
-    queue.pop()
+    queue.take()
     return entry
 
 
