@@ -64,7 +64,7 @@ class Server:
     def __init__(self, place: Place, options: list[str]) -> None:
         self.place = place
         try:
-            os.makedirs(place.store, exist_ok=True)
+            os.makedirs(place.store, mode=0o700, exist_ok=True)  # results are pickles: nobody else may touch them
             log = open(place.log, "ab")  # noqa: SIM115 - the child's from here on
         except OSError as error:
             raise StoreFailed(f"the store {place.store} cannot be used: {error.strerror}") from error

@@ -179,6 +179,17 @@ def open_gate(state: State, group: GroupRecord) -> None:
     settle(state, group)  # there may be nothing in it
 
 
+def succeeded(state: State, record: TaskRecord) -> None:
+    """A loose task succeeded: as `ended`, on the shortest way."""
+    waiters = record.dependents
+    if waiters:
+        record.dependents = None
+        satisfy(state, waiters)
+    group = record.group
+    if group.closed and not group.unfinished:
+        settle(state, group)
+
+
 def ended(state: State, record: Record, start: int, stop: int) -> None:
     """Elements reached an end: tell who waits for them, for the record, and for its group."""
     if isinstance(record, TaskRecord):

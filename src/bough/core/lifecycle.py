@@ -57,27 +57,37 @@ def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
 
 def placed(state: State, fact: facts.Placed) -> None:
     """Ready elements went to an executor."""
-    place(state, fact, state.records[fact.record], state.executors[fact.executor])
-
-
-def place(state: State, fact: facts.Placed, record: Record, executor: ExecutorRecord) -> None:
-    """As `placed`, for a caller that has the records in hand."""
-    start, stop, attempt = fact.start, fact.stop, fact.attempt
-    if isinstance(record, TaskRecord):
-        state.move_task(record, PLACED)
-        record.attempt = attempt
+    record, executor = state.records[fact.record], state.executors[fact.executor]
+    if isinstance(record, ArrayRecord):
+        place_elements(state, fact, record, executor)
     else:
-        state.move(record, start, stop, PLACED)
-        record.took(start, stop, attempt)
-    number = fact.span
-    state.spans[number] = span = Span(
-        number, record, start, stop, attempt, executor, [[start, stop]], not fact.backlog, 0.0
-    )
-    state.last_span = number
-    executor.add(span)
+        place_task(state, fact, record, executor)
     if not executor.has_room():
         state.roomy.pop(executor.id, None)
-    if record.urgent:
+
+
+def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: ExecutorRecord) -> None:
+    """A loose task went to an executor; whoever calls looks after the executor's room."""
+    number, attempt = fact.span, fact.attempt
+    state.move_task(record, PLACED)
+    record.attempt = attempt
+    record.urgent = False
+    span = Span(number, record, 0, 1, attempt, executor, [[0, 1]], not fact.backlog, 0.0)
+    state.spans[number] = span
+    state.last_span = number
+    executor.add(span)
+
+
+def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, executor: ExecutorRecord) -> None:
+    """Elements of an array went to an executor; whoever calls looks after the executor's room."""
+    number, start, stop, attempt = fact.span, fact.start, fact.stop, fact.attempt
+    state.move(record, start, stop, PLACED)
+    record.took(start, stop, attempt)
+    span = Span(number, record, start, stop, attempt, executor, [[start, stop]], not fact.backlog, 0.0)
+    state.spans[number] = span
+    state.last_span = number
+    executor.add(span)
+    if record.urgent:  # only what was lost goes before others, not the rest of its array
         record.urgent = False
         if record.ready:
             state.enqueue(record)
@@ -97,15 +107,16 @@ def span_ended(state: State, fact: facts.SpanEnded) -> None:
     record.runtime.note(stop - start, fact.seconds)
     if isinstance(record, TaskRecord):
         state.move_task(record, DONE)
-        record.success = Success(0, 1, state.turn, record.id, 0, span.attempt)
+        record.turn = state.turn
         _drop(state, span)
+        graph.succeeded(state, record)
     else:
         state.move(record, start, stop, DONE)
         record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
         ranges.take(span.left, start, stop)
         if not span.left:
             _drop(state, span)
-    graph.ended(state, record, start, stop)
+        graph.ended(state, record, start, stop)
 
 
 def element_failed(state: State, fact: facts.ElementFailed) -> None:
@@ -115,6 +126,9 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     ranges.take(span.left, index, index + 1)
     failures, losses = record.failures_of(index)
     lost = fact.failure.cause is Cause.LOST
+    detail = fact.detail
+    if detail is not None and detail.ended > detail.started > 0 and fact.failure.cause in _NATURAL:
+        record.runtime.note(1, detail.ended - detail.started)
     record.blame(index, failures + (not lost), losses + lost)
     record.set_failure(index, index + 1, fact.failure)
     if isinstance(record, ArrayRecord):
@@ -219,6 +233,7 @@ def withdraw(record: Record, start: int, stop: int) -> None:
 
 
 _READY = bytes((READY,))
+_NATURAL = frozenset({Cause.EXIT, Cause.EXCEPTION})  # failures that took the time such a task takes
 
 
 def release_span(state: State, span: Span) -> None:

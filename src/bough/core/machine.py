@@ -132,14 +132,14 @@ class Machine:
 
     def _on_ended(self, event: facts.SpanEnded) -> None:
         span = self.state.spans.get(event.span)
-        if span is None or event.start < span.start or event.stop > span.stop:
+        if span is None:
             return
         low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
         if low <= event.start < event.stop <= high:
             self._succeed(span, event)
-            return
-        for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
-            self._succeed(span, _part(event, start, stop))
+        elif span.start <= event.start and event.stop <= span.stop:
+            for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
+                self._succeed(span, _part(event, start, stop))
 
     def _succeed(self, span: Span, event: facts.SpanEnded) -> None:
         """Complete a success by whose it is and under which key it may be found again, and record it."""

@@ -10,17 +10,16 @@ from collections.abc import Iterable
 from random import Random
 
 from bough.core import lifecycle
-from bough.core.records import ArrayRecord, Record
+from bough.core.records import ArrayRecord, Record, TaskRecord
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
-from bough.core.timing import span_size
+from bough.core.timing import MAX_BACKLOG, TRUST, span_size
 from bough.core.view import StateView
 from bough.errors import BoughError
 from bough.model import facts
 from bough.model.facts import Fact
-from bough.model.ids import Seconds, SpanId
+from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.orders import SendSpan
-from bough.model.tasks import Page
 from bough.policy.api import Place
 from bough.policy.greedy import in_order
 
@@ -62,55 +61,59 @@ class Placement:
         refused = 0
         for wish in wishes:
             record, executor, fits = view.take_offer()
-            if executor is not None and record.id == wish.record and executor.id == wish.executor:
-                self._place(record, executor, wish.count, fits=fits)
-                if not fits and not wish.count:
-                    self._send_along(view, record, executor)
-            elif not self._enact(wish):
-                refused += 1
-                if refused > _PATIENCE:
-                    break
-                continue
+            if executor is None or record.id != wish.record or executor.id != wish.executor:
+                lawful = self._lawful(wish)
+                if lawful is None:
+                    refused += 1
+                    if refused > _PATIENCE:
+                        break
+                    continue
+                record, executor, fits = lawful
             refused = 0
+            if isinstance(record, ArrayRecord):
+                self._place_elements(record, executor, wish.count, fits=fits)
+            else:
+                self._place_task(record, executor, fits=fits)
+                if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
+                    for following in view.take_like(record, _hand_out(record, executor, self.state.cores)):
+                        self._place_task(following, executor, fits=False)
+            if not executor.has_room():
+                self.state.roomy.pop(executor.id, None)
 
-    def _send_along(self, view: StateView, record: Record, executor: ExecutorRecord) -> None:
-        """Loose tasks like one that waits in a backlog, next in the queue, travel with it: one hand-out together."""
-        if isinstance(record, ArrayRecord):
-            return
-        runtime = record.runtime
-        for _ in range(span_size(runtime, len(record.queue), self.state.cores) - 1):
-            if not executor.takes_backlog(record):
-                return
-            following = view.take_following(record)
-            if following is None:
-                return
-            self._place(following, executor, 1, fits=False)
-
-    def _enact(self, wish: Place) -> bool:
-        """Carry out a wish if it is lawful: something ready, and room for it."""
+    def _lawful(self, wish: Place) -> tuple[Record, ExecutorRecord, bool] | None:
+        """What a wish names, if something of it is ready and there is room for it."""
         record = self.state.records.get(wish.record)
         executor = self.state.executors.get(wish.executor)
         if record is None or executor is None or not record.ready or executor.draining:
-            return False
+            return None
         fits = executor.fits(record)
-        if not fits and not executor.takes_backlog(record):
-            return False
-        self._place(record, executor, wish.count, fits=fits)
-        return True
+        return (record, executor, fits) if fits or executor.takes_backlog(record) else None
 
-    def _place(self, record: Record, executor: ExecutorRecord, count: int, *, fits: bool) -> None:
-        """Give the next ready elements of a record to an executor."""
-        state = self.state
-        runtime = record.runtime
-        pages: tuple[Page, ...] = ()
-        if isinstance(record, ArrayRecord):
-            limit = span_size(runtime, record.ready, state.cores)
-            start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)
-            pages = record.pages(start, stop)
-        else:
-            start, stop, attempt = 0, 1, record.attempt + 1
+    def _place_elements(self, record: ArrayRecord, executor: ExecutorRecord, count: int, *, fits: bool) -> None:
+        state, runtime = self.state, record.runtime
+        limit = span_size(runtime, record.ready, state.cores)
+        start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)
         span = SpanId(state.last_span + 1)
-        fact = facts.Placed(span, record.id, start, stop, attempt, executor.id, not fits)  # type: ignore[arg-type]
+        fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
         self._facts.append(fact)
-        lifecycle.place(state, fact, record, executor)
+        lifecycle.place_elements(state, fact, record, executor)
+        pages = record.pages(start, stop)
         state.orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
+
+    def _place_task(self, record: TaskRecord, executor: ExecutorRecord, *, fits: bool) -> None:
+        state = self.state
+        attempt, span, taker = record.attempt + 1, state.last_span + 1, executor.id
+        fact = facts.Placed(span, record.id, 0, 1, attempt, taker, not fits)  # type: ignore[arg-type]
+        self._facts.append(fact)
+        lifecycle.place_task(state, fact, record, executor)
+        order = SendSpan(taker, span, record.spec, 0, 1, attempt, (), record.runtime.mean)  # type: ignore[arg-type]
+        state.orders.append(order)
+
+
+def _hand_out(record: TaskRecord, executor: ExecutorRecord, cores: float) -> int:
+    """How many tasks like one that waits in a backlog may go with it: one hand-out, as far as the backlog takes it."""
+    runtime = record.runtime
+    by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
+    by_trust = TRUST * runtime.seen - executor.backlog_tasks
+    by_count = MAX_BACKLOG - len(executor.backlog)
+    return min(span_size(runtime, len(record.queue), cores) - 1, by_load, by_trust, by_count)

@@ -1,12 +1,14 @@
 """The ready index: which records have something to hand out, best first, by what they need.
 
 Records with equal needs share one queue, so that a shape of task that fits nowhere costs one look a
-turn, however many of them wait. Rule: an entry is valid while it holds its record's `queue_key` and
-the record still has something ready; stale entries are dropped when they surface.
+turn, however many of them wait. What comes in order, as most of it does, goes to the end of a sorted
+run; only the rest goes through a heap. Rule: an entry is valid while it holds its record's
+`queue_key` and the record still has something ready; stale entries are dropped when they surface.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -15,17 +17,18 @@ from bough.model.resources import Needs
 if TYPE_CHECKING:
     from bough.core.records import Record
 
-Key = tuple[float, ...]
+Key = tuple[float, ...]  # ends in the record's number, so that no two records have the same
 Entry = tuple[Key, int, "Record"]
 
 
 class ReadyQueue:
     """The ready records of one shape of needs."""
 
-    __slots__ = ("_heap", "_ticket", "needs")
+    __slots__ = ("_heap", "_run", "_ticket", "needs")
 
     def __init__(self, needs: Needs) -> None:
         self.needs = needs
+        self._run: deque[Entry] = deque()
         self._heap: list[Entry] = []
         self._ticket = 0
 
@@ -35,26 +38,24 @@ class ReadyQueue:
             return
         record.queue_key = key
         self._ticket += 1
-        heappush(self._heap, (key, self._ticket, record))
+        run = self._run
+        if not run or run[-1][0] < key:
+            run.append((key, self._ticket, record))
+        else:
+            heappush(self._heap, (key, self._ticket, record))
 
     def head(self) -> Entry | None:
         """The best valid entry."""
-        heap = self._heap
-        while heap:
-            entry = heap[0]
-            record = entry[2]
-            if record.queue_key is entry[0]:
-                if record.ready:
-                    return entry
-                record.queue_key = ()
-            heappop(heap)
-        return None
+        entry = self.take()
+        if entry is not None:
+            self._run.appendleft(entry)  # it was before all others
+        return entry
 
     def take(self) -> Entry | None:
         """Remove the best valid entry and return it."""
-        heap = self._heap
-        while heap:
-            entry = heappop(heap)
+        run, heap = self._run, self._heap
+        while run or heap:
+            entry = heappop(heap) if heap and (not run or heap[0] < run[0]) else run.popleft()
             record = entry[2]
             if record.queue_key is entry[0]:
                 if record.ready:
@@ -63,18 +64,20 @@ class ReadyQueue:
         return None
 
     def put_back(self, entry: Entry) -> None:
-        """Return an entry that was popped, if its record still has something ready under this key."""
+        """Return an entry that was taken, if its record still has something ready under this key."""
         record = entry[2]
         if record.queue_key is entry[0]:
-            if record.ready:
-                heappush(self._heap, entry)
-            else:
+            if not record.ready:
                 record.queue_key = ()
+            elif not self._run or entry < self._run[0]:
+                self._run.appendleft(entry)
+            else:
+                heappush(self._heap, entry)
 
     def entries(self) -> list[Entry]:
         """All entries, stale ones included; for checks."""
-        return self._heap
+        return [*self._run, *self._heap]
 
     def __len__(self) -> int:
         """How many entries there are, stale ones included."""
-        return len(self._heap)
+        return len(self._run) + len(self._heap)

@@ -105,7 +105,8 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
     recalling: bool = False
     urgent: bool = False  # lost with its executor: goes first
     dependents: list[Waiter] | None = None
-    success: Success | None = None
+    turn: int = 0  # that says it succeeded
+    original: tuple[int, int, int] | None = None  # record, index and attempt of the success it was recalled from
     failure: Failure | None = None
     queue_key: tuple[float, ...] = ()  # of its valid entry in the ready queue
 
@@ -122,10 +123,6 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
         """Expected run time: measured, or the user's estimate, or 0 when unknown."""
         return self.runtime.mean or self.spec.limits.walltime
 
-    def next_range(self, limit: int) -> tuple[int, int, int]:
-        """The ready elements that go next, at most `limit` of them, and the number of their attempt."""
-        return 0, 1, self.attempt + 1
-
     def state_of(self, index: int) -> int:
         """The state of an element."""
         return self.state
@@ -140,10 +137,6 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
 
     def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
         """Note that elements may be handed out: their attempt number is the next one."""
-
-    def took(self, start: int, stop: int, attempt: int) -> None:
-        """Note a hand-out."""
-        self.attempt = attempt
 
     def unready(self, start: int, stop: int) -> None:
         """Note that ready elements may not be handed out any more."""
@@ -166,25 +159,27 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
 
     def succeed(self, success: Success) -> None:
         """Keep where elements succeeded."""
-        self.success = success
+        self.turn = success.turn
+        if success.source != self.id:
+            self.original = (success.source, success.source_start, success.attempt)
 
     def successes(self) -> list[Success]:
         """All successes, in order of their elements."""
-        return [self.success] if self.success else []
+        success = self.success_of(0)
+        return [success] if success is not None else []
 
     def success_of(self, index: int) -> Success | None:
         """Where one element succeeded."""
-        return self.success
+        if self.state != DONE:
+            return None
+        source, start, attempt = self.original or (self.id, 0, self.attempt)
+        return Success(0, 1, self.turn, source, start, attempt)
 
     def wait_for_element(self, index: int, waiter: Waiter) -> None:
         """Let somebody wait for one element."""
         if self.dependents is None:
             self.dependents = []
         self.dependents.append(waiter)
-
-    def pages(self, start: int, stop: int) -> tuple[Page, ...]:
-        """The pages with the arguments of a range."""
-        return ()
 
 
 class ArrayRecord(msgspec.Struct, eq=False):
@@ -236,7 +231,10 @@ class ArrayRecord(msgspec.Struct, eq=False):
         return self.runtime.mean or self.spec.limits.walltime
 
     def next_range(self, limit: int) -> tuple[int, int, int]:
-        """See `TaskRecord.next_range`. An element with dependencies of its own goes alone: its memo key is its own."""
+        """The ready elements that go next, at most `limit` of them, and the number of their attempt.
+
+        An element with dependencies of its own goes alone, because its memo key is its own.
+        """
         start, stop, attempt = self.ready_ranges[0]
         stop = min(stop, start + limit)
         own = self.own_deps
@@ -283,7 +281,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
             waiting.append(entry)
 
     def took(self, start: int, stop: int, attempt: int) -> None:
-        """See `TaskRecord.took`."""
+        """Note a hand-out."""
         self.unready(start, stop)
         if attempt > 1:
             for index in range(start, stop):
@@ -355,7 +353,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
         self.element_dependents.setdefault(index, []).append(waiter)
 
     def pages(self, start: int, stop: int) -> tuple[Page, ...]:
-        """See `TaskRecord.pages`: found by bisection, they are sorted."""
+        """The pages with the arguments of a range; found by bisection, they are sorted."""
         paged = self.paged
         low = bisect_right(paged, start, key=_stop)
         found = []

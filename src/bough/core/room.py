@@ -125,8 +125,9 @@ class ExecutorRecord:
         backlog, leaving = self.backlog, span.record
         if backlog and leaving.plain:
             _, first = backlog.popitem(last=False)
-            if first.record.plain and first.record.cores == leaving.cores:  # one takes the place of the other
-                self.load = self.load - first.load if backlog else 0.0
+            following = first.record
+            if following.plain and following.cores == leaving.cores:  # one takes the place of the other
+                self.load -= first.load
                 self.backlog_tasks -= first.stop - first.start
                 first.front = True
                 return
@@ -144,7 +145,7 @@ class ExecutorRecord:
     def _leave_backlog(self, span: Span) -> None:
         del self.backlog[span.id]
         self.backlog_tasks -= span.stop - span.start
-        self.load = self.load - span.load if self.backlog else 0.0
+        self.load -= span.load
 
     def _occupy(self, work: Record, sign: int) -> None:
         self.cores_free += sign * work.cores

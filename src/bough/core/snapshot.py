@@ -35,7 +35,8 @@ class _Task(msgspec.Struct, array_like=True):
     priority: int
     recalling: bool
     urgent: bool
-    success: Success | None
+    turn: int
+    original: tuple[int, int, int] | None
     failure: Failure | None
 
 
@@ -185,7 +186,8 @@ def _task(record: TaskRecord) -> _Task:
         record.priority,
         record.recalling,
         record.urgent,
-        record.success,
+        record.turn,
+        record.original,
         record.failure,
     )
 
@@ -263,7 +265,7 @@ def _restore_task(state: State, kept: _Task) -> None:
         kept.recalling,
         kept.urgent,
     )
-    record.success, record.failure = kept.success, kept.failure
+    record.turn, record.original, record.failure = kept.turn, kept.original, kept.failure
     if record.ready:
         state.enqueue(record)
 

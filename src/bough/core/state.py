@@ -98,10 +98,7 @@ class State:
         counts[old] -= 1
         counts[new] += 1
         record.state = new
-        if new == READY:
-            record.ready = 1
-        elif old == READY:
-            record.ready = 0
+        record.ready = new == READY
         if new >= _FIRST_ENDED:
             self.unended -= 1
             record.group.unfinished -= 1

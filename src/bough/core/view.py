@@ -11,7 +11,7 @@ from random import Random
 from typing import cast
 
 from bough.core.queue import Entry, ReadyQueue
-from bough.core.records import Record
+from bough.core.records import Record, TaskRecord
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
@@ -73,19 +73,22 @@ class StateView:
                 best, first = queue, head
         return best
 
-    def take_following(self, record: Record) -> Record | None:
-        """The best ready work, if it is a loose task of the same template and needs as this one."""
-        if len(self._state.waiting) > 1 and self._best_queue() is not record.queue:
-            return None
-        entry = record.queue.take()
-        if entry is None:
-            return None
-        self._taken.append(entry)
-        following = entry[2]
-        if following.is_array or following.runtime is not record.runtime:
-            record.queue.put_back(self._taken.pop())
-            return None
-        return following
+    def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
+        """The ready work that is best after a loose task, as long as it is of the same template and needs."""
+        queue, runtime = record.queue, record.runtime
+        found: list[TaskRecord] = []
+        alone = len(self._state.waiting) == 1
+        while len(found) < most and (alone or self._best_queue() is queue):
+            entry = queue.take()
+            if entry is None:
+                break
+            following = entry[2]
+            if following.runtime is not runtime or not isinstance(following, TaskRecord):
+                queue.put_back(entry)
+                break
+            self._taken.append(entry)
+            found.append(following)
+        return found
 
     def skip(self, needs: Needs) -> None:
         """Leave out work with these needs."""
@@ -122,7 +125,7 @@ class StateView:
 
     def give_back(self) -> None:
         """Return to the queues what was looked at; the policy has been heard."""
-        for entry in self._taken:
+        for entry in reversed(self._taken):  # the last one taken goes back first, so that all keep their order
             entry[2].queue.put_back(entry)
         self._taken.clear()
         empty = [queue for queue in self._state.waiting if not queue]

@@ -94,9 +94,13 @@ class Speaker:
             self._gather()
             progress = self.progress
             if progress is not None:
+                now = time.perf_counter()
+                if detail is None:  # how long it took is worth knowing: tasks that fail at once need not go one by one
+                    ended = time.time()
+                    detail = Detail(index, started=ended - (now - progress.since), ended=ended)
                 self._news.append(ElementFailed(progress.span, index, failure, detail))
                 progress.base = index + 1
-                progress.since = time.perf_counter()
+                progress.since = now
 
     def due(self, patience: float = PATIENCE) -> bool:
         """Whether news have waited long enough."""

@@ -17,7 +17,7 @@ from bough.model.facts import (
     Stopping,
 )
 from bough.model.ids import ExecutorId
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Detail, Failure
 from tests.builders import BOOM, array, executor, group, limits, needs, on_array, task
 from tests.unit.core.core_bench import Bench, kinds, on
 
@@ -437,3 +437,11 @@ def test_turns_are_numbered_without_gaps() -> None:
     first = bench.submit(task(1)).number
     bench.tell(SpanEnded(99, 0, 1, 1.0))  # type: ignore[arg-type]
     assert bench.end(1).number == first + 1
+
+
+def test_tasks_that_fail_at_once_are_bundled_like_those_that_succeed() -> None:
+    bench = Bench(1)
+    bench.submit(array(1, 1000))
+    detail = Detail(0, exit_code=1, started=10.0, ended=10.001)
+    bench.tell(ElementFailed(bench.span(1), 0, BOOM, detail))
+    assert bench.sent[-1].stop - bench.sent[-1].start > 10

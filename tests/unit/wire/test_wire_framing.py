@@ -256,6 +256,7 @@ to_client = st.one_of(
     struct(messages.Running, record=small, start=small, stop=small, attempt=small, host=words),
     struct(messages.GroupDone, group=small, failed=st.booleans()),
     struct(messages.Answer, request=small, value=maybe | small | words | st.lists(words, max_size=2)),
+    struct(messages.Notice, text=words),
     struct(messages.Closed, reason=words),
 )
 values = struct(
