@@ -152,8 +152,9 @@ def satisfy(state: State, waiters: list[Waiter]) -> None:
         if index >= 0 and isinstance(waiter, ArrayRecord):
             _satisfy_element(state, waiter, index)
             continue
-        waiter.waits -= 1
-        if waiter.waits == 0:
+        waits = waiter.waits - 1
+        waiter.waits = waits
+        if not waits:
             if isinstance(waiter, TaskRecord) and not state.memos:
                 state.free(waiter, 0, 1)
             elif isinstance(waiter, GroupRecord):

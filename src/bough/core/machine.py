@@ -231,7 +231,8 @@ class Machine:
             self.state.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
-        self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
+        if self.state.stopping or self.state.first_failure is not None:
+            self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
 
     def _refuse_to_start(self, new: Iterable[RecordId]) -> None:
         """Once nothing more is started, what still comes in is recorded as not run."""

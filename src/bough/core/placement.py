@@ -70,13 +70,13 @@ class Placement:
                     continue
                 record, executor, fits = lawful
             refused = 0
-            if isinstance(record, ArrayRecord):
-                self._place_elements(record, executor, wish.count, fits=fits)
-            else:
+            if isinstance(record, TaskRecord):
                 self._place_task(record, executor, fits=fits)
                 if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
                     for following in view.take_like(record, _hand_out(record, executor, self.state.cores)):
                         self._place_task(following, executor, fits=False)
+            else:
+                self._place_elements(record, executor, wish.count, fits=fits)
             if not executor.has_room():
                 self.state.roomy.pop(executor.id, None)
 

@@ -120,7 +120,7 @@ def _link_record(state: State, record: Record) -> None:
         group.gated.append(entry)
         if group.doomed is not None:
             graph.doom(state, entry, group.doomed)
-    if isinstance(record, ArrayRecord):
+    if not isinstance(record, TaskRecord):
         for index, deps in record.spec.element_after:
             waits = graph.wait_for(state, record, index, deps)
             if waits:

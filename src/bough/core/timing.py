@@ -7,8 +7,6 @@ was measured: nobody gets more than twice as many tasks at once as have been see
 
 from __future__ import annotations
 
-import msgspec
-
 from bough.model.ids import Seconds
 
 HAND_OUT: Seconds = 0.05  # of work in one span
@@ -21,11 +19,14 @@ _NEW = 0.3  # weight of the newest measurement
 _LEAST = 1e-9  # a run time is never nothing: 0 means unknown
 
 
-class RunTime(msgspec.Struct, eq=False, gc=False):
+class RunTime:
     """The measured mean run time of one template, shared by its records; 0 while unknown."""
 
-    mean: Seconds = 0.0
-    seen: int = 0  # how many tasks were measured
+    __slots__ = ("mean", "seen")
+
+    def __init__(self, mean: Seconds = 0.0, seen: int = 0) -> None:
+        self.mean = mean
+        self.seen = seen  # how many tasks were measured
 
     def note(self, tasks: int, seconds: Seconds) -> None:
         """Take in a report of some tasks."""
