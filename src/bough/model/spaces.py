@@ -7,6 +7,7 @@ Rule: a space never changes, and element k is the same wherever it is unpickled.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain
@@ -27,9 +28,9 @@ class Space(Sequence[Row]):
     names: tuple[str, ...]
     _length: int
 
+    @abstractmethod
     def rows(self, start: int, stop: int) -> list[Row]:
         """The rows [start, stop), which must lie inside."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return self._length
