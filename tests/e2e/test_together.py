@@ -127,7 +127,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "small"
     disk.mkdir()
     if os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk to fill it")
+        pytest.skip("only root can mount a small disk to fill it: run the tests as root to include it")
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"a small disk cannot be mounted: {mounted.stderr.decode().strip()}")

@@ -63,7 +63,7 @@ def test_nothing_is_left_for_later() -> None:
 def test_the_layers_hold() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     if not linter.exists():
-        pytest.skip("import-linter is not installed")
+        pytest.skip("import-linter is not installed: make check installs it")
     run = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
 

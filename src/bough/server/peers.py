@@ -71,10 +71,6 @@ class Peers:
         self._requests[self._last_request] = (client, request)
         return self._last_request
 
-    def whose(self, number: int) -> tuple[Client, int] | None:
-        """The client and its own number for a request of this turn."""
-        return self._requests.get(number)
-
     def take_requests(self) -> dict[int, tuple[Client, int]]:
         """The requests that go into the turn that begins now."""
         requests, self._requests = self._requests, {}
