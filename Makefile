@@ -7,6 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 DEMO := examples/folding
+# Tests of stores in PostgreSQL need a server's programs; without them they are skipped, and say so.
+POSTGRES := command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+    || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --yes --quiet=2 postgresql >/dev/null; } \
+    || echo "PostgreSQL is not installed: its tests will be skipped"
 
 .NOTPARALLEL:
 .PHONY: demo test check bench docs clean
@@ -54,6 +58,7 @@ $(VENV)/.demo: $(VENV)/.made pyproject.toml
 $(VENV)/.test: $(VENV)/.made pyproject.toml
 	@echo "installing Bough and what the tests need into $(VENV)"
 	@$(PIP) install --editable '.[test,check,examples]'
+	@$(POSTGRES)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.made pyproject.toml

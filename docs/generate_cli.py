@@ -19,10 +19,12 @@ HEAD = """# Command line
 <!-- Written by docs/generate_cli.py from the parsers in src/bough/cli: change those, then run make docs. -->
 
 `bough COMMAND [OPTIONS]`; `bough COMMAND --help` says the same as this page. Commands that look at tasks or act on
-them find the session in `./.bough`; while it runs they ask its server, afterwards its store.
+them find what they are about by `--server`, `$BOUGH_SERVER`, a live session in `./.bough`, your own server in
+`$BOUGH_HOME`, and last the store of a session that is over, in this order. With `--store` they look there only.
 
 A selector says which tasks are meant: `last`, `12` (a record), `12.3-40` (elements of an array, both ends included),
-`plot` (a name), `align/*` (a group and all below it), several with commas.
+`plot` (a name), `align/*` (a group and all below it), several with commas. At a server on which several workflows go
+on, `nightly:align/*` says in which; `--queue nightly` does the same.
 
 Exit codes: 0 all done; 1 some task failed; 2 the user's error; 3 the world's (disk, network); 70 a bug of Bough;
 130 Ctrl-C.
@@ -36,12 +38,28 @@ def render() -> str:
         command = importlib.import_module(f"bough.cli.{name}")
         parser = make_parser(name, command)
         lines += [f"## bough {name}", "", summary[0].upper() + summary[1:] + ".", ""]
-        lines += ["```text", f"bough {name} {_usage(parser)}", "```", "", "| argument | meaning |", "|---|---|"]
-        lines += [
-            _row(action) for action in parser._actions if action.help != argparse.SUPPRESS and action.dest != "help"
-        ]
-        lines += ["", "```text", *command.EXAMPLES, "```", ""]
+        verbs = _verbs(parser)
+        if not verbs:
+            lines += _table(f"bough {name}", parser)
+        for verb, own in verbs.items():
+            lines += [f"### bough {name} {verb}", "", own.description or "", "", *_table(f"bough {name} {verb}", own)]
+        lines += ["```text", *command.EXAMPLES, "```", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of a command's verbs, if it has some."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= action.choices
+    return found
+
+
+def _table(words: str, parser: argparse.ArgumentParser) -> list[str]:
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS and action.dest != "help"]
+    head = ["```text", f"{words} {_usage(parser)}", "```", "", "| argument | meaning |", "|---|---|"]
+    return [*head, *map(_row, shown), ""]
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:

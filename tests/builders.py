@@ -47,9 +47,10 @@ def on_element(id_: int, index: int) -> Dep:
     return Dep(On.TASK, id_, index)
 
 
-def executor(id_: int = 1, cores: float = 2, **amounts: object) -> ExecutorJoined:
+def executor(id_: int = 1, cores: float = 2, until: float = 0.0, **amounts: object) -> ExecutorJoined:
     """An executor that joins."""
-    return ExecutorJoined(ExecutorId(id_), "local", f"host{id_}", 100 + id_, Needs(cores=cores, **amounts))  # type: ignore[arg-type]
+    capacity = Needs(cores=cores, **amounts)  # type: ignore[arg-type]
+    return ExecutorJoined(ExecutorId(id_), "local", f"host{id_}", 100 + id_, capacity, until)
 
 
 def submit(*items: TaskSpec | ArraySpec | GroupSpec, request: int = 0) -> Submitted:

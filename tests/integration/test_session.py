@@ -409,7 +409,7 @@ def test_wrong_arguments_of_a_session_are_named(here: Path, monkeypatch: pytest.
         Session(cores=0)
     with pytest.raises(UserError, match="names a folder"):
         Session(name="a/b")
-    with pytest.raises(UserError, match="this machine only"):
+    with pytest.raises(UserError, match="neither unix:PATH, nor HOST:PORT"):
         Session("tcp://far.example:1")
     with pytest.raises(UserError, match="nonsense"):
         Session(name="policy", policy="nonsense")

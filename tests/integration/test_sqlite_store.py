@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
-from bough.errors import StoreFailed, StoreHeld, UnknownName, UserError
+from bough.cli.main import main
+from bough.errors import Clash, StoreFailed, StoreHeld, UnknownName, UserError
 from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
 from bough.model.facts import (
     Cancelled,
@@ -39,6 +43,8 @@ from bough.model.facts import (
 from bough.model.outcomes import Cause, Detail, Failure, Output, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, TaskSpec
+from bough.stores.checking import check
+from bough.stores.copying import backup, copy
 from bough.stores.filesystems import is_network_filesystem
 from bough.stores.jobs import JobsDatabase
 from bough.stores.lock import StoreLock, holder
@@ -47,6 +53,7 @@ from bough.stores.spill import clear_spills, read_spills
 from bough.stores.sqlite import SqliteStore
 from bough.wire.framing import frame
 from bough.wire.messages import Report
+from tests.contract.store_suite import appending
 
 OPENED: list[Fact] = [RunOpened(1, "w", "here", 7), ExecutorJoined(1, "local", "node1", 8, Needs(cores=4))]
 
@@ -207,6 +214,21 @@ def test_a_lost_executor_gives_its_work_back(folding):
     folding.tell(failed(1, 1, cause=Cause.LOST, retry_at=5.0), failed(2, 2, 1, cause=Cause.LOST, retry_at=5.0))
     assert folding.state(1) == "waiting"
     assert folding.rows("SELECT id, idx, state FROM attempts") == [(1, 0, "lost"), (2, 1, "lost")]
+
+
+def test_the_first_result_counts_also_of_an_executor_that_was_given_up(folding):
+    folding.tell(Submitted([a_task(1), an_array(2, 4)]), Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 4, 1, 1))
+    folding.tell(ExecutorLost(1, "no heartbeat"), ExecutorJoined(2, "local", "node2", 9, Needs(cores=4)))
+    folding.tell(Placed(3, 1, 0, 1, 2, 2), Placed(4, 2, 0, 4, 2, 2), SpanStarted(3, 0, 1, 1), SpanStarted(4, 0, 4, 2))
+    folding.tell(ExecutorJoined(1, "local", "node1", 8, Needs(cores=4)), ended(1, 1), ended(2, 2, 0, 2))
+    assert folding.rows("SELECT state, attempt, host FROM tasks WHERE id = 1") == [("done", 1, "node1")]
+    assert folding.rows("SELECT attempt, state FROM attempts ORDER BY attempt") == [(1, "done"), (2, "cancelled")]
+    assert folding.counts(2) == ("running", 2, 0, 0, 0)
+    running = "SELECT start, stop, span FROM spans WHERE state = 'running'"
+    assert folding.rows(running) == [(2, 4, 4)]
+    folding.tell(ended(4, 2, 2, 4, attempt=2, executor=2))
+    assert folding.counts(2) == ("done", 4, 0, 0, 0)
+    assert folding.rows('SELECT id, "left" FROM executors') == [(1, None), (2, None)]
 
 
 def test_what_was_given_back_unstarted_leaves_no_attempt(folding):
@@ -444,6 +466,90 @@ def test_sync_may_run_in_another_thread_while_turns_are_appended(tmp_path):
     thread.join()
     store.close()
     assert not problems
+
+
+# --- copies ------------------------------------------------------------------------------------------
+
+
+def test_a_backup_is_consistent_while_another_process_appends(tmp_path):
+    with appending(str(tmp_path / "store")) as turns:
+        turns(200)
+        with pytest.raises(StoreHeld):
+            copy(str(tmp_path / "store"), str(tmp_path / "copy"))
+        first = backup(str(tmp_path / "store"), str(tmp_path / "first"))
+        turns(400)
+        second = backup(str(tmp_path / "store"), str(tmp_path / "second"))
+    assert 200 <= first.turns < second.turns
+    for made in (first, second):
+        assert sorted(os.listdir(made.target)) == ["journal.db"]
+        store = SqliteStore(made.target)
+        assert [turn for turn, _, _ in store.journal()] == list(range(1, made.turns + 1))
+        assert store.last_run().last_record == made.turns - 1
+        store.close()
+    with pytest.raises(Clash, match="choose another folder"):
+        backup(str(tmp_path / "store"), str(tmp_path / "first"))
+
+
+def test_a_copy_is_equal_and_is_not_made_over_another_store(tmp_path):
+    store = SqliteStore(tmp_path / "one")
+    content = b"a function"
+    blob = blake2b(content, digest_size=16).digest()
+    store.put_blob(blob, content)
+    for turn, facts in enumerate([OPENED, [Submitted([TaskSpec(1, Kind.FUNCTION, blob, b"")])], [RunClosed(1)]], 1):
+        store.append(turn, turn / 3, facts)
+    store.save_snapshot(2, 1, b"core")
+    store.close()
+    made = copy(str(tmp_path / "one"), str(tmp_path / "two"))
+    assert (made.turns, made.blobs, made.snapshots) == (3, 1, 1)
+    assert check(made.target).problems == []
+    with JobsDatabase(tmp_path / "two") as jobs:
+        assert jobs.task(1)["state"] == "ready"
+    with pytest.raises(Clash, match="is not empty"):
+        copy(str(tmp_path / "one"), str(tmp_path / "two"))
+    with pytest.raises(UnknownName, match="there is no store"):
+        copy(str(tmp_path / "none"), str(tmp_path / "three"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_check_finds_what_is_damaged_or_missing(tmp_path):
+    store = SqliteStore(tmp_path)
+    store.put_blob(b"x" * 16, b"not what the name says")
+    for turn, facts in enumerate([OPENED, [Submitted([a_task(1)])], [], []], 1):
+        store.append(turn, 1.0, facts)
+    store.save_snapshot(9, 1, b"")
+    store.project()
+    store._database.execute("UPDATE journal SET facts = x'01c1' WHERE turn = 4")
+    store._database.execute("DELETE FROM journal WHERE turn = 3")
+    store._database.close()
+    found = check(str(tmp_path))
+    assert (found.turns, found.last_turn, found.blobs, found.snapshots) == (3, 4, 1, 1)
+    assert [problem.split(":")[0] for problem in found.problems] == [
+        "turns 3 to 3 are missing",
+        "turn 4 cannot be read",
+        f"the blob {(b'x' * 16).hex()} is not what its name says",
+        f"the blob {(b'b' * 16).hex()}, which turn 2 needs, is missing",
+        "the snapshot of run 1 is of turn 9, which is not there",
+    ]
+
+
+def test_the_command_line_backs_up_checks_and_copies(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))
+    store = SqliteStore(tmp_path / ".bough" / "w")
+    store.append(1, 1.0, [*OPENED, RunClosed(1)])
+    store.close()
+    assert main(["store", "backup", "saved", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["turns"] == 1
+    assert main(["store", "copy", "saved", "copied", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["digest"]
+    assert main(["store", "check", "--store", "copied"]) == 0
+    assert "nothing is wrong with it" in capsys.readouterr().out
+    with sqlite3.connect("copied/journal.db") as database:
+        database.execute("UPDATE journal SET facts = x'01c1'")
+    database.close()
+    assert main(["store", "check", "--store", "copied", "--json"]) == 3
+    assert "turn 1 cannot be read" in json.loads(capsys.readouterr().out)["problems"][0]
+    assert main(["store", "copy", "nowhere", "x"]) == 2
 
 
 # --- locks, file systems, spills --------------------------------------------------------------------

@@ -73,6 +73,7 @@ class Histories(RuleBasedStateMachine):
         self.next_id = 1
         self.next_group = 1
         self.next_executor = 1
+        self.next_run = 2
         self.sent: list[SendSpan] = []
         self.recalls: list[Recall] = []
         self.turn(facts.RunOpened(1, "test", "h", 1, fail_fast and policy == "fifo", policy, memos))
@@ -99,6 +100,29 @@ class Histories(RuleBasedStateMachine):
         extra = {"memory": 1000, "gpus": 1} if rich else {}
         self.turn(executor(self.next_executor, cores, **extra))
         self.next_executor += 1
+
+    @rule(data=st.data(), stays=st.sampled_from([0.0, 1.0, 100.0]))
+    def an_executor_comes_back(self, data: st.DataObject, stays: float) -> None:
+        """One that was lost, or is there anyway; perhaps it knows by now when it will leave."""
+        id_ = data.draw(st.integers(1, self.next_executor))
+        self.turn(executor(id_, 2, until=self.now + stays if stays else 0.0))
+        self.next_executor = max(self.next_executor, id_ + 1)
+
+    @rule(data=st.data(), seconds=st.sampled_from([1.0, 20.0]))
+    def an_executor_is_suspended(self, data: st.DataObject, seconds: float) -> None:
+        self.turn(facts.ExecutorSuspended(data.draw(st.integers(1, self.next_executor)), self.now + seconds))
+
+    @rule(fail_fast=st.booleans())
+    def a_workflow_begins(self, fail_fast: bool) -> None:
+        self.turn(facts.RunOpened(self.next_run, f"w{self.next_run % 2}", "h", 1, fail_fast, group=self.next_group))
+        self.next_run += 1
+        self.next_group += 1
+
+    @rule(data=st.data(), removed=st.booleans())
+    def a_workflow_ends(self, data: st.DataObject, removed: bool) -> None:
+        """It is removed only if it is over."""
+        run = data.draw(st.integers(2, self.next_run))
+        self.turn(facts.RunRemoved(run) if removed else facts.RunClosed(run))
 
     @rule(data=st.data())
     def an_executor_is_lost(self, data: st.DataObject) -> None:
@@ -130,7 +154,8 @@ class Histories(RuleBasedStateMachine):
         items = []
         for _ in range(count):
             where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
-            rules = limits(retries=retries, backoff=data.draw(st.sampled_from([0.0, 5.0])), losses=3)
+            patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
+            rules = limits(retries=retries, backoff=data.draw(st.sampled_from([0.0, 5.0])), losses=3, replay=patience)
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
             items.append(task(self.next_id, *self.deps(data), group=where, needs=shape, limits=rules, key=key))
             self.next_id += 1
@@ -171,10 +196,11 @@ class Histories(RuleBasedStateMachine):
             news: facts.Fact = facts.SpanEnded(order.span, start, stop, 0.01 * (stop - start))
         else:
             cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST]))
-            news = facts.ElementFailed(order.span, start, Failure(cause, "it broke"))
+            site = data.draw(st.booleans())
+            news = facts.ElementFailed(order.span, start, Failure(cause, "it broke", site=site))
         self.turn(news)
         again = self.turn(news)  # the same once more is dropped; the policy may still use its chance
-        assert all(isinstance(fact, facts.Placed | facts.RetryDue) for fact in again)
+        assert all(isinstance(fact, facts.Placed | facts.RetryDue | facts.ExecutorResumed) for fact in again)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data(), started=st.booleans())

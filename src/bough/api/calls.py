@@ -56,7 +56,7 @@ def submit_call(context: Context, fn: Callable[..., Any], args: tuple[Any, ...],
     key = call_key(function, args, kwargs) if settings.memo else None
     record = session.new_record()
     size, path = len(payload), ""
-    if size > BIG:
+    if size > BIG and session.keeps_arguments:
         path = session.keep_argument(record, payload)
         payload, size = b"", 0
     spec = TaskSpec(

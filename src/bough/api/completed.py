@@ -8,20 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bough.api.reading import read_stream, read_stream_bytes
+from bough.api.reading import read_stream_bytes
 from bough.model.outcomes import Detail, Output, Stream
 from bough.model.refs import replaced
+
+Read = Callable[[str, Stream | None], bytes]  # a stream's name, and where it lies
+
+
+def _read_here(_: str, stream: Stream | None) -> bytes:
+    return read_stream_bytes(stream)
 
 
 class Completed:
     """The result of a command."""
 
-    __slots__ = ("_detail", "args", "outputs")
+    __slots__ = ("_detail", "_read", "args", "outputs")
 
-    def __init__(self, args: str, detail: Detail, outputs: Mapping[str, str]) -> None:
+    def __init__(self, args: str, detail: Detail, outputs: Mapping[str, str], read: Read | None = None) -> None:
         self.args = args  # the command's text, as it was submitted
         self.outputs = outputs  # paths of declared outputs by slot
         self._detail = detail
+        self._read = read or _read_here  # what it wrote may lie on another machine
 
     @property
     def returncode(self) -> int:
@@ -31,22 +38,22 @@ class Completed:
     @property
     def stdout(self) -> str:
         """What it wrote to standard output."""
-        return read_stream(self._detail.stdout)
+        return self._read("stdout", self._detail.stdout).decode("utf-8", "replace")
 
     @property
     def stderr(self) -> str:
         """What it wrote to standard error."""
-        return read_stream(self._detail.stderr)
+        return self._read("stderr", self._detail.stderr).decode("utf-8", "replace")
 
     @property
     def stdout_bytes(self) -> bytes:
         """What it wrote to standard output, undecoded."""
-        return read_stream_bytes(self._detail.stdout)
+        return self._read("stdout", self._detail.stdout)
 
     @property
     def stderr_bytes(self) -> bytes:
         """What it wrote to standard error, undecoded."""
-        return read_stream_bytes(self._detail.stderr)
+        return self._read("stderr", self._detail.stderr)
 
     @property
     def stdout_file(self) -> Stream | None:

@@ -18,12 +18,13 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from bough import errors
+from bough.api.line import line_over
 from bough.api.outbox import Outbox
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
 from bough.model.facts import Cancelled, Held, Killed, PagesAdded, Prioritised, Released, Retried
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page
-from bough.wire.framing import frame_list, to_client_frames
+from bough.wire.framing import Frames, frame_list, to_client_frames
 from bough.wire.messages import (
     Accepted,
     Act,
@@ -45,9 +46,10 @@ FORKED = "a session cannot be used in a forked process; open one in the process 
 class _Reply:
     """Somebody waits for an answer."""
 
-    __slots__ = ("error", "event", "value")
+    __slots__ = ("error", "event", "message", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, message: Ask | Act | None = None) -> None:
+        self.message = message  # the question
         self.event = threading.Event()
         self.value: object = None
         self.error: BoughError | None = None
@@ -63,7 +65,7 @@ class Connection:
         refused: Callable[[Item | PagesAdded, BoughError], None],
         lost: Callable[[BoughError | None], None],
     ) -> None:
-        self._sock = sock
+        self._line = line_over(sock)
         self._hear = hear
         self._refused = refused
         self._lost = lost
@@ -72,12 +74,12 @@ class Connection:
         self._outbox = Outbox()
         self._replies: dict[int, _Reply] = {}
         self._unsent = bytearray()  # what the socket did not take
+        self._ahead = b""  # what was received before this connection began to listen
         self._gone: BoughError | None = None  # why nothing can be sent any more
         self._welcome = _Reply()
         self.closed: Closed | None = None
         self.is_forked = False  # this is a copy in a child process, good for nothing
         self.ended = threading.Event()  # the reader has left
-        sock.setblocking(False)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._reader = threading.Thread(target=self._read, name="bough-reader", daemon=True)
         _connections.add(self)
@@ -156,7 +158,7 @@ class Connection:
                     self._flush()
 
     def _answer(self, message: Ask | Act) -> object:
-        reply = self._replies[message.request] = _Reply()
+        reply = self._replies[message.request] = _Reply(message)
         try:
             self.post(message)
             reply.event.wait()
@@ -191,9 +193,7 @@ class Connection:
             self._unsent += data
             return
         try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
+            sent = self._line.send(data)
         except OSError:
             return  # the reader hears of it, and knows what the server said last
         if sent < len(data):
@@ -209,58 +209,64 @@ class Connection:
     # --- reading ------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        error: BoughError | None = None
+        self._leave(self._attend())
+
+    def _attend(self) -> BoughError | None:
+        """Listen until the connection ends; returns what went wrong, if that is known."""
         try:
             self._listen()
         except BoughError as found:
-            error = found
+            return found
         except OSError as found:
-            error = PeerLost(f"the connection to the session's server broke: {found}")
+            return PeerLost(f"the connection to the session's server broke: {found}")
         except Exception as found:  # noqa: BLE001 - our bug: nobody may wait for ever because of it
             import traceback
 
-            error = InternalError(f"the session's reader failed: {found!r}", traceback.format_exc())
-        finally:
-            self._leave(error)
+            return InternalError(f"the session's reader failed: {found!r}", traceback.format_exc())
+        return None
 
     def _listen(self) -> None:
         frames = to_client_frames()
+        if self._ahead:
+            self._handle(frames.feed(self._ahead))
         buffer = bytearray(1 << 18)
-        view = memoryview(buffer)
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
-        sock, readable = self._sock, select.POLLIN | select.POLLHUP | select.POLLERR
-        number = sock.fileno()
+        number, readable = self._line.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR
         poll.register(number, select.POLLIN)
         writing = False
-        while True:
+        while self._wants_on():
             for fd, event in poll.poll():
                 if fd != number:
                     os.read(self._wake_read, 64)
                     continue
                 if event & select.POLLOUT:
                     self._send_on()
-                if event & readable:
-                    try:
-                        count = sock.recv_into(buffer)
-                    except BlockingIOError:
-                        continue
-                    if not count:
-                        return
-                    self._handle(frames.feed(view[:count]))
-                    if self.closed is not None:
-                        return
+                if event & readable and not self._receive(frames, buffer):
+                    return
             if writing != bool(self._unsent):
                 writing = not writing
                 poll.modify(number, select.POLLIN | (select.POLLOUT if writing else 0))
 
+    def _receive(self, frames: Frames[ToClient], buffer: bytearray) -> bool:
+        """Take what has come; False when nothing more will."""
+        line = self._line
+        while (count := line.receive(buffer)) > 0:
+            self._handle(frames.feed(memoryview(buffer)[:count]))
+            if self.closed is not None:
+                return False
+            if not line.is_greedy:
+                return True
+        return count < 0
+
+    def _wants_on(self) -> bool:
+        """Whether the session still wants to hear something."""
+        return True
+
     def _send_on(self) -> None:
         with self._lock:
             if self._unsent:
-                try:
-                    sent = self._sock.send(memoryview(self._unsent)[: 1 << 20])
-                except BlockingIOError:
-                    return
+                sent = self._line.send(memoryview(self._unsent)[: 1 << 20])
                 del self._unsent[:sent]
 
     def _handle(self, messages: Sequence[ToClient]) -> None:
@@ -270,17 +276,15 @@ class Connection:
             if kind is Accepted:
                 self._accepted(message.request)  # type: ignore[union-attr]
             elif isinstance(message, Answer):
-                reply = self._replies.get(message.request)
-                if reply is not None:
-                    reply.value = message.value
-                    reply.event.set()
+                self._hear(told)  # in order, as below
+                told = []
+                self._answered(message)
             elif isinstance(message, Refused):
                 self._hear(told)  # in order: what was told before may matter to what is refused
                 told = []
                 self._refuse(message)
             elif isinstance(message, Welcome):
-                self._welcome.value = message
-                self._welcome.event.set()
+                self._welcomed(message)
             elif isinstance(message, Closed):
                 self.closed = message
             elif isinstance(message, Notice):
@@ -289,6 +293,16 @@ class Connection:
                 told.append(message)
         if told:
             self._hear(told)
+
+    def _welcomed(self, message: Welcome) -> None:
+        self._welcome.value = message
+        self._welcome.event.set()
+
+    def _answered(self, message: Answer) -> None:
+        reply = self._replies.get(message.request)
+        if reply is not None:
+            reply.value = message.value
+            reply.event.set()
 
     def _accepted(self, number: int) -> None:
         with self._lock:
@@ -345,7 +359,7 @@ class Connection:
             self.ended.set()
 
     def _shut(self) -> None:
-        self._sock.close()
+        self._line.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
 

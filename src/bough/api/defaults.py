@@ -5,12 +5,13 @@ Rule: the arguments of a `Session` win over what stands here.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bough.api.session import Session
 
-# Keys: name, store, cores, policy, fresh, fail_fast. A missing key, or None, says nothing.
+# Keys: server, name, store, cores, policy, fresh, fail_fast. A missing key, or None, says nothing.
 options: dict[str, object] = {}
 
 # Every session of this process in the order of opening; closed ones too, for their counts and failures.
@@ -23,3 +24,9 @@ def setting(name: str, given: object, otherwise: object = None) -> object:
         return given
     said = options.get(name)
     return otherwise if said is None else said
+
+
+def server(given: str | None) -> str | None:
+    """The address of a server: as given, or as `bough run` said, or $BOUGH_SERVER; None: there is to be none."""
+    said = options.get("server")
+    return given or (said if isinstance(said, str) and said else None) or os.environ.get("BOUGH_SERVER") or None

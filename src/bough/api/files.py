@@ -109,6 +109,16 @@ class FileTable:
                 self._renamed.update(made.renamed)
         return found._replace(renamed=renamed, writes=digests)
 
+    def renumber(self, record: RecordId, there: RecordId, paths: Iterable[str] = ()) -> None:
+        """What a record declared is what another one, which is there, makes; `paths`: a loose task's outputs."""
+        with self._lock:
+            for path in paths:
+                if path in self._loose and self._loose[path].record == record:
+                    self._loose[path] = self._loose[path]._replace(record=there)
+            for made in self._arrays:
+                if made.record == record:
+                    made.record = there
+
     def withdraw(self, record: RecordId) -> None:
         """Forget what a record declared: its submission was refused."""
         with self._lock:

@@ -6,9 +6,9 @@ this session that has not ended is the live one; everything else is as the store
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -21,18 +21,25 @@ from bough.api.tasklist import TaskList
 from bough.api.view import View
 from bough.errors import UnknownName
 from bough.model import selectors
-from bough.model.ids import ROOT, RecordId
+from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.selectors import Selector, read_selectors, show_selector
 from bough.model.tasks import Dep, On
-from bough.stores.jobs import JobsDatabase
 from bough.wire.messages import Unsuccess
 
 if TYPE_CHECKING:
     from bough.api.session import Session
+    from bough.stores.jobs import Row, Value
 
 _COLUMNS = "tasks.id, tasks.run, tasks.grp, tasks.name, tasks.kind, tasks.length, tasks.is_array, tasks.command, path"
 _FROM = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
+
+
+class Jobs(Protocol):
+    """A jobs database that answers questions."""
+
+    def rows(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """The rows as dictionaries."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -51,9 +58,9 @@ class Found(msgspec.Struct, frozen=True):
 
 def find(session: Session, text: str) -> Array:
     """The tasks that a selector names: one array as itself, anything else as a list of tasks."""
-    session.ask("project")
-    with JobsDatabase(session.store) as database:
-        found = [row for selector in read_selectors(text) for row in _look(database, selector, session.welcome.run)]
+    with session.jobs() as database:
+        runs = range(session.welcome.run, 0, -1)
+        found = [row for selector in read_selectors(text) for row in look(database, selector, runs)]
         past = Past(database, [row for row in found if not _is_live(session, row)])
         if len(found) == 1 and found[0].is_array:
             row = found[0]
@@ -64,14 +71,13 @@ def find(session: Session, text: str) -> Array:
 
 def targets_of(session: Session, text: str) -> Iterator[tuple[Dep, int]]:
     """What the server is told for a selector; only tasks of this run can be acted on."""
-    session.ask("project")
     run = session.welcome.run
-    with JobsDatabase(session.store) as database:
+    with session.jobs() as database:
         for selector in read_selectors(text):
             if isinstance(selector, selectors.All):
-                yield Dep(On.GROUP, ROOT), 0
+                yield Dep(On.GROUP, session.root), 0
                 continue
-            rows = [row for row in _look(database, selector, run) if row.run == run]
+            rows = [row for row in look(database, selector, [run]) if row.run == run]
             if not rows:
                 raise UnknownName(f"{show_selector(selector)} names no task of this run")
             for row in rows:
@@ -84,7 +90,8 @@ def targets_of(session: Session, text: str) -> Iterator[tuple[Dep, int]]:
 # --- from selectors to records --------------------------------------------------------------------------
 
 
-def _look(database: JobsDatabase, selector: Selector, run: int) -> list[Found]:
+def look(database: Jobs, selector: Selector, runs: Sequence[int]) -> list[Found]:
+    """The records that a selector names, in the first of these runs or, by number, in any."""
     found: list[Found] = []
     match selector:
         case selectors.Records(first, last):
@@ -97,17 +104,17 @@ def _look(database: JobsDatabase, selector: Selector, run: int) -> list[Found]:
                 if last < max(row.length, 1)
             ]
         case selectors.Last():
-            found = _rows(database, "tasks.run = ?", run)[-1:]
+            found = _rows(database, "tasks.run = ?", runs[0])[-1:]
         case selectors.All():
-            found = _rows(database, "tasks.run = ?", run)
+            found = _rows(database, "tasks.run = ?", runs[0])
         case selectors.Within() | selectors.Named():
-            found = next((rows for past in range(run, 0, -1) if (rows := _named(database, selector, past))), [])
+            found = next((rows for run in runs if (rows := _named(database, selector, run))), [])
     if not found and not isinstance(selector, selectors.All):
         raise UnknownName(f"{show_selector(selector)} names no task of this workflow; see bough status all")
     return found
 
 
-def _named(database: JobsDatabase, selector: selectors.Within | selectors.Named, run: int) -> list[Found]:
+def _named(database: Jobs, selector: selectors.Within | selectors.Named, run: int) -> list[Found]:
     rows = _rows(database, "tasks.run = ?", run)
     if isinstance(selector, selectors.Named):
         names = [row for row in rows if _is_called(row, selector.name)]
@@ -122,7 +129,7 @@ def _is_called(row: Found, pattern: str) -> bool:
     return bool(row.name) and (fnmatchcase(row.name, pattern) or fnmatchcase(full, pattern))
 
 
-def _rows(database: JobsDatabase, condition: str, *values: int) -> list[Found]:
+def _rows(database: Jobs, condition: str, *values: int) -> list[Found]:
     rows = database.rows(f"select {_COLUMNS} from {_FROM} where {condition} order by tasks.id", values)
     return [
         Found(

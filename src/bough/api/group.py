@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 from bough.api.context import inside
 from bough.api.options import Settings
 from bough.api.submitter import Submitter
+from bough.api.texts import check_sendable
+from bough.api.waits import after_deps, is_waitable
 from bough.errors import UserError
 from bough.model.facts import GroupClosed
 from bough.model.ids import GroupId
-from bough.model.tasks import Dep, On
+from bough.model.tasks import Dep, GroupSpec, On
 
 if TYPE_CHECKING:
     from bough.api.ledger import Ledger
@@ -92,3 +94,18 @@ class Group(Submitter):
         from bough.errors import NotPicklable
 
         raise NotPicklable(f"group {self.name!r} cannot travel to a worker; give it in after=[...]")
+
+
+def make_group(session: Session, name: Any, parent: int, after: Any, settings: Settings) -> Group:
+    """Make a group in another one; one that is there already is joined by a session that came back to it."""
+    if not isinstance(name, str) or not name or "/" in name:
+        raise UserError(f"a group's name is a text without /, not {name!r}")
+    check_sendable("a group's name", name)
+    deps = after_deps((after,) if is_waitable(after) else after, session.ledger)
+    group = session.new_group(parent, name)
+    there = session.group_there(parent, name)
+    if there is not None:
+        return Group(session, there, name, settings)
+    session.ledger.progress.group_added(group, parent, name)
+    session.connection.submit(GroupSpec(group, name, GroupId(parent), deps), 100)
+    return Group(session, group, name, settings)

@@ -1,7 +1,8 @@
 """How sessions end when the user presses Ctrl-C, or when the script ends without closing them.
 
 One Ctrl-C asks politely: running tasks are ended, the state is kept. A second one stops at once. Rule:
-whatever happens, the server's process is gone when these functions return, and its tasks with it.
+whatever happens, the server's process is gone when these functions return, and its tasks with it; only a service
+keeps both.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def shut(session: Session) -> None:
 def stop(session: Session) -> None:
     """End running tasks and close, keeping the state."""
     if session.is_over or session.connection.is_forked:
+        return
+    if session.is_remote:
+        session.give_back()
         return
     running = session.progress.counts()["running"]
     if session.progress.left():

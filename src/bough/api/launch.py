@@ -58,6 +58,15 @@ def own_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def read_cores(given: object) -> float:
+    """The cores that a session is to use."""
+    if given is None:
+        return own_cores()
+    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+        raise UserError(f"cores is {given!r}; give a number of cores, 1 or more")
+    return given
+
+
 class Server:
     """A server that was started, and our end of the connection to it."""
 
@@ -71,7 +80,8 @@ class Server:
         self.socket, theirs = socket.socketpair()
         with log, theirs:
             self.log_start = log.tell()
-            words = ["--store", place.store, "--name", place.name, "--fd", str(theirs.fileno()), *options]
+            fd, client = str(theirs.fileno()), str(os.getpid())
+            words = ["--store", place.store, "--name", place.name, "--fd", fd, "--client", client, *options]
             self.process = subprocess.Popen(
                 [
                     sys.executable,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,12 +17,13 @@ import msgspec
 from bough.api.elements import Elements, Range
 from bough.api.failures import ending_word, last_line, what_happened
 from bough.api.progress import FailureLine, Progress
+from bough.api.reading import read_stream_bytes
 from bough.api.task import CANCELLED, FINISHED, RUNNING, Task
 from bough.core.states import TaskState
 from bough.errors import BoughError, InternalError, UserError
 from bough.model.facts import Cancelled, Killed, PagesAdded
 from bough.model.ids import RecordId
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Failure, Stream
 from bough.model.tasks import ArraySpec, Dep, Item, On, TaskSpec
 from bough.wire.messages import Outcome, Running, ToClient, Unsuccess
 
@@ -51,6 +52,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
+        self.far_output: Callable[[int, int, str, Stream], bytes] | None = None  # asks a service for what a task wrote
         self.progress = Progress()
         self.tasks: dict[int, Task] = {}  # loose, not ended
         self.arrays: dict[int, Elements] = {}  # with elements that have not ended
@@ -205,6 +207,12 @@ class Ledger:
         if not isinstance(answer, list):
             raise InternalError(f"the server explained task {record}.{index} with {answer!r}")
         return [str(line) for line in answer]
+
+    def read_output(self, record: int, index: int, name: str, stream: Stream | None) -> bytes:
+        """A task's own part of an output file, which may lie where the server, but not this process, can read it."""
+        if stream is None or not stream.length or self.far_output is None:
+            return read_stream_bytes(stream)
+        return self.far_output(record, index, name, stream)
 
     def may_wait(self) -> None:
         """Refuse to wait in the thread that brings what would be waited for."""

@@ -28,7 +28,7 @@ After: TypeAlias = "Iterable[Waitable] | Waitable | None"
 
 NAMES = (
     *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
-    *("walltime", "name", "after", "priority", "memo"),
+    *("walltime", "replay", "name", "after", "priority", "memo"),
 )
 
 
@@ -84,11 +84,11 @@ def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
 
 
 def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
-    if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime"}:
+    if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime", "replay"}:
         return base
     seconds = {
         name: _read(name, said[name], read_seconds, '"90s", "1h" or seconds') if name in said else getattr(base, name)
-        for name in ("timeout", "backoff", "walltime")
+        for name in ("timeout", "backoff", "walltime", "replay")
     }
     return Limits(
         timeout=seconds["timeout"],
@@ -97,6 +97,7 @@ def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
         backoff=seconds["backoff"],
         walltime=seconds["walltime"],
         losses=base.losses,
+        replay=seconds["replay"],
     )
 
 

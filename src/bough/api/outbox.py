@@ -1,7 +1,8 @@
 """What a session has for its server: submissions gather in requests, which count until they are acknowledged.
 
 Rule: messages come out in the order in which they were put in; a request that was refused as a whole goes
-again item by item. Nothing here locks or sends: `Connection` does both.
+again item by item. Nothing here locks or sends: `Connection` does both. An outbox that `keeps` can say again
+what a server that came back may not have heard.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from bough.model.facts import PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page
-from bough.wire.messages import Blob, Submit
+from bough.wire.messages import Act, Ask, Blob, Close, Submit
 
 BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
 BATCH_BYTES = 8 << 20
@@ -23,13 +24,14 @@ UNHEARD_BYTES = 64 << 20
 class Request:
     """A submission on its way: until it is acknowledged, for a refusal to be told to its items."""
 
-    __slots__ = ("items", "number", "pages", "size")
+    __slots__ = ("before", "items", "number", "pages", "size")
 
     def __init__(self, number: int, items: list[Item], size: int, pages: PagesAdded | None = None) -> None:
         self.number = number
         self.items = items
         self.size = size
         self.pages = pages
+        self.before: Sequence[object] = ()  # what was sent since the request before it, in an outbox that keeps
 
     def message(self) -> Submit | PagesAdded:
         """What is sent."""
@@ -49,7 +51,9 @@ class Request:
 class Outbox:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool = False) -> None:
+        self._keeps = keeps
+        self._loose: deque[object] = deque()  # sent since the last request, by an outbox that keeps
         self._queue: deque[Request | object] = deque()  # not yet sent
         self._unheard: deque[Request] = deque()  # sent, not acknowledged
         self._sent: set[BlobId] = set()  # blobs the server has, or will have
@@ -66,6 +70,11 @@ class Outbox:
     def is_heard(self) -> bool:
         """Whether every request that was sent is acknowledged."""
         return not self._unheard
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something has gathered, or is not acknowledged."""
+        return bool(self._queue or self._unheard)
 
     @property
     def is_full(self) -> bool:
@@ -124,12 +133,17 @@ class Outbox:
             entry = queue.popleft()
             if isinstance(entry, Request):
                 self._unheard.append(entry)
+                if self._loose:
+                    entry.before = (*entry.before, *self._loose)
+                    self._loose.clear()
                 messages.append(entry.message())
                 size += entry.size
                 items += entry.weight
             else:
                 messages.append(entry)
                 size += len(entry.data) if isinstance(entry, Blob) else 0
+                if self._keeps and not isinstance(entry, Ask | Close):  # which are said again by those who wait
+                    self._loose.append(entry)
             if size > BATCH_BYTES:
                 yield messages
                 messages, size = [], 0 if everything else size
@@ -145,9 +159,36 @@ class Outbox:
         """The server did not take a request, which is forgotten; None if it is none of ours."""
         request = next((r for r in self._unheard if r.number == number), None)
         if request is not None:
-            self._unheard.remove(request)
+            at = self._unheard.index(request)
+            del self._unheard[at]
+            if request.before:
+                if at < len(self._unheard):
+                    self._unheard[at].before = (*request.before, *self._unheard[at].before)
+                else:
+                    self._loose.extendleft(reversed(request.before))
+                request.before = ()
             self._forget(request)
         return request
+
+    def answered(self, number: int) -> None:
+        """The server has answered an act, so that it has heard what was sent before it, too."""
+        if any(isinstance(entry, Act) and entry.request == number for entry in self._loose):
+            while True:
+                entry = self._loose.popleft()
+                if isinstance(entry, Act) and entry.request == number:
+                    return
+
+    def rewind(self) -> None:
+        """The server may not have heard what it did not acknowledge: all of it goes again, before anything else."""
+        again: list[object] = []
+        for request in self._unheard:
+            again += request.before
+            request.before = ()
+            again.append(request)
+        again += self._loose
+        self._unheard.clear()
+        self._loose.clear()
+        self._queue.extendleft(reversed(again))
 
     def _forget(self, request: Request) -> None:
         self._items -= request.weight

@@ -17,6 +17,7 @@ from bough.core.states import TaskState
 _S = TaskState
 _STATES = len(TaskState)
 _SHOWN = (_S.WAITING, _S.RUNNING, _S.DONE, _S.FAILED, _S.NOTRUN, _S.CANCELLED)  # what a client is told apart
+ASIDE = -1  # stands for the group of tasks that count for nothing here: found, not submitted
 _TICK = 0.25  # seconds between two samples of the rate
 _WINDOW = 40  # samples
 
@@ -51,11 +52,16 @@ class Progress:
         self.reused = 0  # successes that were found in an earlier run
         self.failures: deque[FailureLine] = deque(maxlen=200)
         self.failure_count = 0
-        self._counts: dict[int, list[int]] = {0: [0] * _STATES}
-        self._paths: dict[int, str] = {0: ""}
-        self._children: dict[int, list[int]] = {0: []}
+        self.set_root(0)
         self._ended = 0
         self._samples: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=_WINDOW)
+
+    def set_root(self, root: int) -> None:
+        """The workflow's own group, before anything is in it."""
+        self._root = root
+        self._counts: dict[int, list[int]] = {root: [0] * _STATES, ASIDE: [0] * _STATES}
+        self._paths: dict[int, str] = {root: ""}
+        self._children: dict[int, list[int]] = {root: []}
 
     # --- news ---------------------------------------------------------------------------------------
 
@@ -95,10 +101,10 @@ class Progress:
 
     # --- looking ------------------------------------------------------------------------------------
 
-    def counts(self, group: int = 0) -> dict[str, int]:
+    def counts(self, group: int | None = None) -> dict[str, int]:
         """Tasks by state in a group and everything below it (by default the whole workflow)."""
         with self.condition:
-            total = self._total(group)
+            total = self._total(self._root if group is None else group)
         return {state.label: total[state] for state in _SHOWN}
 
     def groups(self) -> list[GroupLine]:
@@ -107,6 +113,7 @@ class Progress:
             return [
                 GroupLine(group, self._paths[group], {state.label: counts[state] for state in _SHOWN})
                 for group, counts in self._counts.items()
+                if group != ASIDE
             ]
 
     def rate(self) -> float:
@@ -116,10 +123,10 @@ class Progress:
             seconds = time.monotonic() - then
             return (self._ended - before) / seconds if seconds > 0 else 0.0
 
-    def left(self, group: int = 0) -> int:
-        """Tasks that have not ended, in a group and everything below it."""
+    def left(self, group: int | None = None) -> int:
+        """Tasks that have not ended, in a group and everything below it (by default the whole workflow)."""
         with self.condition:
-            return self._left(group)
+            return self._left(self._root if group is None else group)
 
     def wait(self, group: int, timeout: float | None = None) -> bool:
         """Wait until everything in a group has ended; False when the time was over before."""

@@ -1,8 +1,9 @@
-"""A session: one run of a workflow on this machine, and a `concurrent.futures.Executor`.
+"""A session: one run of a workflow, and a `concurrent.futures.Executor`.
 
 It holds together what does the work: the server that was started (`launch`), the connection to it, the
 ledger of tasks, the table of files. Rule: leaving the `with` block waits for everything; nothing outlives
-the script. Little is imported here before the server is started, so that both load at the same time.
+the script, unless it is the session of a service (`remote`). Little is imported here before the server is
+started, so that both load at the same time.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from bough.api import defaults, interrupt
-from bough.api.launch import Server, find_place, own_cores
+from bough.api.launch import Server, find_place, read_cores
+from bough.api.steering import Steering
 from bough.api.submitter import Submitter
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
 from bough.model.ids import BlobId, GroupId, RecordId
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from bough.api.array import Array
-    from bough.api.connection import Connection, Deed
+    from bough.api.connection import Connection
     from bough.api.elements import Elements
     from bough.api.feeding import Feed
     from bough.api.files import FileTable
@@ -33,15 +37,18 @@ if TYPE_CHECKING:
     from bough.api.ledger import Unretrieved
     from bough.api.options import Settings
     from bough.api.progress import Progress
+    from bough.api.submission import ArrayParts
     from bough.api.task import Task
-    from bough.model.tasks import TaskSpec
+    from bough.model.tasks import Dep, TaskSpec
+    from bough.stores.jobs import JobsDatabase
 
 
-class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
+class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives more than an iterator
     """Runs tasks on the cores of this machine; its store is ./.bough/NAME, NAME being the script's stem.
 
     Args:
-        address: of a running server; this version has none and runs everything here.
+        address: of a running server (unix:PATH, HOST:PORT or an access file), by default that of $BOUGH_SERVER;
+            its executors do the work then, and cores and store mean nothing.
         name: of the workflow.
         cores: how many to use; by default all this process may use.
         store: the folder of the store, in place of ./.bough/NAME.
@@ -49,6 +56,17 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         policy: the placement policy, "fifo" (the default) or "sjf".
         fail_fast: stop at the first failure.
     """
+
+    is_remote = False
+    keeps_arguments = True  # those too big to send go into a file of the store
+
+    def __new__(cls, address: str | None = None, **_: object) -> Self:
+        """A session here, or the session of a service."""
+        if cls is Session and defaults.server(address):
+            from bough.api.remote import RemoteSession
+
+            return cast(Self, super().__new__(RemoteSession))
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -61,37 +79,32 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         policy: str | None = None,
         fail_fast: bool | None = None,
     ) -> None:
-        _refuse_elsewhere(address)
+        refuse_inside()
+        if defaults.server(address):
+            raise UserError(f"{type(self).__name__} is for sessions on this machine; derive it from RemoteSession")
         place = find_place(defaults.setting("name", name), defaults.setting("store", store))
         self.name = place.name
-        self.cores = _cores(defaults.setting("cores", cores))
+        self.cores = read_cores(defaults.setting("cores", cores))
         options = ["--cores", f"{self.cores:g}", "--policy", str(defaults.setting("policy", policy, "fifo"))]
         options += ["--fresh"] if defaults.setting("fresh", fresh or None) else []
         options += ["--fail-fast"] if defaults.setting("fail_fast", fail_fast or None) else []
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
         self._server = Server(place, options)
-        from bough.api import calls, submission  # take as long as the server takes to come up: meanwhile
+        self._prepare()  # takes as long as the server takes to come up: meanwhile
         from bough.api.connection import Connection
+
+        self._open(Connection(self._server.socket, self.ledger.hear, self._refused, self._lost), owner=True)
+        self.store = self.welcome.store
+
+    def _prepare(self) -> None:
+        """What there is before the connection."""
+        from bough.api import calls, submission
         from bough.api.ledger import Ledger
         from bough.api.options import DEFAULTS
-        from bough.wire.messages import VERSION, ClientHello
 
         super().__init__(self, DEFAULTS)
         self.calls, self._submission = calls, submission
         self.ledger = Ledger()
-        self._connection = Connection(self._server.socket, self.ledger.hear, self._refused, self._lost)
-        self.ledger.connection = self._connection
-        self._connection.start(ClientHello(VERSION, os.getpid(), socket.gethostname(), owner=True))
-        try:
-            self.welcome = self._connection.welcome()
-        except BaseException as error:
-            self._server.kill()
-            if isinstance(error, PeerLost):
-                raise self._died() from error
-            raise
-        self.store = self.welcome.store
-        self._records = itertools.count(self.welcome.first_id)
-        self._groups = itertools.count(self.welcome.first_group)
         self._names: set[tuple[int, str]] = set()  # of groups, with their parents
         self._feeds: list[Feed] = []
         self._closing = threading.Lock()
@@ -101,8 +114,30 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self._is_told = False  # that the server died
         self._fault: BoughError | None = None  # why it died, as far as anybody said
         self._files: FileTable | None = None
+
+    def _open(self, connection: Connection, **hello: Any) -> None:
+        """Say hello, and take what the welcome gives."""
+        from bough.wire.messages import VERSION, ClientHello
+
+        self._connection = self.ledger.connection = connection
+        connection.start(ClientHello(VERSION, os.getpid(), socket.gethostname(), **hello))
+        try:
+            self.welcome = connection.welcome()
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        self.root = self.welcome.group  # the workflow's own group
+        self.ledger.progress.set_root(self.root)
+        self._records = itertools.count(self.welcome.first_id)
+        self._groups = itertools.count(self.welcome.first_group)
         defaults.sessions.append(self)
         interrupt.at_exit(self)
+
+    def _give_up(self, error: BaseException) -> None:
+        """It could not be opened."""
+        self._server.kill()
+        if isinstance(error, PeerLost):
+            raise self._died() from error
 
     # --- looking ------------------------------------------------------------------------------------
 
@@ -125,58 +160,26 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         """The failures nobody has looked at: by `result()`, `exception()`, `failed()` or an iterator."""
         return self.ledger.unretrieved()
 
-    def processors(self) -> dict[str, float]:
-        """The processors that are there now, by site."""
-        answer = self._connection.ask("processors")
-        return answer if isinstance(answer, dict) else {}
-
-    def explain(self, what: Task | int, index: int = 0) -> str:
-        """Why a task is not running, or how it ended, in a few lines."""
-        if isinstance(what, int):
-            return "\n".join(self.ledger.explain(what, index))
-        return what.explain()
-
     def find(self, selector: str | int) -> Array:
         """Tasks of this and earlier runs by id, name or group, as on the command line: "12", "align/*", "last"."""
         from bough.api.finding import find
 
         return find(self, str(selector))
 
+    def jobs(self) -> AbstractContextManager[JobsDatabase]:
+        """The jobs database as it is now."""
+        from bough.stores.jobs import JobsDatabase
+
+        self._connection.ask("project")
+        return JobsDatabase(self.store)
+
+    def tasks(self) -> Array:
+        """All tasks of this run; those of a service's workflow also if another session submitted them."""
+        return self.find("all")
+
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {word}" for word, count in self.progress.counts().items() if count)
         return f"<session {self.name}: {counts or 'no tasks'}{', closed' if self._is_shut else ''}>"
-
-    # --- acting -------------------------------------------------------------------------------------
-
-    def cancel(self, what: object) -> int:
-        """Cancel a task, array or group, or what a selector names; returns how many tasks that was."""
-        from bough.api.acting import cancel
-
-        return cancel(self, what)
-
-    def kill(self, what: object) -> int:
-        """End what is running of a task, array, group or selector: those attempts fail. Returns how many tasks."""
-        from bough.api.acting import kill
-
-        return kill(self, what)
-
-    def hold(self, what: object) -> int:
-        """Keep a task, array, group or what a selector names from starting; returns how many tasks that was."""
-        from bough.api.acting import hold
-
-        return hold(self, what)
-
-    def release(self, what: object) -> int:
-        """Let start what was held; returns how many tasks that was."""
-        from bough.api.acting import release
-
-        return release(self, what)
-
-    def act(self, deed: Deed) -> int:
-        """Send a deed and return how many tasks the server says it is about."""
-        answer = self._connection.act_and_wait(deed)
-        count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
-        return count if isinstance(count, int) else 0
 
     # --- ending -------------------------------------------------------------------------------------
 
@@ -196,6 +199,9 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
     def detach(self) -> None:
         """Leave the tasks to the server; an embedded session has none that would outlive it."""
         raise UserError("detach: this session's tasks end with the script, because its server is part of it")
+
+    def give_back(self) -> None:
+        """Leave in a hurry what goes on without us."""
 
     def __enter__(self) -> Self:
         return self
@@ -311,24 +317,29 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
 
     def make_group(self, name: Any, parent: int, after: Any, settings: Settings) -> Group:
         """Make a group in another one."""
-        from bough.api.group import Group
-        from bough.api.texts import check_sendable
-        from bough.api.waits import after_deps, is_waitable
-        from bough.model.tasks import GroupSpec
+        from bough.api.group import make_group
 
         self.check_open()
-        if not isinstance(name, str) or not name or "/" in name:
-            raise UserError(f"a group's name is a text without /, not {name!r}")
-        check_sendable("a group's name", name)
-        deps = after_deps((after,) if is_waitable(after) else after, self.ledger)
+        return make_group(self, name, parent, after, settings)
+
+    def new_group(self, parent: int, name: str) -> GroupId:
+        """A number for a group; siblings have different names."""
         with self._closing:
             if (parent, name) in self._names:
                 raise UserError(f"there is a group {name!r} already in the same place; choose another name")
             self._names.add((parent, name))
-        group = GroupId(next(self._groups))
-        self.ledger.progress.group_added(group, parent, name)
-        self._connection.submit(GroupSpec(group, name, GroupId(parent), deps), 100)
-        return Group(self, group, name, settings)
+        return GroupId(next(self._groups))
+
+    def array_there(self, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> int | None:
+        """The array of an earlier session of this run that a submission is."""
+        return None
+
+    def adopted(self, elements: Elements) -> None:
+        """An array that was there is in the ledger."""
+
+    def group_there(self, parent: int, name: str) -> int | None:
+        """The group of that name that an earlier session made in this run."""
+        return None
 
     def add_feed(self, feed: Feed) -> None:
         """Remember a feed that must end before the session can."""
@@ -377,17 +388,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         return PeerLost(f"the session's server ended unexpectedly; see {where}{': ' + said if said else ''}")
 
 
-def _refuse_elsewhere(address: str | None) -> None:
-    if address or os.environ.get("BOUGH_SERVER"):
-        where = f"address {address!r}" if address else "$BOUGH_SERVER"
-        raise UserError(f"{where}: this version runs sessions on this machine only; leave the address out")
+def refuse_inside() -> None:
+    """A task opens no session."""
     if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
         raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
-
-
-def _cores(given: object) -> float:
-    if given is None:
-        return own_cores()
-    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        raise UserError(f"cores is {given!r}; give a number of cores, 1 or more")
-    return given

@@ -52,7 +52,9 @@ class ArrayParts(msgspec.Struct):
 
 def send_array(session: Session, settings: Settings, group: int, parts: ArrayParts) -> Elements:
     """Submit an array."""
-    record = RecordId(parts.record) if parts.record else session.new_record()
+    after = tuple(dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after]))
+    there = session.array_there(group, parts, after) if parts.length else None
+    record = RecordId(there or parts.record or session.new_record())
     elements = Elements(
         session.ledger,
         record,
@@ -65,7 +67,11 @@ def send_array(session: Session, settings: Settings, group: int, parts: ArrayPar
     if not parts.length and not parts.open:
         return elements  # there is nothing to run, and nothing to wait for
     elements.is_open = parts.open
-    after = dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after])
+    if there is not None:
+        session.ledger.arrays[record] = elements
+        session.ledger.progress.added(group, parts.length)
+        session.adopted(elements)
+        return elements
     reuse = _find_reuse(session, parts) if parts.key else ()
     if parts.identities and parts.key:
         _keep_identities(session.store, record, parts.identities)
@@ -86,7 +92,7 @@ def send_array(session: Session, settings: Settings, group: int, parts: ArrayPar
         settings.needs,
         settings.limits,
         settings.priority,
-        tuple(after),
+        after,
         parts.element_after,
         parts.key,
         reuse,

@@ -41,7 +41,7 @@ class Submitter:
         for group in reversed(inside.get()):
             if group._session is self._session:
                 return group.id
-        return 0
+        return self._session.root
 
     def _read(self, options: Mapping[str, object]) -> Settings:
         from bough.api.options import read_options
@@ -51,7 +51,8 @@ class Submitter:
     def options(self, **options: object) -> Optioned:
         """The same with options for what is submitted through it.
 
-        cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, name, after, priority, memo.
+        cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
+        memo.
         """
         return Optioned(self._session, self._read(options), self)
 
@@ -94,6 +95,7 @@ class Submitter:
         retries: int | None = None,
         backoff: Amount | None = None,
         walltime: Amount | None = None,
+        replay: Amount | None = None,
         name: str | None = None,
         priority: int | None = None,
         memo: bool | None = None,
@@ -118,6 +120,7 @@ class Submitter:
                 "retries": retries,
                 "backoff": backoff,
                 "walltime": walltime,
+                "replay": replay,
                 "name": name,
                 "priority": priority,
                 "memo": memo,
@@ -142,6 +145,7 @@ class Submitter:
         retries: int | None = None,
         backoff: Amount | None = None,
         walltime: Amount | None = None,
+        replay: Amount | None = None,
         name: str | None = None,
         priority: int | None = None,
         memo: bool | None = None,
@@ -166,6 +170,7 @@ class Submitter:
                 "retries": retries,
                 "backoff": backoff,
                 "walltime": walltime,
+                "replay": replay,
                 "name": name,
                 "priority": priority,
                 "memo": memo,

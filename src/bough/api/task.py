@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from bough.api.completed import Completed
 from bough.api.failures import ending_of, exception_of, label_of
-from bough.api.reading import detail_of, load_results, read_stream, without_results
-from bough.model.outcomes import Detail
+from bough.api.reading import detail_of, load_results, without_results
+from bough.model.outcomes import Detail, Stream
 from bough.model.tasks import Dep, On
 from bough.wire.messages import Outcome, Running, Unsuccess
 
@@ -152,13 +152,16 @@ class Task(Future[Any]):
     def stdout(self) -> str:
         """What it wrote to standard output, once it has ended; empty if nothing."""
         detail = self._detail()
-        return read_stream(detail.stdout) if detail is not None else ""
+        return self._output("stdout", detail.stdout).decode("utf-8", "replace") if detail is not None else ""
 
     @property
     def stderr(self) -> str:
         """What it wrote to standard error, once it has ended; empty if nothing."""
         detail = self._detail()
-        return read_stream(detail.stderr) if detail is not None else ""
+        return self._output("stderr", detail.stderr).decode("utf-8", "replace") if detail is not None else ""
+
+    def _output(self, name: str, stream: Stream | None) -> bytes:
+        return self._ledger.read_output(self.id, self.index, name, stream)
 
     def explain(self) -> str:
         """Why it is not running, or how it ended, in a few lines."""
@@ -320,7 +323,8 @@ class Task(Future[Any]):
         message = self._message
         assert isinstance(message, Outcome)
         if self.is_command:
-            return Completed(self.command, detail_of(message, self.index) or Detail(self.index), self.outputs)
+            detail = detail_of(message, self.index) or Detail(self.index)
+            return Completed(self.command, detail, self.outputs, self._output)
         if self._array is not None:
             return self._array.value(self.index)
         value = load_results(message.results)[0]

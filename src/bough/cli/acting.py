@@ -1,6 +1,6 @@
 """What `kill`, `cancel`, `hold`, `release` and `retry` share: find the tasks, tell the live server.
 
-Rule: without a running session there is nothing to act on, and the message says what to do instead.
+Rule: without a running session or service there is nothing to act on, and the message says what to do instead.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bough.cli.database import Database
-from bough.cli.finding import Place, add_store_arguments, find_store
-from bough.cli.live import Deed, connect
+from bough.cli.database import open_database
+from bough.cli.finding import Place, add_store_arguments
+from bough.cli.live import Deed
 from bough.cli.output import Output
-from bough.cli.picking import add_selector_arguments, read_request, targets
+from bough.cli.picking import add_selector_arguments, choose_run, read_request, targets
 from bough.errors import UserError
 from bough.model.tasks import Dep
 
@@ -32,17 +32,15 @@ def act(
 ) -> int:
     """Do one thing to all tasks that are meant; `asleep` says what to do when no session is running."""
     selectors, states = read_request(args)
-    place = find_store(args)
-    server = connect(place)
-    if server is None:
-        raise UserError(asleep(place))
-    with server:
-        server.ask("project")
-        with Database(place, live=True) as database:
-            run = database.last_run()
-            if args.run not in {None, run}:
-                raise UserError(f"run {args.run} is over; only tasks of the live run {run} can be acted on")
-            aims = targets(database, selectors, states, run)
+    with open_database(args, acts=True) as database:
+        server, place = database.server, database.place
+        if server is None:
+            assert isinstance(place, Place)
+            raise UserError(asleep(place))
+        run = choose_run(database, args, selectors)
+        if not database.is_service and run != database.last_run():
+            raise UserError(f"run {run} is over; only tasks of the live run {database.last_run()} can be acted on")
+        aims = targets(database, selectors, states, run)
         touched = sum(server.act(deed(target, stop)) for target, stop in aims)
     output.answer({"tasks": touched}, lambda: [f"{touched} {'task' if touched == 1 else 'tasks'} {done}"])
     return 0

@@ -19,14 +19,15 @@ Counts = Counter[str]
 def group_counts(database: Database, run: int) -> dict[str, Counts]:
     """The counts of every group by its path, the workflow's own being ""."""
     groups = database.rows("select id, path from groups where run = ? order by id", [run])
-    paths = {0: ""} | {row["id"]: str(row["path"]) for row in groups}
+    paths = {row["id"]: str(row["path"]) for row in groups}
+    paths.setdefault(0, "")
     own: dict[str, Counts] = {path: Counter() for path in paths.values()}
     for row in database.rows(
-        "select grp, state, count(*) as number from tasks where run = ? and not is_array group by grp, state", [run]
+        "select grp, state, count(*) as number from tasks where run = ? and is_array = 0 group by grp, state", [run]
     ):
         own[paths[row["grp"]]][str(row["state"])] += _int(row["number"])
     for row in database.rows(
-        f"select id, grp, length, waits, {', '.join(COUNTED)} from tasks where run = ? and is_array", [run]
+        f"select id, grp, length, waits, {', '.join(COUNTED)} from tasks where run = ? and is_array = 1", [run]
     ):
         own[paths[row["grp"]]].update(_array_counts(database, row))
     return _summed(own)

@@ -1,4 +1,4 @@
-"""The jobs database of a store, caught up and opened for reading.
+"""The jobs database of a store or a service, caught up and opened for reading.
 
 The tables are folded from the journal when somebody asks: by the live server, or by this process when no
 session is running. Rule: nothing here writes to a table.
@@ -12,21 +12,25 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, cast
 
-from bough.cli.finding import Place, find_store
-from bough.cli.live import connect
-from bough.errors import StoreHeld, UnknownName
+from bough.cli.finding import JOURNAL, Place, Service, find_target
+from bough.cli.live import Server, connect, connect_service
+from bough.errors import InternalError, StoreHeld, UnknownName, UserError
 from bough.stores.jobs import JobsDatabase, Value
 
 PROMISED = ("runs", "groups", "tasks", "elements", "spans", "attempts", "executors", "files", "after")
 
+Workflow = dict[str, object]
+
 
 class Database:
-    """Questions to the jobs database of one place."""
+    """Questions to the jobs database of one place; `server`: who runs it now."""
 
-    def __init__(self, place: Place, *, live: bool = False) -> None:
+    def __init__(self, place: Place | Service, *, live: bool = False, server: Server | None = None) -> None:
         self.place = place
-        self.live = live
-        self._jobs = JobsDatabase(place.folder)
+        self.live = live or server is not None
+        self.server = server
+        folder = place.folder if isinstance(place, Place) else _near(server)
+        self._jobs = JobsDatabase(folder) if folder else None
 
     def __enter__(self) -> Self:
         return self
@@ -34,37 +38,99 @@ class Database:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._jobs.close()
+        if self._jobs is not None:
+            self._jobs.close()
+        if self.server is not None:
+            self.server.__exit__(kind, error, trace)
 
-    def select(self, statement: str) -> tuple[list[str], list[tuple[Value, ...]]]:
-        """Answer a statement of the user's with column names and rows."""
-        return self._jobs.query(statement)
+    @property
+    def label(self) -> str:
+        """Where this is, for people."""
+        return self.place.label if isinstance(self.place, Service) else self.place.folder
+
+    @property
+    def is_service(self) -> bool:
+        """Whether it holds the workflows of a service."""
+        return isinstance(self.place, Service)
+
+    def refresh(self) -> None:
+        """Catch up with what happened since."""
+        if self.server is not None:
+            self.server.ask("project")
+
+    def select(self, statement: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[tuple[Value, ...]]]:
+        """Answer a statement with column names and rows."""
+        if self._jobs is not None:
+            return self._jobs.query(statement, cast(Sequence[Value], arguments))
+        assert self.server is not None
+        answer = self.server.ask("sql", statement=statement, parameters=list(arguments))
+        if not isinstance(answer, dict):
+            raise InternalError(f"the server answered SQL with {answer!r:.80}")
+        return [str(name) for name in answer["columns"]], [tuple(row) for row in answer["rows"]]
 
     def rows(self, statement: str, arguments: Sequence[object] = ()) -> list[dict[str, object]]:
         """Rows by column name, for questions of our own."""
-        return cast(list[dict[str, object]], self._jobs.rows(statement, cast(Sequence[Value], arguments)))
+        columns, rows = self.select(statement, arguments)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def tables(self) -> list[str]:
         """The names of the tables people may rely on."""
-        found = {row["name"] for row in self.rows("select name from sqlite_master where type = 'table'")}
-        return [name for name in PROMISED if name in found]
+        return [name for name in PROMISED if self._has(name)]
+
+    def _has(self, table: str) -> bool:
+        try:
+            self.columns(table)
+        except UserError:
+            return False
+        return True
 
     def columns(self, table: str) -> list[str]:
         """The columns of a table."""
         return self.select(f'select * from "{table}" limit 0')[0]
 
+    def workflows(self) -> list[Workflow]:
+        """The workflows that a service knows of, in the order of their runs."""
+        assert self.server is not None
+        found = self.server.ask("workflows")
+        return [one for one in found if one["group"]] if isinstance(found, list) else []
+
     def last_run(self) -> int:
         """The number of the latest run."""
-        row = self._jobs.last_run()
-        if row is None or not isinstance(row["run"], int):
-            raise UnknownName(f"the store {self.place.folder} holds no run yet")
-        return row["run"]
+        rows = self.rows("select max(run) as run from runs")
+        run = rows[0]["run"] if rows else None
+        if not isinstance(run, int):
+            raise UnknownName(f"the store {self.label} holds no run yet")
+        return run
+
+    def root(self, run: int) -> int:
+        """The workflow's own group."""
+        rows = self.rows("select id from groups where run = ? and path = ''", [run])
+        return root if rows and isinstance(root := rows[0]["id"], int) else 0
 
 
-def open_database(args: argparse.Namespace) -> Database:
-    """Find the store the options name, catch up, and open it."""
-    place = find_store(args)
-    return Database(place, live=catch_up(place))
+def _near(server: Server | None) -> str:
+    """The folder of a service's store, if it can be read from here: one elsewhere may have the same path."""
+    if server is None or not server.is_near or not os.path.isfile(os.path.join(server.store, JOURNAL)):
+        return ""
+    return server.store
+
+
+def open_database(args: argparse.Namespace, *, acts: bool = False) -> Database:
+    """Find the store or service the options name, catch up, and open it; `acts`: to do something to its tasks."""
+    place = find_target(args)
+    if isinstance(place, Service):
+        return _caught_up(place, connect_service(place, acts=acts))
+    server = connect(place)
+    return _caught_up(place, server) if server is not None else Database(place, live=catch_up(place))
+
+
+def _caught_up(place: Place | Service, server: Server) -> Database:
+    try:
+        server.ask("project")
+        return Database(place, server=server)
+    except BaseException as error:
+        server.__exit__(type(error), error, None)
+        raise
 
 
 def catch_up(place: Place) -> bool:

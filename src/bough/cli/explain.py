@@ -9,11 +9,11 @@ import argparse
 from collections import Counter
 from collections.abc import Callable
 
-from bough.cli.database import Database
-from bough.cli.finding import add_store_arguments, find_store
-from bough.cli.live import Server, connect
+from bough.cli.database import Database, open_database
+from bough.cli.finding import add_store_arguments
+from bough.cli.live import Server
 from bough.cli.output import Output
-from bough.cli.picking import Pick, add_selector_arguments, element_states, pick, read_request
+from bough.cli.picking import Pick, add_selector_arguments, choose_run, element_states, pick, read_request
 from bough.cli.rows import Fields, record_rows, task_rows, why
 
 EXAMPLES = ("bough explain last", "bough explain 12.3", "bough explain plot", "bough explain --failed")
@@ -30,22 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Explain the tasks that are meant."""
     selectors, states = read_request(args)
-    place = find_store(args)
-    server = connect(place)
-    if server is None:
-        from bough.cli.database import catch_up
+    with open_database(args) as database:
+        server = database.server
+        tasks = pick(database, selectors, states, choose_run(database, args, selectors))
 
-        catch_up(place)
-        with Database(place) as database:
-            tasks = pick(database, selectors, states, args.run or database.last_run())
-            told = [_told(database, one, lambda part: _from_store(database, part)) for one in tasks[:MOST]]
-    else:
-        with server:
-            server.ask("project")
-            with Database(place, live=True) as database:
-                latest = database.last_run()
-                tasks = pick(database, selectors, states, args.run or latest)
-                told = [_told(database, one, lambda part: _from_server(server, database, part)) for one in tasks[:MOST]]
+        def explain(part: Pick) -> list[str]:
+            return _from_store(database, part) if server is None else _from_server(server, database, part)
+
+        told = [_told(database, one, explain) for one in tasks[:MOST]]
     if len(tasks) > MOST:
         output.note(f"only the first {MOST} of {len(tasks)} tasks are explained; give a narrower selector")
     output.answer(told, lambda: _lines(told))
@@ -86,8 +78,8 @@ def _lines(told: list[Fields]) -> list[str]:
 
 
 def _from_server(server: Server, database: Database, one: Pick) -> list[str]:
-    if record_rows(database, [one.id])[one.id]["run"] != server.run:
-        return _from_store(database, one)  # the server knows the tasks of its own run alone
+    if not database.is_service and record_rows(database, [one.id])[one.id]["run"] != server.run:
+        return _from_store(database, one)  # a session's server knows the tasks of its own run alone
     lines = server.ask("explain", record=one.id, index=one.first)
     return [str(line) for line in lines] if isinstance(lines, list) else []
 

@@ -1,6 +1,7 @@
-"""Finding the store a command is about: `./.bough/NAME`, by name or the one used last.
+"""Finding what a command is about: a service, or a store `./.bough/NAME`, by name or the one used last.
 
-Rule: looking never makes anything; a store is a folder that holds a `journal.db`.
+A command looks in this order: --server, $BOUGH_SERVER, a live session in ./.bough, the user's own service, a store
+of a session that is over. Rule: looking never makes anything; a store is a folder that holds a `journal.db`.
 """
 
 from __future__ import annotations
@@ -33,17 +34,76 @@ class Place(msgspec.Struct, frozen=True):
         return os.path.join(self.folder, "server.json")
 
 
+class Service(msgspec.Struct, frozen=True):
+    """A running service."""
+
+    address: str  # as it was named; empty: the user's own
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"the server at {self.address}" if self.address else "your server"
+
+
 def add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options by which people say which store they mean."""
-    parser.add_argument("--name", metavar="NAME", help="the workflow, when several have stores here (a script's stem)")
+    """The options by which people say which store or service they mean."""
+    parser.add_argument(
+        "--name",
+        "--queue",
+        dest="name",
+        metavar="NAME",
+        help="the workflow, when there are several (a script's stem, or the queue that was submitted to)",
+    )
     parser.add_argument("--store", metavar="DIR", help=f"where stores are, or one store itself (default: ./{HOME})")
-    parser.add_argument("--server", metavar="ADDRESS", help=argparse.SUPPRESS)
+    add_server_argument(parser)
+
+
+def add_server_argument(parser: argparse.ArgumentParser) -> None:
+    """The option that names a service."""
+    parser.add_argument(
+        "--server", metavar="ADDRESS", help="a running server: unix:PATH, HOST:PORT or an access file ($BOUGH_SERVER)"
+    )
+
+
+def find_target(args: argparse.Namespace) -> Place | Service:
+    """What the options name, or what is there."""
+    if args.store:
+        return find_store(args)
+    named = args.server or os.environ.get("BOUGH_SERVER")
+    if named:
+        return Service(named)
+    places = _stores_in(HOME)
+    mine = [place for place in places if args.name in {None, place.name}]
+    live = [place for place in mine if _is_live(place)]
+    if live:
+        return max(live, key=_last_used)
+    if _has_service() and not (args.name and mine):
+        return Service("")
+    return find_store(args)
+
+
+def _has_service() -> bool:
+    """Whether the user's own service says that it is there; if it runs on this host, its process must be."""
+    from bough.transport.home import read_note
+
+    note = read_note()
+    if note is None:
+        return False
+    import socket
+
+    if note.host != socket.gethostname():
+        return True
+    try:
+        os.kill(note.pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def find_store(args: argparse.Namespace) -> Place:
     """The store that the options name, or that of a live session, or the one used last."""
-    if args.server:
-        raise UserError("--server: this version runs on this machine only; leave it out to look at ./.bough")
     home = args.store or HOME
     if os.path.isfile(os.path.join(home, JOURNAL)):
         return _itself(home, args.name)

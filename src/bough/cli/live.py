@@ -1,4 +1,4 @@
-"""Talking to a live session's server over its Unix socket: one question, one answer, blocking.
+"""Talking to a live session's server or to a service: one question, one answer, blocking.
 
 Rule: a server that is not there is not an error (`connect` gives None); one that is there and does not
 answer in time, or speaks another version, is a `SiteError`.
@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from bough import errors
-from bough.cli.finding import Place
+from bough.cli.finding import Place, Service
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.model.facts import Cancelled, Held, Killed, Prioritised, Released, Retried
-from bough.wire.framing import frame, to_client_frames
+from bough.wire.framing import frame, frame_list, to_client_frames
 from bough.wire.messages import VERSION, Act, Answer, Ask, ClientHello, Refused, ToClient, Welcome
 
 Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
@@ -34,6 +34,9 @@ class Server:
         self._heard: list[ToClient] = []
         self._numbers = itertools.count(1)
         self.run = 0
+        self.store = ""
+        self.is_service = False
+        self.is_near = False  # on this machine, so that the paths it names are the ones here
 
     def __enter__(self) -> Self:
         return self
@@ -43,13 +46,15 @@ class Server:
     ) -> None:
         self._connection.close()
 
-    def greet(self) -> None:
-        """Say hello and wait for the welcome."""
-        self._send(ClientHello(VERSION, os.getpid(), socket.gethostname(), owner=False))
+    def greet(self, proof: object = None, leftover: bytes = b"") -> None:
+        """Say hello, behind a proof if one is asked for, and wait for the welcome."""
+        hello = ClientHello(VERSION, os.getpid(), socket.gethostname(), owner=False)
+        self._send([proof, hello] if proof is not None else hello)
+        self._heard = self._frames.feed(leftover) if leftover else []
         while True:
             match self._next():
                 case Welcome() as welcome:
-                    self.run = welcome.run
+                    self.run, self.store, self.is_service = welcome.run, welcome.store, not welcome.embedded
                     return
                 case Refused() as refused:
                     raise _refusal(refused)
@@ -78,7 +83,7 @@ class Server:
 
     def _send(self, message: object) -> None:
         try:
-            self._connection.sendall(frame(message))
+            self._connection.sendall(frame_list(message) if isinstance(message, list) else frame(message))
         except OSError as error:
             raise PeerLost(f"the session's server went away: {error.strerror}") from error
 
@@ -113,6 +118,24 @@ def connect(place: Place, patience: float = PATIENCE) -> Server | None:
         server.greet()
     except BaseException:
         connection.close()
+        raise
+    return server
+
+
+def connect_service(service: Service, *, acts: bool = False, patience: float = PATIENCE) -> Server:
+    """A running service, greeted, to ask or to act; PeerLost when it cannot be reached."""
+    from bough.transport.access import find_access
+    from bough.transport.dial import dial
+
+    access = find_access(service.address or None, role="submit" if acts else "read")
+    dialled = dial(access)
+    dialled.sock.settimeout(patience)
+    server = Server(dialled.sock)
+    server.is_near = access.is_unix
+    try:
+        server.greet(dialled.proof, dialled.leftover)
+    except BaseException:
+        dialled.sock.close()
         raise
     return server
 

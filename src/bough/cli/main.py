@@ -18,7 +18,9 @@ from bough.errors import BoughError, InternalError, SiteError, UserError
 
 COMMANDS = {
     "run": "run a workflow to its end: a Python script or a flat list of commands",
+    "submit": "hand a flat list, a Python script or a command to a server, and return at once",
     "status": "show groups and tasks by state",
+    "watch": "show groups and tasks by state, live",
     "log": "print what tasks wrote to stdout and stderr",
     "explain": "say why a task does not run, or why it failed",
     "kill": "end running tasks: their attempt fails, without a retry",
@@ -26,7 +28,12 @@ COMMANDS = {
     "hold": "keep tasks from starting",
     "release": "let held tasks start",
     "retry": "try again what failed, was cancelled or did not run",
+    "server": "start, stop and look at a service that many workflows share",
+    "executor": "start executors for a server, list, drain and stop them",
+    "relay": "let executors that reach only this machine work for a server elsewhere",
     "sql": "ask the jobs database, read-only",
+    "store": "copy a store, back it up while it is used, see whether it is sound",
+    "completion": "print a script that completes commands in bash, zsh or fish",
 }
 
 INTERRUPTED = 130

@@ -7,6 +7,7 @@ nothing is an error; a state filter that leaves nothing is an empty answer.
 from __future__ import annotations
 
 import argparse
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
@@ -15,7 +16,6 @@ import msgspec
 
 from bough.cli.database import Database
 from bough.errors import UnknownName, UserError
-from bough.model.ids import ROOT
 from bough.model.selectors import All, Elements, Last, Named, Records, Selector, Within, read_selectors, show_selector
 from bough.model.tasks import Dep, On
 
@@ -51,24 +51,70 @@ class Pick(msgspec.Struct, frozen=True):
 def add_selector_arguments(parser: argparse.ArgumentParser) -> None:
     """The selector, the state filters and the run."""
     parser.add_argument(
-        "selector", nargs="?", metavar="SELECTOR", help="last, all, 12, 12.3-40, 5-9, NAME, group/*, or a comma list"
+        "selector",
+        nargs="?",
+        metavar="SELECTOR",
+        help="last, all, 12, 12.3-40, 5-9, NAME, group/*, or a comma list; WORKFLOW:SELECTOR at a server with several",
     )
     chosen = parser.add_argument_group("only tasks that are (several may be given)")
     for state in STATES:
         chosen.add_argument(
             f"--{state}", dest="states", action="append_const", const=state, help=_HELP.get(state, argparse.SUPPRESS)
         )
+    parser.add_argument("--state", metavar="STATE", help="the same, as a word or a comma list of words")
+    parser.add_argument("--group", metavar="PATH", help="everything in a group, as the selector PATH/* does")
     parser.add_argument("--run", type=int, metavar="N", help="look at run N of the workflow (default: the latest)")
 
 
 def read_request(args: argparse.Namespace, *, needed: bool = True) -> tuple[tuple[Selector, ...], frozenset[str]]:
     """The selectors and states that were asked for; a filter alone means all tasks in these states."""
-    states = frozenset(args.states or ())
+    states = frozenset(args.states or ()) | _words(args.state)
+    if args.group is not None:
+        if args.selector is not None:
+            raise UserError(f"--group {args.group} and the selector {args.selector} exclude each other; give one")
+        args.selector = args.group.strip("/") + "/*"
     if args.selector is not None:
+        workflow, colon, rest = args.selector.partition(":")
+        if colon:
+            if args.name not in {None, workflow}:
+                raise UserError(f"the selector is about workflow {workflow!r}, --name about {args.name!r}; give one")
+            args.name, args.selector = workflow, rest or "all"
         return read_selectors(args.selector), states
     if states or not needed:
         return (All(),), states
     raise UserError("say which tasks: last, all, an id, a name, group/*, or a state such as --failed")
+
+
+def _words(given: str | None) -> frozenset[str]:
+    words = frozenset(word.strip() for word in given.split(",")) if given else frozenset()
+    for word in sorted(words - set(STATES)):
+        raise UserError(f"--state {word}: there is no such state; there are: {', '.join(STATES)}")
+    return words
+
+
+def choose_run(database: Database, args: argparse.Namespace, selectors: Iterable[Selector] = ()) -> int:
+    """The run that is meant: of the workflow that was named, or of the one that goes on, or the latest."""
+    if args.run or not database.is_service:
+        return args.run or database.last_run()
+    workflows = database.workflows()
+    if not workflows:
+        raise UnknownName(f"{database.label} has no workflow yet; submit something: bough submit -- COMMAND")
+    if args.name:
+        named = [one for one in workflows if one["name"] == args.name]
+        if not named:
+            names = ", ".join(dict.fromkeys(str(one["name"]) for one in workflows))
+            raise UnknownName(f"{database.label} has no workflow {args.name!r}; there are: {names}")
+        return _int(named[-1]["run"])
+    going = [one for one in workflows if not one["closed"]] or workflows[-1:]
+    if len(going) > 1 and not all(isinstance(one, Records | Elements | Last) for one in selectors):
+        names = ", ".join(str(one["name"]) for one in going)
+        raise UserError(f"several workflows go on: {names}; say which, as in {going[-1]['name']}:SELECTOR")
+    return _int(max(going, key=lambda one: _last_record(database, _int(one["run"])))["run"])
+
+
+def _last_record(database: Database, run: int) -> int:
+    rows = database.rows("select max(id) as last from tasks where run = ?", [run])
+    return _int(rows[0]["last"]) if rows else 0
 
 
 def pick(database: Database, selectors: Iterable[Selector], states: frozenset[str], run: int) -> list[Pick]:
@@ -101,7 +147,7 @@ def targets(
 def _group(database: Database, selector: Selector, run: int) -> int | None:
     match selector:
         case All():
-            return ROOT
+            return database.root(run)
         case Within(path):
             wanted = path
         case Named(name) if not selector.is_pattern:
@@ -128,6 +174,7 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
+_GLOB = {"*": ".*", "?": "."}
 _COLUMNS = "tasks.id as id, tasks.length as length, tasks.is_array as is_array, tasks.state as state"
 _IN_GROUP = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
 
@@ -172,14 +219,14 @@ def _within(database: Database, path: str, run: int) -> list[dict[str, object]]:
 
 
 def _named(database: Database, selector: Named, run: int) -> list[dict[str, object]]:
-    compare = "glob" if selector.is_pattern else "="
-    name = selector.name.replace("[", "[[]") if selector.is_pattern else selector.name
     full = "case when coalesce(groups.path, '') = '' then tasks.name else groups.path || '/' || tasks.name end"
-    return database.rows(
-        f"select {_COLUMNS} from {_IN_GROUP} where tasks.run = ? and tasks.name != ''"
-        f" and (tasks.name {compare} ? or {full} {compare} ?) order by tasks.id",
-        [run, name, name],
-    )
+    columns = f"select {_COLUMNS}, tasks.name as name, {full} as whole from {_IN_GROUP} where tasks.run = ?"
+    if not selector.is_pattern:
+        exact = f"{columns} and (tasks.name = ? or {full} = ?) order by tasks.id"
+        return database.rows(exact, [run, selector.name, selector.name])
+    pattern = re.compile("".join(_GLOB.get(letter, re.escape(letter)) for letter in selector.name) + r"\Z", re.DOTALL)
+    rows = database.rows(f"{columns} and tasks.name != '' order by tasks.id", [run])
+    return [row for row in rows if pattern.match(str(row["name"])) or pattern.match(str(row["whole"]))]
 
 
 def _filtered(database: Database, one: Pick, states: frozenset[str]) -> Iterator[Pick]:

@@ -30,11 +30,11 @@ def task_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
 
 def stream_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
     """One row per task that may have written something, with where it lies."""
-    columns = ", ".join(("state", *_STREAMS))
+    columns = ", ".join(("state", "executor", *_STREAMS))
     for one, record in _with_records(database, picks):
         name = record["name"]
         if not one.is_array:
-            yield {"id": one.label, "name": name} | {key: record[key] for key in ("state", *_STREAMS)}
+            yield {"id": one.label, "name": name} | {key: record[key] for key in ("state", "executor", *_STREAMS)}
             continue
         for row in database.rows(
             f"select idx, {columns} from elements where id = ? and idx between ? and ? order by idx",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bough.cli.finding import store_of
+from bough.cli.finding import add_server_argument, store_of
 from bough.cli.output import Output, choose, print_json
 from bough.errors import UserError
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="the workflow's name (default: the file's stem)")
     parser.add_argument("--store", metavar="DIR", help="the folder of its store (default: ./.bough/NAME)")
     parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
-    parser.add_argument("--server", metavar="ADDRESS", help=argparse.SUPPRESS)
+    add_server_argument(parser)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -80,9 +80,12 @@ def _cores(text: str) -> int:
 
 
 def _refuse_elsewhere(args: argparse.Namespace) -> None:
-    for option in ("site", "server"):
-        if getattr(args, option):
-            raise UserError(f"--{option}: this version runs on this machine only; leave the option out")
+    if args.site:
+        raise UserError("--site: this version knows no sites; leave the option out")
+    if args.server:
+        for option in ("cores", "store"):
+            if getattr(args, option):
+                raise UserError(f"--{option} is for runs on this machine; with --server leave it out")
 
 
 def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
@@ -100,6 +103,7 @@ def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
 def _options(args: argparse.Namespace) -> dict[str, object]:
     """What the sessions are to take as defaults."""
     return {
+        "server": args.server,
         "name": args.name,
         "store": args.store,
         "cores": args.cores,
@@ -131,13 +135,13 @@ def _run_list(args: argparse.Namespace, output: Output) -> int:
     _refuse_elsewhere(args)
     from bough.describe import flat
 
-    tasks = flat.read(_text(args.file), "stdin" if args.file == "-" else args.file)
+    tasks = flat.read(read_text(args.file), "stdin" if args.file == "-" else args.file)
     if args.dry_run:
         return _foresee(tasks, args, output)
     from bough.cli.running import submit_all, watched_run
 
     ended = watched_run(
-        lambda: submit_all(tasks, args.name or _stem(args.file)),
+        lambda: submit_all(tasks, args.name or stem(args.file)),
         _options(args),
         silent=args.json or args.quiet,
         strict=True,
@@ -154,7 +158,7 @@ def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output) ->
     from bough.describe import flat
 
     left = tasks
-    place = store_of(args.store, args.name or _stem(args.file))
+    place = store_of(args.store, args.name or stem(args.file))
     if place is not None and not args.fresh:
         from bough.cli.database import Database, catch_up
         from bough.cli.foresight import finished, would_run
@@ -168,11 +172,13 @@ def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output) ->
     return 0
 
 
-def _stem(path: str) -> str:
+def stem(path: str) -> str:
+    """The name of the workflow that a file makes."""
     return "stdin" if path == "-" else os.path.splitext(os.path.basename(path))[0]
 
 
-def _text(path: str) -> str:
+def read_text(path: str) -> str:
+    """A file's text, or that of standard input."""
     try:
         if path == "-":
             data = sys.stdin.buffer.read()

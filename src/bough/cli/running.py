@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Ended(msgspec.Struct, frozen=True):
             **{state: self.counts.get(state, 0) for state in ("done", "failed", "notrun", "cancelled")},
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
-            "failures": failures_of(_runs()) if self.counts.get("failed") else [],
+            "failures": [*failures_of(_runs()), *_told_failures()] if self.counts.get("failed") else [],
             "exit_code": self.exit_code,
         }
 
@@ -105,13 +105,22 @@ def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silen
 
 
 def _runs() -> list[tuple[Place, int]]:
-    return [(Place(one.store, one.name), one.welcome.run) for one in defaults.sessions]
+    return [(Place(one.store, one.name), one.welcome.run) for one in defaults.sessions if not one.is_remote]
+
+
+def _told_failures() -> list[dict[str, object]]:
+    """What sessions of a service were told of failures."""
+    lines = [line for one in defaults.sessions if one.is_remote for line in one.progress.failures]
+    shown = ("task", "host", "attempt", "exit_code", "signal", "cause", "stderr")
+    return [{key: getattr(line, key) for key in shown} | {"message": line.text} for line in lines]
 
 
 def _final_counts(picture: Picture) -> Counter[str]:
     """How all ended; the stores are asked when something failed, because it may have been tried again since."""
     if not picture.counts["failed"] + picture.counts["notrun"] + picture.counts["cancelled"]:
         return picture.counts
+    if any(one.is_remote for one in defaults.sessions):
+        return picture.counts  # a service goes on, and its store is elsewhere
     from bough.cli.failures import counts_of
 
     return counts_of(_runs()) or picture.counts
@@ -140,19 +149,26 @@ def submit_all(tasks: Sequence[FlatTask], name: str) -> int:
     """Submit a flat list and wait for its end."""
     if not tasks:
         return 0
-    wanted = {other for task in tasks for other in task.after}
     with Session(name=name) as session:
-        named: dict[str, Task] = {}
-        for task in tasks:
-            submitted = session.command(
-                task.command,
-                after=[named[other] for other in task.after] or None,
-                cores=task.cores,
-                memory=task.memory or None,
-                timeout=task.timeout or None,
-                retries=task.retries or None,
-                name=task.name or None,
-            )
-            if task.name in wanted:
-                named[task.name] = submitted
+        for _ in submit_tasks(session, tasks):
+            pass
     return 0
+
+
+def submit_tasks(session: Session, tasks: Sequence[FlatTask]) -> Iterator[Task]:
+    """Submit a flat list; the tasks, in its order."""
+    wanted = {other for task in tasks for other in task.after}
+    named: dict[str, Task] = {}
+    for task in tasks:
+        submitted = session.command(
+            task.command,
+            after=[named[other] for other in task.after] or None,
+            cores=task.cores,
+            memory=task.memory or None,
+            timeout=task.timeout or None,
+            retries=task.retries or None,
+            name=task.name or None,
+        )
+        if task.name in wanted:
+            named[task.name] = submitted
+        yield submitted

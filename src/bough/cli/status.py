@@ -1,4 +1,4 @@
-"""`bough status`: the groups of a workflow with their tasks by state, or a table of tasks.
+"""`bough status`: the groups of a workflow with their tasks by state, a table of tasks, or what a service has.
 
 Rule: it looks and changes nothing; a live session's server is asked to bring the jobs database up to date first.
 """
@@ -12,16 +12,17 @@ from bough.cli.counts import as_json, group_counts, tree_lines
 from bough.cli.database import Database, open_database
 from bough.cli.finding import add_store_arguments
 from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.picking import add_selector_arguments, pick, read_request
+from bough.cli.picking import add_selector_arguments, choose_run, pick, read_request
 from bough.cli.rows import Fields, task_rows, why
+from bough.cli.serverstatus import show_service, show_stats
 from bough.errors import UnknownName
 from bough.model.selectors import All
 
 EXAMPLES = (
     "bough status",
     "bough status --failed",
-    "bough status align/* --running",
     "bough status 12.3-40 --json",
+    "bough status --queue nightly --state running",
 )
 
 SHOWN = 20  # failed tasks below the tree
@@ -31,6 +32,7 @@ _WIDE = 100  # letters of a command or a reason in a table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     add_selector_arguments(parser)
+    parser.add_argument("--stats", action="store_true", help="what the server counts: clients, executors, queues, pace")
     add_store_arguments(parser)
 
 
@@ -38,10 +40,16 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Show one run as a whole, or some of its tasks."""
     selectors, states = read_request(args, needed=False)
     with open_database(args) as database:
-        number = args.run or database.last_run()
-        if args.selector is None and not states:
-            _overview(database, number, output)
+        if args.stats:
+            show_stats(database, output)
             return 0
+        if args.selector is None and not states:
+            if database.is_service and not args.name and not args.run:
+                show_service(database, output)
+            else:
+                _overview(database, choose_run(database, args), output)
+            return 0
+        number = choose_run(database, args, selectors)
         rows = list(task_rows(database, pick(database, selectors, states, number)))
     output.answer(rows, lambda: _table(rows) if rows else ["no such tasks"])
     return 0
@@ -52,8 +60,8 @@ def _overview(database: Database, number: int, output: Output) -> None:
         "select run, name, host, pid, opened, closed, reason, policy from runs where run = ?", [number]
     )
     if not runs:
-        raise UnknownName(f"there is no run {number} in {database.place.folder}; the latest is {database.last_run()}")
-    live = database.live and number == database.last_run()
+        raise UnknownName(f"there is no run {number} in {database.label}; the latest is {database.last_run()}")
+    live = database.live and (runs[0]["closed"] is None if database.is_service else number == database.last_run())
     counts = group_counts(database, number)
     total = counts[""].get("failed", 0)
     failed = pick(database, [All()], frozenset({"failed"}), number) if total else []
@@ -61,14 +69,14 @@ def _overview(database: Database, number: int, output: Output) -> None:
     value: Fields = {
         **runs[0],
         "live": live,
-        "store": database.place.folder,
+        "store": database.label,
         "counts": as_json(counts[""]),
         "groups": [{"path": path, "counts": as_json(counts[path])} for path in counts if path],
         "failed": rows,
     }
 
     def text() -> list[str]:
-        lines = [_headline(runs[0], live=live), *tree_lines(database.place.name, counts)]
+        lines = [_headline(runs[0], live=live), *tree_lines(str(runs[0]["name"] or "workflow"), counts)]
         if rows:
             lines += ["", *_table(rows)]
         if total > len(rows) > 0:

@@ -9,24 +9,23 @@ from bough.core.state import State
 from bough.model import facts
 
 
-def _opened(state: State, fact: facts.RunOpened) -> None:
-    state.run, state.name, state.fail_fast, state.memos = fact.run, fact.name, fact.fail_fast, fact.memos
-
-
-def _closed(state: State, fact: facts.RunClosed | facts.Stopping) -> None:
+def _stopping(state: State, fact: facts.Stopping) -> None:
     state.stopping = True
 
 
 APPLY: dict[type, Callable[..., None]] = {
-    facts.RunOpened: _opened,
-    facts.RunClosed: _closed,
-    facts.Stopping: _closed,
+    facts.RunOpened: submission.run_opened,
+    facts.RunClosed: submission.run_closed,
+    facts.RunRemoved: submission.run_removed,
+    facts.Stopping: _stopping,
     facts.Submitted: submission.submitted,
     facts.PagesAdded: lifecycle.pages_added,
     facts.GroupClosed: submission.group_closed,
     facts.ExecutorJoined: lifecycle.executor_joined,
     facts.ExecutorLost: lifecycle.executor_lost,
     facts.ExecutorDrained: lifecycle.executor_drained,
+    facts.ExecutorSuspended: lifecycle.executor_suspended,
+    facts.ExecutorResumed: lifecycle.executor_resumed,
     facts.Placed: lifecycle.placed,
     facts.SpanStarted: lifecycle.span_started,
     facts.SpanEnded: lifecycle.span_ended,

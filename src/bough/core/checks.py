@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bough.core.records import GroupRecord
+from bough.core.groups import GroupRecord, Workflow
 from bough.core.state import State
 from bough.core.states import ENDED, TaskState
 from bough.model import facts
@@ -33,6 +33,7 @@ class _Plain:
         self._records = state.records
         self._groups = state.groups
         self._new: set[int] = set()
+        self._workflow: Workflow | None = None
 
     def __call__(self, item: Item) -> bool:
         if type(item) is not TaskSpec:
@@ -42,10 +43,14 @@ class _Plain:
         if group is None or group.closed or id_ in records or id_ in new or (item.group and _is_awaited(group)):
             return False
         new.add(id_)
+        if group.workflow is not self._workflow:
+            if self._workflow is not None:
+                return False  # one that mixes workflows wants a closer look
+            self._workflow = group.workflow
         for dep in item.after:
             there = records.get(dep.id)
-            known = there.length if there is not None else dep.id in new
-            if dep.on is not On.TASK or dep.index or not known or dep.id == id_:
+            known = there.group.workflow is group.workflow if there is not None else dep.id in new
+            if dep.on is not On.TASK or dep.index or not known or dep.id == id_ or (there and not there.length):
                 return False
         return True
 
@@ -127,8 +132,11 @@ class _Batch:
 
     def _check_dep(self, item: Item, dep: Dep) -> tuple[str | None, bool]:
         """Say what is wrong with a dependency, and whether it names something of the same batch that may name it."""
+        own, other = self._workflow_at(_place(item)), self._workflow_of(dep)
+        if other is not None and own is not other:
+            return f"{_name(item)} depends on {_target(dep)[0]} {dep.id}, which is in another workflow", True
         if dep.on is On.GROUP:
-            if dep.id == ROOT:
+            if dep.id == ROOT or (own is not None and dep.id == own.group.id):
                 return f"{_name(item)} cannot depend on the whole workflow it is part of", True
             known = dep.id in self.state.groups or dep.id in self.groups
             problem = None if known else f"{_name(item)} depends on group {dep.id}, which does not exist"
@@ -143,6 +151,23 @@ class _Batch:
             return f"{_name(item)} depends on task {dep.id}.{dep.index}, but {dep.id} has {length} tasks", True
         return None, there is None and (isinstance(item, GroupSpec) or dep.id >= item.id)
 
+    def _workflow_at(self, group: int) -> Workflow | None:
+        """The workflow that a group of the batch, or one that is there, belongs to."""
+        while group in self.groups:
+            group = self.groups[group].parent
+        there = self.state.groups.get(group)
+        return there.workflow if there is not None else None
+
+    def _workflow_of(self, dep: Dep) -> Workflow | None:
+        """The workflow that a dependency points into; None if it points at nothing."""
+        if dep.on is On.GROUP:
+            return self._workflow_at(dep.id)
+        there = self.state.records.get(dep.id)
+        if there is not None:
+            return there.group.workflow
+        own = self.records.get(dep.id)
+        return self._workflow_at(own.group) if own is not None else None
+
     def _reaches_back(self) -> bool:
         """Whether something that is there may wait for the batch.
 
@@ -150,7 +175,7 @@ class _Batch:
         itself waits for. Otherwise a cycle can only lie within the batch.
         """
         for item in self.items:
-            at = item.parent if isinstance(item, GroupSpec) else item.group
+            at = _place(item)
             while at in self.groups:
                 at = self.groups[at].parent
             if at == ROOT:
@@ -265,6 +290,11 @@ def _all_deps(item: Item) -> Iterator[Dep]:
     if isinstance(item, ArraySpec):
         for _, deps in item.element_after:
             yield from deps
+
+
+def _place(item: Item) -> int:
+    """The group that an item is in."""
+    return item.parent if isinstance(item, GroupSpec) else item.group
 
 
 def _target(dep: Dep) -> Node:

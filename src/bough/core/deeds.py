@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bough.core import graph, lifecycle, ranges
+from bough.core import ghosts, graph, lifecycle, ranges
+from bough.core.groups import GroupRecord
 from bough.core.records import (
     CANCELLED,
     FAILED,
@@ -19,7 +20,6 @@ from bough.core.records import (
     RUNNING,
     WAITING,
     ArrayRecord,
-    GroupRecord,
     Record,
     TaskRecord,
 )
@@ -41,8 +41,8 @@ def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
     """The records, and which of their elements, that a target names."""
     if dep.on is On.GROUP:
         group = state.groups.get(dep.id)
-        if group is not None:
-            yield from _inside(group)
+        for inside in group.records() if group is not None else ():
+            yield inside, 0, inside.length
         return
     record = state.records.get(dep.id)
     if record is None:
@@ -51,13 +51,6 @@ def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
         yield record, 0, record.length
     elif 0 <= dep.index < record.length:
         yield record, dep.index, min(max(stop, dep.index + 1), record.length)
-
-
-def _inside(group: GroupRecord) -> Iterator[Target]:
-    for record in group.members:
-        yield record, 0, record.length
-    for child in group.children:
-        yield from _inside(child)
 
 
 def touched(state: State, fact: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
@@ -88,12 +81,15 @@ def cancelled(state: State, fact: facts.Cancelled) -> None:
 
 def _stop(state: State, record: Record, start: int, stop: int) -> None:
     """End what executors have of a range; if it is tried again, attempt numbers go on."""
+    if state.ghosts:
+        ghosts.exorcise(state, record, start, stop)
     for span in spans_of(state, record, start, stop):
-        for low, high in ranges.take(span.left, start, stop):
+        for low, high in span.take(start, stop):
             state.orders.append(StopSpan(span.executor.id, span.id, low, high))
             if isinstance(record, ArrayRecord):
                 record.attempts.update(dict.fromkeys(range(low, high), span.attempt))
-        lifecycle.release_span(state, span)
+        if not span.left:
+            state.drop(span)
 
 
 def spans_of(state: State, record: Record, start: int, stop: int) -> list[Span]:
@@ -169,8 +165,9 @@ def prioritised(state: State, fact: facts.Prioritised) -> None:
 
 def retried(state: State, fact: facts.Retried) -> None:
     """What ended without success is tried again, and so is what was not run because of it."""
-    state.first_failure = None  # somebody has looked at it
     todo = [t for t in targets(state, fact.target, fact.stop) if t[0].runs(REVIVABLE, t[1], t[2])]
+    for record, _, _ in todo:
+        record.group.workflow.first_failure = None  # somebody has looked at it
     revived: list[Target] = []
     seen: set[int] = set()
     while todo:
@@ -218,7 +215,7 @@ def _not_run_because_of(state: State, record: Record) -> list[Target]:
     for waiter, index, _ in waiters:
         if isinstance(waiter, GroupRecord):
             _reconsider(state, waiter)
-            found += [t for t in _inside(waiter) if t[0].runs(bytes((NOTRUN,)), t[1], t[2])]
+            found += [(r, 0, r.length) for r in waiter.records() if r.runs(bytes((NOTRUN,)), 0, r.length)]
         elif isinstance(waiter, TaskRecord) or index < 0:
             found.append((waiter, 0, waiter.length))
         else:

@@ -77,7 +77,7 @@ def _whereabouts(state: State, record: Record, index: int, name: str, reached: i
             host = span.executor.host
             if reached == RUNNING:
                 return [f"{name} is running on {host}, attempt {span.attempt}"]
-            if not span.front:
+            if span not in span.executor.front():
                 return [f"{name} waits on {host} behind {len(span.executor.spans) - 1} others"]
             return [f"{name} was given to {host}, attempt {span.attempt}, and is starting or so short that nobody said"]
     return [f"{name} is {TaskState(reached).label}"]

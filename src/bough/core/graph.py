@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bough.core import memo
-from bough.core.records import DONE, WAITING, ArrayRecord, GroupRecord, Record, TaskRecord, Waiter
+from bough.core.groups import GroupRecord, Waiter
+from bough.core.records import DONE, WAITING, ArrayRecord, Record, TaskRecord
 from bough.core.state import State
 from bough.core.states import ENDED, UNSUCCESSFUL
 from bough.model.orders import Settle
@@ -155,8 +156,8 @@ def satisfy(state: State, waiters: list[Waiter]) -> None:
         waits = waiter.waits - 1
         waiter.waits = waits
         if not waits:
-            if isinstance(waiter, TaskRecord) and not state.memos:
-                state.free(waiter, 0, 1)
+            if type(waiter) is TaskRecord and not waiter.group.workflow.memos:
+                state.task_free(waiter)
             elif isinstance(waiter, GroupRecord):
                 open_gate(state, waiter)
             else:
@@ -178,17 +179,6 @@ def open_gate(state: State, group: GroupRecord) -> None:
     gated, group.gated = group.gated, []
     satisfy(state, gated)
     settle(state, group)  # there may be nothing in it
-
-
-def succeeded(state: State, record: TaskRecord) -> None:
-    """A loose task succeeded: as `ended`, on the shortest way."""
-    waiters = record.dependents
-    if waiters:
-        record.dependents = None
-        satisfy(state, waiters)
-    group = record.group
-    if group.closed and not group.unfinished:
-        settle(state, group)
 
 
 def ended(state: State, record: Record, start: int, stop: int) -> None:

@@ -6,7 +6,8 @@ Rule: each law is recomputed from scratch here, never read from the index it che
 from __future__ import annotations
 
 from bough.core import ranges
-from bough.core.records import PLACED, READY, RUNNING, STATES, ArrayRecord, GroupRecord, Record
+from bough.core.groups import STATES, GroupRecord
+from bough.core.records import PLACED, READY, RUNNING, ArrayRecord, Record
 from bough.core.state import State
 from bough.core.states import ENDED
 from bough.errors import InvariantBroken
@@ -85,26 +86,29 @@ def _spans(state: State) -> None:
 def _resources(state: State) -> None:
     for executor in state.executors.values():
         used: dict[str, float] = {}
+        has = executor.capacity.amounts()
         for span in executor.spans.values():
-            _demand(
-                span.front != (span.id in executor.backlog),
-                f"span {span.id} is in front and in the backlog, or neither",
-            )
-            if span.front:
-                for name, amount in span.record.spec.needs.amounts().items():
-                    used[name] = used.get(name, 0) + amount
-        for name, amount in executor.capacity.amounts().items():
+            wants = span.record.spec.needs.amounts()
+            for name, amount in wants.items():
+                used[name] = used.get(name, 0) + amount
+            law = f"span {span.id} was to start at once on executor {executor.id}, which has {has}, with {used} taken"
+            _demand(span.queued or all(used[name] <= has.get(name, 0) + 1e-9 for name in wants), law)
+        for name, amount in has.items():
             free = executor.free(name)
-            _demand(free >= -1e-9, f"executor {executor.id} is oversubscribed: {name} {free}")
             law = f"executor {executor.id}: {name} free {free} + used {used.get(name, 0)} is not {amount}"
             _demand(abs(free + used.get(name, 0) - amount) < 1e-6, law)
-        tasks = sum(span.stop - span.start for span in executor.backlog.values())
-        _demand(tasks == executor.backlog_tasks, f"executor {executor.id}: {tasks} tasks in its backlog")
-        load = sum(span.load for span in executor.backlog.values())
+        load = sum(span.load for span in executor.spans.values())
         _demand(abs(load - executor.load) < 1e-6, f"executor {executor.id}: load {executor.load}, should be {load}")
+        cores = sum(span.record.cores for span in executor.spans.values() if not span.load)
+        _demand(abs(cores - executor.long_cores) < 1e-6, f"executor {executor.id}: {cores} cores of long tasks")
 
 
 def _totals(state: State) -> None:
+    for workflow in {group.workflow for group in state.groups.values()}:
+        held = sum(s.record.cores for s in state.spans.values() if s.record.group.workflow is workflow)
+        _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
+    for ghost in state.ghosts.values():
+        _demand(bool(ghost.left) and ghost.id in state.ghosts_of[ghost.record.id], f"ghost {ghost.id} holds nothing")
     unended = sum(1 for record in state.records.values() for s in _states(record) if s not in _ENDED)
     _demand(unended == state.unended, f"{unended} tasks have not ended, the core says {state.unended}")
     cores = sum(executor.capacity.cores for executor in state.executors.values())
@@ -127,10 +131,19 @@ def picture(state: State) -> dict[str, object]:
             g.id: (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.failed_by)
             for g in state.groups.values()
         },
-        "spans": {s.id: (s.record.id, s.left, s.attempt, s.executor.id, s.front) for s in state.spans.values()},
+        "spans": {s.id: (s.record.id, s.left, s.attempt, s.executor.id, s.queued) for s in state.spans.values()},
+        "ghosts": {s.id: (s.record.id, s.left, s.attempt, s.executor.id) for s in state.ghosts.values()},
         "executors": {
-            x.id: ([x.free(n) for n in sorted(x.capacity.amounts())], round(x.load, 9), x.draining)
+            x.id: (
+                [x.free(n) for n in sorted(x.capacity.amounts())],
+                round(x.load, 9),
+                (x.draining, x.suspended, x.suspensions, x.trouble),
+            )
             for x in state.executors.values()
+        },
+        "workflows": {
+            w.run: (w.name, w.group.id, w.closed, w.memos, w.fail_fast, w.first_failure, w.occurrences)
+            for w in state.workflows.values()
         },
         "totals": (state.unended, state.open_arrays, state.last_span, state.turn, state.stopping),
     }

@@ -5,7 +5,9 @@ Rule: these functions only apply what is already decided and lawful; `machine.py
 
 from __future__ import annotations
 
-from bough.core import graph, ranges
+from heapq import heappush
+
+from bough.core import ghosts, graph, ranges
 from bough.core.memo import elements_free
 from bough.core.records import (
     CANCELLED,
@@ -13,7 +15,6 @@ from bough.core.records import (
     FAILED,
     NOTRUN,
     PLACED,
-    READY,
     RUNNING,
     WAITING,
     ArrayRecord,
@@ -21,9 +22,11 @@ from bough.core.records import (
     Success,
     TaskRecord,
 )
-from bough.core.room import ExecutorRecord, Span
+from bough.core.room import WHOLE, ExecutorRecord, Span
 from bough.core.state import State
+from bough.core.timing import SHORT
 from bough.model import facts
+from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Cause, Failure
 
 
@@ -32,6 +35,23 @@ def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
     executor = ExecutorRecord(fact)
     state.executors[fact.executor] = executor
     state.cores += fact.capacity.cores
+    state.note_room(executor)
+
+
+def executor_suspended(state: State, fact: facts.ExecutorSuspended) -> None:
+    """It gets nothing for a while."""
+    executor = state.executors[fact.executor]
+    executor.suspended = fact.until
+    executor.suspensions += 1
+    executor.trouble = 0
+    heappush(state.alarms, (fact.until, 0, fact.executor))
+    state.note_room(executor)
+
+
+def executor_resumed(state: State, fact: facts.ExecutorResumed) -> None:
+    """It gets work again."""
+    executor = state.executors[fact.executor]
+    executor.suspended = 0.0
     state.note_room(executor)
 
 
@@ -50,8 +70,9 @@ def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
+            ghosts.remember(state, span, start, stop)
             _give_back(state, span, start, stop)
-        _drop(state, span)
+        state.drop(span)
     state.due = True
 
 
@@ -69,13 +90,16 @@ def placed(state: State, fact: facts.Placed) -> None:
 def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: ExecutorRecord) -> None:
     """A loose task went to an executor; whoever calls looks after the executor's room."""
     number, attempt = fact.span, fact.attempt
-    state.move_task(record, PLACED)
+    state.task_placed(record)
     record.attempt = attempt
     record.urgent = False
-    span = Span(number, record, 0, 1, attempt, executor, [[0, 1]], not fact.backlog, 0.0)
-    state.spans[number] = span
+    mean = record.runtime.mean
+    load = mean if mean <= SHORT else 0.0
+    state.spans[number] = span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load)
     state.last_span = number
     executor.add(span)
+    if record.spec.limits.replay:
+        expect_word(state, span)
 
 
 def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, executor: ExecutorRecord) -> None:
@@ -83,68 +107,126 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     number, start, stop, attempt = fact.span, fact.start, fact.stop, fact.attempt
     state.move(record, start, stop, PLACED)
     record.took(start, stop, attempt)
-    span = Span(number, record, start, stop, attempt, executor, [[start, stop]], not fact.backlog, 0.0)
+    mean = record.runtime.mean
+    load = mean * (stop - start) if mean <= SHORT else 0.0
+    span = Span(number, record, start, stop, attempt, executor, [[start, stop]], fact.backlog, load)
     state.spans[number] = span
     state.last_span = number
     executor.add(span)
+    if record.spec.limits.replay:
+        expect_word(state, span)
     if record.urgent:  # only what was lost goes before others, not the rest of its array
         record.urgent = False
         if record.ready:
             state.enqueue(record)
 
 
+def expect_word(state: State, span: Span) -> None:
+    """Look after a span again if nothing is said of it for as long as its tasks allow."""
+    span.heard = state.now
+    heappush(state.alarms, (state.now + span.record.spec.limits.replay, span.id, 0))
+
+
 def span_started(state: State, fact: facts.SpanStarted) -> None:
     """Elements are running."""
-    record = state.spans[fact.span].record
+    span = state.spans[fact.span]
+    span.heard = state.now
+    record = span.record
     for start, stop in record.runs(bytes((PLACED,)), fact.start, fact.stop):
         state.move(record, start, stop, RUNNING)
 
 
 def span_ended(state: State, fact: facts.SpanEnded) -> None:
     """Elements succeeded."""
-    span = state.spans[fact.span]
-    record, start, stop = span.record, fact.start, fact.stop
-    record.runtime.note(stop - start, fact.seconds)
-    if isinstance(record, TaskRecord):
-        state.move_task(record, DONE)
-        record.turn = state.turn
-        _drop(state, span)
-        graph.succeeded(state, record)
+    span = state.spans.get(fact.span)
+    if span is None:
+        ghosts.late_success(state, fact)
+    elif type(span.record) is TaskRecord:
+        task_ended(state, span, span.record, fact.seconds)
     else:
-        state.move(record, start, stop, DONE)
-        record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
-        ranges.take(span.left, start, stop)
-        if not span.left:
-            _drop(state, span)
-        graph.ended(state, record, start, stop)
+        _elements_ended(state, span, span.record, fact)  # type: ignore[arg-type]
+
+
+def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds) -> None:
+    """A loose task succeeded."""
+    record.runtime.note(1, seconds)
+    state.task_done(record)
+    record.turn = state.turn
+    if span.executor.trouble or record.avoid:
+        _compare_places(state, span, record.avoid)
+    state.drop(span)
+    if state.ghosts:
+        ghosts.exorcise(state, record, 0, 1)
+    waiters = record.dependents
+    if waiters:
+        record.dependents = None
+        graph.satisfy(state, waiters)
+    group = record.group
+    if group.closed and not group.unfinished:
+        graph.settle(state, group)
+
+
+def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.SpanEnded) -> None:
+    start, stop = fact.start, fact.stop
+    record.runtime.note(stop - start, fact.seconds)
+    state.move(record, start, stop, DONE)
+    record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
+    span.heard = state.now
+    ranges.take(span.left, start, stop)
+    if span.executor.trouble or record.shunned:
+        avoided = (record.shunned.pop(index, ()) for index in range(start, stop) if index in record.shunned)
+        _compare_places(state, span, tuple(place for places in avoided for place in places))
+    if not span.left:
+        state.drop(span)
+    if state.ghosts:
+        ghosts.exorcise(state, record, start, stop)
+    graph.ended(state, record, start, stop)
+
+
+def _compare_places(state: State, span: Span, elsewhere: tuple[int, ...]) -> None:
+    """What worked here had failed elsewhere: that speaks against those places, and for this one."""
+    span.executor.trouble = 0
+    for number in elsewhere:
+        executor = state.executors.get(ExecutorId(number))
+        if executor is not None and executor is not span.executor:
+            executor.trouble += 1
+            if executor.trouble >= _TROUBLED:
+                state.troubled.append(executor)
 
 
 def element_failed(state: State, fact: facts.ElementFailed) -> None:
     """An element failed: it ends, or waits for another attempt."""
     span = state.spans[fact.span]
     record, index = span.record, fact.index
-    ranges.take(span.left, index, index + 1)
+    span.take(index, index + 1)
+    span.heard = state.now
     failures, losses = record.failures_of(index)
     lost = fact.failure.cause is Cause.LOST
+    forgiven = fact.failure.site and fact.retry_at >= 0  # it goes elsewhere, and that costs it nothing
+    if forgiven or (lost and fact.retry_at >= 0):
+        record.avoid_at(index, span.executor.id)
+    if fact.gone:
+        ghosts.remember(state, span, index, index + 1)
     detail = fact.detail
     if detail is not None and detail.ended > detail.started > 0 and fact.failure.cause in _NATURAL:
         record.runtime.note(1, detail.ended - detail.started)
-    record.blame(index, failures + (not lost), losses + lost)
+    record.blame(index, failures + (not lost and not forgiven), losses + lost)
     record.set_failure(index, index + 1, fact.failure)
     if isinstance(record, ArrayRecord):
         record.attempts[index] = span.attempt
     if not span.left:
-        _drop(state, span)
+        state.drop(span)
     if fact.retry_at < 0:
-        if state.fail_fast and state.first_failure is None:
+        workflow = record.group.workflow
+        if workflow.fail_fast and workflow.first_failure is None:
             message = f"{graph.name_of(record, index)} failed and the workflow stops at the first failure"
-            state.first_failure = Failure(Cause.FAIL_FAST, message, source=record.id)
+            workflow.first_failure = Failure(Cause.FAIL_FAST, message, source=record.id)
         state.move(record, index, index + 1, FAILED)
         graph.ended(state, record, index, index + 1)
     else:
         state.move(record, index, index + 1, WAITING)
         if fact.retry_at <= state.now:
-            state.free(record, index, index + 1, first=lost)
+            state.free(record, index, index + 1, first=lost or forgiven)
         else:
             state.retry_later(record, index, fact.retry_at)
 
@@ -157,16 +239,16 @@ def retry_due(state: State, fact: facts.RetryDue) -> None:
 def span_returned(state: State, fact: facts.SpanReturned) -> None:
     """Elements came back unstarted."""
     span = state.spans[fact.span]
-    for start, stop in ranges.take(span.left, fact.start, fact.stop):
+    for start, stop in span.take(fact.start, fact.stop):
         state.free(span.record, start, stop, first=True)
     if not span.left:
-        _drop(state, span)
+        state.drop(span)
 
 
 def not_runnable(state: State, fact: facts.NotRunnable) -> None:
     """Elements will never run."""
     record = state.records[fact.record]
-    withdraw(record, fact.start, fact.stop)
+    record.withdraw(fact.start, fact.stop)
     state.move(record, fact.start, fact.stop, NOTRUN)
     record.set_failure(fact.start, fact.stop, fact.failure)
     record.recalling = False
@@ -217,7 +299,7 @@ def pages_added(state: State, fact: facts.PagesAdded) -> None:
 
 def cancel(state: State, record: Record, start: int, stop: int) -> None:
     """Elements that have not ended are cancelled; the spans that hold them shrink."""
-    withdraw(record, start, stop)
+    record.withdraw(start, stop)
     state.move(record, start, stop, CANCELLED)
     if not isinstance(record, ArrayRecord):
         record.generation += 1
@@ -225,21 +307,8 @@ def cancel(state: State, record: Record, start: int, stop: int) -> None:
     graph.ended(state, record, start, stop)
 
 
-def withdraw(record: Record, start: int, stop: int) -> None:
-    """Ready elements may not be handed out any more."""
-    if record.is_array:
-        for low, high in record.runs(_READY, start, stop):
-            record.unready(low, high)
-
-
-_READY = bytes((READY,))
+_TROUBLED = 5  # tasks in a row that failed at a place and worked elsewhere
 _NATURAL = frozenset({Cause.EXIT, Cause.EXCEPTION})  # failures that took the time such a task takes
-
-
-def release_span(state: State, span: Span) -> None:
-    """A span that holds nothing any more lets go of its resources."""
-    if not span.left:
-        _drop(state, span)
 
 
 def _give_back(state: State, span: Span, start: int, stop: int) -> None:
@@ -248,14 +317,3 @@ def _give_back(state: State, span: Span, start: int, stop: int) -> None:
         for index in range(start, stop):
             record.attempts[index] = span.attempt
     state.free(record, start, stop, first=True)
-
-
-def _drop(state: State, span: Span) -> None:
-    """Forget a span, and let its executor use what it occupied."""
-    del state.spans[span.id]
-    executor = span.executor
-    executor.drop(span)
-    if executor.id in state.roomy:
-        state.due = True  # a span that goes leaves more room, never less
-    elif executor.id in state.executors:
-        state.note_room(executor)

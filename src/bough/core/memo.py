@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bough.core import ranges
-from bough.core.records import WAITING, ArrayRecord, GroupRecord, Record, TaskRecord
+from bough.core.groups import GroupRecord
+from bough.core.records import WAITING, ArrayRecord, Record, TaskRecord
 from bough.core.state import State
 from bough.model.ids import MemoKey
 from bough.model.keys import array_mark, full_key, success_mark
@@ -21,7 +22,7 @@ from bough.model.tasks import Dep, On
 def now_free(state: State, record: Record) -> None:
     """All that a record as a whole waited for is there."""
     if isinstance(record, TaskRecord):
-        if state.memos and record.spec.key and not record.failures and not record.losses:
+        if record.group.workflow.memos and record.spec.key and not record.failures and not record.losses:
             record.recalling = True
             state.orders.append(Recall(record.spec.id, 0, 1, key_of(state, record)))
         else:
@@ -33,7 +34,7 @@ def now_free(state: State, record: Record) -> None:
 
 def elements_free(state: State, array: ArrayRecord, start: int, stop: int) -> None:
     """Elements of an array wait for nothing any more."""
-    if not (state.memos and array.spec.key and array.spec.reuse):
+    if not (array.group.workflow.memos and array.spec.key and array.spec.reuse):
         state.free(array, start, stop)
         return
     for low, high in _of_one_key(array, start, stop):

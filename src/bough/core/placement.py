@@ -70,13 +70,13 @@ class Placement:
                     continue
                 record, executor, fits = lawful
             refused = 0
-            if isinstance(record, TaskRecord):
-                self._place_task(record, executor, fits=fits)
+            if type(record) is TaskRecord:
+                self._place_tasks([record], executor, fits=fits)
                 if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
-                    for following in view.take_like(record, _hand_out(record, executor, self.state.cores)):
-                        self._place_task(following, executor, fits=False)
+                    along = view.take_like(record, _hand_out(record, executor, self.state.cores))
+                    self._place_tasks(along, executor, fits=False)
             else:
-                self._place_elements(record, executor, wish.count, fits=fits)
+                self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
             if not executor.has_room():
                 self.state.roomy.pop(executor.id, None)
 
@@ -84,8 +84,12 @@ class Placement:
         """What a wish names, if something of it is ready and there is room for it."""
         record = self.state.records.get(wish.record)
         executor = self.state.executors.get(wish.executor)
-        if record is None or executor is None or not record.ready or executor.draining:
+        if record is None or executor is None or not record.ready or executor.draining or executor.suspended:
             return None
+        if executor.until or record.avoid:
+            state = self.state
+            if not executor.ends_before(record, state.now) or executor.id in state.shunned_by(record):
+                return None
         fits = executor.fits(record)
         return (record, executor, fits) if fits or executor.takes_backlog(record) else None
 
@@ -100,20 +104,21 @@ class Placement:
         pages = record.pages(start, stop)
         state.orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
 
-    def _place_task(self, record: TaskRecord, executor: ExecutorRecord, *, fits: bool) -> None:
-        state = self.state
-        attempt, span, taker = record.attempt + 1, state.last_span + 1, executor.id
-        fact = facts.Placed(span, record.id, 0, 1, attempt, taker, not fits)  # type: ignore[arg-type]
-        self._facts.append(fact)
-        lifecycle.place_task(state, fact, record, executor)
-        order = SendSpan(taker, span, record.spec, 0, 1, attempt, (), record.runtime.mean)  # type: ignore[arg-type]
-        state.orders.append(order)
+    def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
+        state, taker, queued = self.state, executor.id, not fits
+        span, note, order = state.last_span, self._facts.append, state.orders.append
+        for record in records:
+            span += 1
+            attempt = record.attempt + 1
+            fact = facts.Placed(span, record.id, 0, 1, attempt, taker, queued)  # type: ignore[arg-type]
+            note(fact)
+            lifecycle.place_task(state, fact, record, executor)
+            order(SendSpan(taker, span, record.spec, 0, 1, attempt, (), record.runtime.mean))  # type: ignore[arg-type]
 
 
 def _hand_out(record: TaskRecord, executor: ExecutorRecord, cores: float) -> int:
     """How many tasks like one that waits in a backlog may go with it: one hand-out, as far as the backlog takes it."""
     runtime = record.runtime
     by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
-    by_trust = TRUST * runtime.seen - executor.backlog_tasks
-    by_count = MAX_BACKLOG - len(executor.backlog)
-    return min(span_size(runtime, len(record.queue), cores) - 1, by_load, by_trust, by_count)
+    by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
+    return min(span_size(runtime, len(record.queue), cores) - 1, by_load, by_count)

@@ -1,6 +1,6 @@
-"""The ready index: which records have something to hand out, best first, by what they need.
+"""The ready index: which records have something to hand out, best first, by workflow and by what they need.
 
-Records with equal needs share one queue, so that a shape of task that fits nowhere costs one look a
+Records of one workflow with equal needs share one queue, so that a shape of task that fits nowhere costs one look a
 turn, however many of them wait. What comes in order, as most of it does, goes to the end of a sorted
 run; only the rest goes through a heap. Rule: an entry is valid while it holds its record's
 `queue_key` and the record still has something ready; stale entries are dropped when they surface.
@@ -15,34 +15,36 @@ from typing import TYPE_CHECKING
 from bough.model.resources import Needs
 
 if TYPE_CHECKING:
+    from bough.core.groups import Workflow
     from bough.core.records import Record
 
 Key = tuple[float, ...]  # ends in the record's number, so that no two records have the same
-Entry = tuple[Key, int, "Record"]
+Entry = tuple[Key, "Record"]
 
 
 class ReadyQueue:
-    """The ready records of one shape of needs."""
+    """The ready records of one workflow and one shape of needs."""
 
-    __slots__ = ("_heap", "_run", "_ticket", "needs")
+    __slots__ = ("_heap", "_run", "cores", "needs", "plain", "workflow")
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: Needs, workflow: Workflow) -> None:
         self.needs = needs
+        self.workflow = workflow
+        self.cores = needs.cores
+        self.plain = not (needs.memory or needs.gpus or needs.named)  # cores are all that is needed
         self._run: deque[Entry] = deque()
         self._heap: list[Entry] = []
-        self._ticket = 0
 
     def push(self, record: Record, key: Key) -> None:
         """Add a record under a key, or move it to another key."""
         if record.queue_key == key:
             return
         record.queue_key = key
-        self._ticket += 1
         run = self._run
         if not run or run[-1][0] < key:
-            run.append((key, self._ticket, record))
+            run.append((key, record))
         else:
-            heappush(self._heap, (key, self._ticket, record))
+            heappush(self._heap, (key, record))
 
     def head(self) -> Entry | None:
         """The best valid entry."""
@@ -56,7 +58,7 @@ class ReadyQueue:
         run, heap = self._run, self._heap
         while run or heap:
             entry = heappop(heap) if heap and (not run or heap[0] < run[0]) else run.popleft()
-            record = entry[2]
+            record = entry[1]
             if record.queue_key is entry[0]:
                 if record.ready:
                     return entry
@@ -65,7 +67,7 @@ class ReadyQueue:
 
     def put_back(self, entry: Entry) -> None:
         """Return an entry that was taken, if its record still has something ready under this key."""
-        record = entry[2]
+        record = entry[1]
         if record.queue_key is entry[0]:
             if not record.ready:
                 record.queue_key = ()

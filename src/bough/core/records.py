@@ -1,4 +1,4 @@
-"""The mutable records of the core: tasks, arrays and groups.
+"""The mutable records of the core: tasks and arrays.
 
 Rule: records hold facts about themselves and change only through the modules of this package; they
 are never serialised as they are. A task's record and an array's offer the same few operations over
@@ -9,26 +9,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
 from operator import attrgetter
 
 import msgspec
 
 from bough.core import ranges
+from bough.core.groups import GroupRecord, Waiter
 from bough.core.queue import ReadyQueue
 from bough.core.ranges import Ranges
 from bough.core.states import TaskState
 from bough.core.timing import RunTime
-from bough.model.ids import GroupId, Seconds
+from bough.model.ids import Seconds
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, Page, TaskSpec
 
 WAITING, HELD, READY, PLACED, RUNNING, DONE, FAILED, NOTRUN, CANCELLED = (int(state) for state in TaskState)
-STATES = len(TaskState)
-
-# Who waits for something: (record or group, element or -1 for all of it, generation of the waiter)
-Waiter = tuple["TaskRecord | ArrayRecord | GroupRecord", int, int]
 
 
 class Success(msgspec.Struct, frozen=True, gc=False):
@@ -42,73 +38,65 @@ class Success(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
-class GroupRecord(msgspec.Struct, eq=False):
-    """A node of the workflow tree: counts of its own tasks, a gate, and who waits for its end."""
-
-    id: GroupId
-    name: str
-    parent: GroupRecord | None
-    after: tuple[Dep, ...]
-    counts: list[int]  # its own tasks by state
-    members: list[TaskRecord | ArrayRecord]
-    children: list[GroupRecord]
-    dependents: list[Waiter]
-    gated: list[Waiter]  # who waits for its gate to open
-    child_names: set[str] = set()
-    waits: int = 0  # unsatisfied dependencies; the gate is open at 0
-    generation: int = 0
-    unfinished: int = 0  # own tasks and subgroups that have not ended
-    closed: bool = False
-    settled: bool = False
-    held: bool = False
-    failed_by: int = 0  # a record that did not succeed in it or below
-    doomed: Failure | None = None  # its dependencies failed: nothing in it will run
-
-    @property
-    def path(self) -> str:
-        """Its name from the root, as in align/sub."""
-        above = self.parent.path if self.parent else ""
-        return f"{above}/{self.name}" if above else self.name
-
-    def chain(self) -> Iterator[GroupRecord]:
-        """Itself and the groups above it."""
-        group: GroupRecord | None = self
-        while group is not None:
-            yield group
-            group = group.parent
-
-    def is_held(self) -> bool:
-        """Whether it, or a group above it, is held."""
-        return any(group.held for group in self.chain())
-
-
-class TaskRecord(msgspec.Struct, eq=False, gc=False):
+class TaskRecord:
     """A loose task."""
 
-    id: int
-    spec: TaskSpec
-    group: GroupRecord
-    priority: int
-    runtime: RunTime
-    queue: ReadyQueue
-    cores: float
-    plain: bool  # needs cores and nothing else
-    occurrence: int = 0
-    state: int = WAITING
-    ready: int = 0  # how many of its elements are ready; kept by `State.move`
-    attempt: int = 0  # of the last hand-out
-    waits: int = 0
-    generation: int = 0
-    failures: int = 0
-    losses: int = 0
-    held: bool = False
-    recalling: bool = False
-    urgent: bool = False  # lost with its executor: goes first
-    dependents: list[Waiter] | None = None
-    turn: int = 0  # that says it succeeded
-    original: tuple[int, int, int] | None = None  # record, index and attempt of the success it was recalled from
-    failure: Failure | None = None
-    queue_key: tuple[float, ...] = ()  # of its valid entry in the ready queue
+    __slots__ = (
+        "attempt",
+        "avoid",
+        "cores",
+        "dependents",
+        "failure",
+        "failures",
+        "generation",
+        "group",
+        "held",
+        "id",
+        "losses",
+        "occurrence",
+        "original",
+        "plain",
+        "priority",
+        "queue",
+        "queue_key",
+        "ready",
+        "recalling",
+        "runtime",
+        "spec",
+        "state",
+        "turn",
+        "urgent",
+        "waits",
+    )
+
+    def __init__(self, spec: TaskSpec, group: GroupRecord, runtime: RunTime, queue: ReadyQueue) -> None:
+        self.id: int = spec.id
+        self.spec = spec
+        self.group = group
+        self.priority = spec.priority
+        self.runtime = runtime
+        self.queue = queue
+        self.cores = queue.cores
+        self.plain = queue.plain  # needs cores and nothing else
+        self.occurrence = 0
+        self.state = WAITING
+        self.ready: int = 0  # how many of its elements are ready; kept by `State.move`
+        self.attempt = 0  # of the last hand-out
+        self.waits = 0
+        self.generation = 0
+        self.failures = 0
+        self.losses = 0
+        self.held = False
+        self.recalling = False
+        self.urgent = False  # lost with its executor: goes first
+        self.avoid: tuple[int, ...] = ()  # executors on which it failed for reasons of theirs
+        self.dependents: list[Waiter] | None = None
+        self.turn = 0  # that says it succeeded
+        self.original: tuple[int, int, int] | None = (
+            None  # record, index and attempt of the success it was recalled from
+        )
+        self.failure: Failure | None = None
+        self.queue_key: tuple[float, ...] = ()  # of its valid entry in the ready queue
 
     length = 1  # class attributes: a loose task is an array of one
     is_array = False
@@ -122,6 +110,10 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
     def expected(self) -> Seconds:
         """Expected run time: measured, or the user's estimate, or 0 when unknown."""
         return self.runtime.mean or self.spec.limits.walltime
+
+    def __lt__(self, other: object) -> bool:
+        """Queues never decide by it: no two records have the same key."""
+        return False
 
     def state_of(self, index: int) -> int:
         """The state of an element."""
@@ -140,6 +132,13 @@ class TaskRecord(msgspec.Struct, eq=False, gc=False):
 
     def unready(self, start: int, stop: int) -> None:
         """Note that ready elements may not be handed out any more."""
+
+    def withdraw(self, start: int, stop: int) -> None:
+        """As `unready`, for whatever is ready in a range."""
+
+    def avoid_at(self, index: int, executor: int) -> None:
+        """Remember where an element should rather not go again."""
+        self.avoid = (*self.avoid, executor)
 
     def failures_of(self, index: int) -> tuple[int, int]:
         """Failures of its own and losses so far."""
@@ -205,6 +204,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     urgent: bool = False
     open: bool = False
     recalling: bool = False
+    shunned: dict[int, tuple[int, ...]] = {}  # where elements failed for reasons of the place
     attempts: dict[int, int] = {}  # last attempt, of elements on their second or later
     trouble: dict[int, tuple[int, int]] = {}  # failures and losses, of elements that had any
     failures: dict[int, Failure] = {}
@@ -230,16 +230,32 @@ class ArrayRecord(msgspec.Struct, eq=False):
         """Expected run time of one element: measured, or the user's estimate, or 0 when unknown."""
         return self.runtime.mean or self.spec.limits.walltime
 
+    def __lt__(self, other: object) -> bool:
+        """See `TaskRecord.__lt__`."""
+        return False
+
+    @property
+    def avoid(self) -> tuple[int, ...]:
+        """Executors that the elements that go next should rather not go to."""
+        shunned = self.shunned
+        return shunned.get(self.ready_ranges[0][0], ()) if shunned and self.ready_ranges else ()
+
+    def avoid_at(self, index: int, executor: int) -> None:
+        """See `TaskRecord.avoid_at`."""
+        self.shunned[index] = (*self.shunned.get(index, ()), executor)
+
     def next_range(self, limit: int) -> tuple[int, int, int]:
         """The ready elements that go next, at most `limit` of them, and the number of their attempt.
 
-        An element with dependencies of its own goes alone, because its memo key is its own.
+        An element with dependencies of its own goes alone, because its memo key is its own; so does one that is
+        not to go everywhere.
         """
         start, stop, attempt = self.ready_ranges[0]
         stop = min(stop, start + limit)
-        own = self.own_deps
-        if own:
-            stop = max(next((index for index in range(start, stop) if index in own), stop), start + 1)
+        for special in (self.own_deps, self.shunned):
+            if special:
+                alone = next((index for index in range(start, stop) if index in special), stop)
+                stop = max(alone, start + 1)
         return start, stop, attempt
 
     def state_of(self, index: int) -> int:
@@ -305,6 +321,11 @@ class ArrayRecord(msgspec.Struct, eq=False):
             if high > stop:
                 kept.append([max(low, stop), high, attempt])
         self.ready_ranges = kept
+
+    def withdraw(self, start: int, stop: int) -> None:
+        """See `TaskRecord.withdraw`."""
+        for low, high in self.runs(bytes((READY,)), start, stop):
+            self.unready(low, high)
 
     def failures_of(self, index: int) -> tuple[int, int]:
         """See `TaskRecord.failures_of`."""

@@ -1,17 +1,15 @@
 """Executors as the core knows them: what they have, what is free, and the spans they hold.
 
-A span in front holds resources; one in the backlog waits on the executor behind others, so that an
-executor with short tasks never idles for a round trip. Rule: what is free and what spans in front
-hold add up to the capacity, always.
+What does not fit at once may still go to an executor if it is short: it waits there behind others, so that an executor
+with short tasks never idles for a round trip. Rule: a span that was placed to start at once fits, together with
+all that the executor already held; what waits behind is short, and never behind long tasks alone.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from bough.core import ranges
 from bough.core.ranges import Ranges
 from bough.core.timing import BACKLOG, MAX_BACKLOG, SHORT, TRUST
 from bough.model.facts import ExecutorJoined
@@ -21,19 +19,47 @@ from bough.model.resources import Needs
 if TYPE_CHECKING:
     from bough.core.records import Record
 
+WHOLE: Ranges = [[0, 1]]  # what a loose task's span holds; shared, so never changed
 
-class Span(msgspec.Struct, eq=False, gc=False):
+
+class Span:
     """A slice of a record that an executor has."""
 
-    id: SpanId
-    record: Record
-    start: int
-    stop: int
-    attempt: int
-    executor: ExecutorRecord
-    left: Ranges  # elements of which nothing final was heard
-    front: bool  # holds resources; otherwise it waits behind others
-    load: Seconds  # expected seconds of work when it was placed
+    __slots__ = ("attempt", "executor", "heard", "id", "left", "load", "queued", "record", "start", "stop")
+
+    def __init__(  # noqa: PLR0917 made for every hand-out: names would cost
+        self,
+        number: SpanId,
+        record: Record,
+        start: int,
+        stop: int,
+        attempt: int,
+        executor: ExecutorRecord,
+        left: Ranges,
+        queued: bool,
+        load: Seconds = 0.0,
+    ) -> None:
+        self.id = number
+        self.record = record
+        self.start = start
+        self.stop = stop
+        self.attempt = attempt
+        self.executor = executor
+        self.left = left  # elements of which nothing final was heard
+        self.queued = queued  # it was placed to wait behind others
+        self.load = load  # expected seconds of work when it was placed, if its tasks are short
+        self.heard: Seconds = (
+            0.0  # when something was last said of it; kept for tasks that are sent again after silence
+        )
+
+    def take(self, start: int, stop: int) -> Ranges:
+        """Let go of [start, stop); return the parts of it that were there."""
+        if self.left is WHOLE:
+            if start <= 0 < stop:
+                self.left = []
+                return [[0, 1]]
+            return []
+        return ranges.take(self.left, start, stop)
 
 
 class ExecutorRecord:
@@ -41,18 +67,20 @@ class ExecutorRecord:
 
     __slots__ = (
         "_others",
-        "backlog",
         "backlog_limit",
-        "backlog_tasks",
         "capacity",
         "cores_free",
         "draining",
         "host",
         "id",
         "load",
+        "long_cores",
         "pid",
         "site",
         "spans",
+        "suspended",
+        "suspensions",
+        "trouble",
         "until",
     )
 
@@ -64,14 +92,16 @@ class ExecutorRecord:
         self.pid = joined.pid
         self.capacity = capacity
         self.until = joined.until
-        self.cores_free = capacity.cores
+        self.cores_free = capacity.cores  # below 0 when something waits behind others
         self._others = {name: amount for name, amount in capacity.amounts().items() if name != "cores"}
         self.spans: dict[int, Span] = {}
-        self.backlog: OrderedDict[int, Span] = OrderedDict()  # plain dicts slow down when emptied from the front
         self.backlog_limit = BACKLOG * capacity.cores
-        self.backlog_tasks = 0
-        self.load: Seconds = 0.0  # expected seconds of work in the backlog
+        self.load: Seconds = 0.0  # expected seconds of short work that it has
+        self.long_cores = 0.0  # that tasks hold which are not known to be short
         self.draining = False
+        self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
+        self.suspensions = 0
+        self.trouble = 0  # tasks in a row that failed here and worked elsewhere
 
     def free(self, resource: str) -> float:
         """How much of a resource is free now."""
@@ -89,69 +119,70 @@ class ExecutorRecord:
         return all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
 
     def takes_backlog(self, work: Record) -> bool:
-        """Whether a short task may wait here although the cores are busy."""
+        """Whether a short task may wait here although the cores are busy, and not with long tasks alone."""
+        runtime = work.runtime
         return (
-            0 < work.runtime.mean <= SHORT
+            0 < runtime.mean <= SHORT
             and self.load < self.backlog_limit
-            and self.backlog_tasks < TRUST * work.runtime.seen
-            and len(self.backlog) < MAX_BACKLOG
-            and (work.cores <= self.capacity.cores if work.plain else self.could_fit(work.needs))
+            and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
+            and work.cores <= self.capacity.cores - self.long_cores
+            and (work.plain or self.could_fit(work.needs))
         )
 
     def has_room(self) -> bool:
         """Whether it may take anything at all."""
-        if self.cores_free > 0 or (self.load < self.backlog_limit and len(self.backlog) < MAX_BACKLOG):
-            return not self.draining
+        if self.cores_free > 0 or (self.load < self.backlog_limit and len(self.spans) < MAX_BACKLOG):
+            return not (self.draining or self.suspended)
         return False
 
+    def ends_before(self, work: Record, now: Seconds) -> bool:
+        """Whether a task of this work, if it started now, would end before the executor leaves."""
+        return not self.until or now + work.expected <= self.until
+
     def add(self, span: Span) -> None:
-        """Take a span, in front or into the backlog."""
+        """Take a span."""
+        record = span.record
+        cores = record.cores
         self.spans[span.id] = span
-        if span.front:
-            self._occupy(span.record, -1)
-        else:
-            count = span.stop - span.start
-            span.load = span.load or span.record.runtime.mean * count  # a restored one keeps the load it had
-            self.backlog[span.id] = span
-            self.backlog_tasks += count
+        self.cores_free -= cores
+        record.queue.workflow.cores += cores
+        if span.load:
             self.load += span.load
+        else:
+            self.long_cores += cores
+        if not record.plain:
+            self._occupy(record, -1)
 
     def drop(self, span: Span) -> None:
-        """Let go of a span; what waits in the backlog moves up, as it does on the executor itself."""
+        """Let go of a span."""
+        record = span.record
+        cores = record.cores
         del self.spans[span.id]
-        if not span.front:
-            self._leave_backlog(span)
-            return
-        backlog, leaving = self.backlog, span.record
-        if backlog and leaving.plain:
-            _, first = backlog.popitem(last=False)
-            following = first.record
-            if following.plain and following.cores == leaving.cores:  # one takes the place of the other
-                self.load -= first.load
-                self.backlog_tasks -= first.stop - first.start
-                first.front = True
-                return
-            backlog[first.id] = first
-            backlog.move_to_end(first.id, last=False)
-        self._occupy(leaving, 1)
-        while backlog:
-            first = next(iter(backlog.values()))
-            if not self.fits(first.record):
-                return
-            self._leave_backlog(first)
-            self._occupy(first.record, -1)
-            first.front = True
-
-    def _leave_backlog(self, span: Span) -> None:
-        del self.backlog[span.id]
-        self.backlog_tasks -= span.stop - span.start
-        self.load -= span.load
+        self.cores_free += cores
+        record.queue.workflow.cores -= cores
+        if span.load:
+            self.load -= span.load
+        else:
+            self.long_cores -= cores
+        if not record.plain:
+            self._occupy(record, 1)
 
     def _occupy(self, work: Record, sign: int) -> None:
-        self.cores_free += sign * work.cores
-        if not work.plain:
-            for name, amount in _others(work.needs):
-                self._others[name] = self._others.get(name, 0) + sign * amount
+        for name, amount in _others(work.needs):
+            self._others[name] = self._others.get(name, 0) + sign * amount
+
+    def front(self) -> list[Span]:
+        """The spans that run, or start next: those that fit together, in the order they came."""
+        free = self.capacity.amounts()
+        found: list[Span] = []
+        for span in self.spans.values():
+            needs = span.record.needs.amounts()
+            if any(amount > free.get(name, 0) for name, amount in needs.items()):
+                break
+            for name, amount in needs.items():
+                free[name] = free.get(name, 0) - amount
+            found.append(span)
+        return found
 
 
 def _others(needs: Needs) -> tuple[tuple[str, float], ...]:

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 from heapq import heappush
 
+from bough.core.groups import GroupRecord, Workflow
 from bough.core.queue import ReadyQueue
-from bough.core.records import (
-    HELD,
-    READY,
-    STATES,
-    ArrayRecord,
-    GroupRecord,
-    Record,
-    TaskRecord,
-)
+from bough.core.records import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record, TaskRecord
 from bough.core.room import ExecutorRecord, Span
 from bough.core.states import BEFORE, TaskState
 from bough.core.timing import RunTime
@@ -29,6 +22,9 @@ from bough.model.resources import Needs
 from bough.policy.api import PlacementPolicy
 
 _FIRST_ENDED = int(TaskState.DONE)
+_BUSY = (PLACED, RUNNING)
+
+Alarm = tuple[Seconds, int, int]  # (when, span that was silent or 0, executor that was suspended or 0)
 
 
 class State:
@@ -36,28 +32,27 @@ class State:
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.policy = policy
-        self.run = 0
-        self.name = ""
-        self.fail_fast = False
-        self.memos = False  # earlier runs may hold results: look before running
+        self.run = 0  # of the session or service itself
         self.stopping = False
-        self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
         self.turn = 0  # the number of the turn that is being applied
         self.now: Seconds = 0.0
         self.records: dict[int, Record] = {}
-        root = GroupRecord(ROOT, "", None, (), [0] * STATES, [], [], [], [])
+        root = GroupRecord(ROOT, "", None)
         self.groups: dict[int, GroupRecord] = {ROOT: root}
+        self.workflows: dict[int, Workflow] = {}  # by run
         self.executors: dict[int, ExecutorRecord] = {}
         self.roomy: dict[int, ExecutorRecord] = {}  # those that may take something, longest roomy first
         self.spans: dict[int, Span] = {}
         self.last_span = 0
         self.cores = 0.0  # of all executors
         self.runtimes: dict[str | int, RunTime] = {}
-        self.shapes: dict[Needs, ReadyQueue] = {}
+        self.shapes: dict[tuple[Needs, int], ReadyQueue] = {}  # by needs and run
         self.waiting: dict[ReadyQueue, None] = {}  # the queues that may hold something
         self.held_groups = 0
-        self.occurrences: dict[bytes, int] = {}
         self.timers: list[tuple[Seconds, int, int]] = []  # (when, record, index) of retries that are not due
+        self.alarms: list[Alarm] = []  # what else is to be looked at later
+        self.ghosts: dict[int, Span] = {}  # spans of lost executors: they may come back and report them
+        self.ghosts_of: dict[int, list[int]] = {}  # by record
         self.unended = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
         self.due = False  # something became ready or roomy since the policy was asked
@@ -65,12 +60,14 @@ class State:
         self.orders: list[Order] = []
         self.complaints: list[str] = []
         self.doomed: list[tuple[Record, int, int, Failure]] = []
+        self.troubled: list[ExecutorRecord] = []
 
-    def queue_for(self, needs: Needs) -> ReadyQueue:
-        """The queue of tasks with these needs."""
-        queue = self.shapes.get(needs)
+    def queue_for(self, needs: Needs, workflow: Workflow) -> ReadyQueue:
+        """The queue of a workflow's tasks with these needs."""
+        key = (needs, workflow.run)
+        queue = self.shapes.get(key)
         if queue is None:
-            queue = self.shapes[needs] = ReadyQueue(needs)
+            queue = self.shapes[key] = ReadyQueue(needs, workflow)
         return queue
 
     def runtime_of(self, template: str | int) -> RunTime:
@@ -84,27 +81,63 @@ class State:
 
     def move(self, record: Record, start: int, stop: int, new: int) -> None:
         """Bring elements [start, stop) into a new state; an edge that is not in the table is our bug."""
-        if isinstance(record, TaskRecord):
+        if type(record) is TaskRecord:
             self.move_task(record, new)
         else:
-            self._move_elements(record, start, stop, new)
+            self._move_elements(record, start, stop, new)  # type: ignore[arg-type]
 
     def move_task(self, record: TaskRecord, new: int) -> None:
         """As `move`, for a loose task."""
         old = record.state
         if old not in BEFORE[new]:
             self._forbid(record, bytes((old,)), new)
-        counts = record.group.counts
-        counts[old] -= 1
-        counts[new] += 1
         record.state = new
         record.ready = new == READY
+        group = record.group
+        counts = group.counts
+        counts[old] -= 1
+        counts[new] += 1
         if new >= _FIRST_ENDED:
             self.unended -= 1
-            record.group.unfinished -= 1
+            group.unfinished -= 1
         elif old >= _FIRST_ENDED:
             self.unended += 1
-            record.group.unfinished += 1
+            group.unfinished += 1
+
+    def task_placed(self, record: TaskRecord) -> None:
+        """As `move_task`, for the step that every task takes: from ready to placed."""
+        if record.state != READY:
+            self._forbid(record, bytes((record.state,)), PLACED)
+        record.state = PLACED
+        record.ready = 0
+        counts = record.group.counts
+        counts[READY] -= 1
+        counts[PLACED] += 1
+
+    def task_done(self, record: TaskRecord) -> None:
+        """As `move_task`, for a success: from placed or running to done."""
+        old = record.state
+        if old not in _BUSY:
+            self._forbid(record, bytes((old,)), DONE)
+        record.state = DONE
+        group = record.group
+        group.unfinished -= 1
+        counts = group.counts
+        counts[old] -= 1
+        counts[DONE] += 1
+        self.unended -= 1
+
+    def task_free(self, record: TaskRecord) -> None:
+        """As `free`, for a loose task that waited."""
+        if record.state != WAITING or record.held or self.held_groups:
+            self.free(record, 0, 1)
+            return
+        record.state = READY
+        record.ready = 1
+        counts = record.group.counts
+        counts[WAITING] -= 1
+        counts[READY] += 1
+        self.enqueue(record)
 
     def _move_elements(self, record: ArrayRecord, start: int, stop: int, new: int) -> None:
         olds = record.states[start:stop]
@@ -136,9 +169,9 @@ class State:
         if record.held or (self.held_groups and record.group.is_held()):
             self.move(record, start, stop, HELD)
             return
-        if not isinstance(record, TaskRecord):  # asked this way round: a "no" costs msgspec structs five times a "yes"
-            if record.held_ranges:
-                self._free_around_holds(record, start, stop, first=first)
+        if type(record) is not TaskRecord:
+            if record.held_ranges:  # type: ignore[union-attr]
+                self._free_around_holds(record, start, stop, first=first)  # type: ignore[arg-type]
             else:
                 record.make_ready(start, stop, first=first)
             if not record.ready:
@@ -175,6 +208,22 @@ class State:
         heappush(self.timers, (when, record.id, index))
 
     # --- room ------------------------------------------------------------------------------------
+
+    def shunned_by(self, record: Record) -> tuple[int, ...]:
+        """Where the tasks of a record that go next should not go, as long as there is another place for them."""
+        avoid = record.avoid
+        others = (x for x in self.executors.values() if x.id not in avoid and not x.draining)
+        return avoid if any(executor.could_fit(record.needs) for executor in others) else ()
+
+    def drop(self, span: Span) -> None:
+        """Forget a span, and let its executor use what it occupied."""
+        del self.spans[span.id]
+        executor = span.executor
+        executor.drop(span)
+        if executor.id in self.roomy:
+            self.due = True  # a span that goes leaves more room, never less
+        elif executor.id in self.executors:
+            self.note_room(executor)
 
     def note_room(self, executor: ExecutorRecord) -> None:
         """Keep the index of executors that may take something, after the room of one changed."""

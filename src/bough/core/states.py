@@ -61,6 +61,8 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.HELD, _T.ABANDON): _S.NOTRUN,
     (_S.HELD, _T.CANCEL): _S.CANCELLED,
     (_S.READY, _T.HOLD): _S.HELD,  # somebody holds it, or did so before it became ready
+    (_S.READY, _T.RECALL): _S.DONE,  # an executor that was given up came back with the result
+    (_S.HELD, _T.RECALL): _S.DONE,
     (_S.READY, _T.PLACE): _S.PLACED,  # the policy chose an executor
     (_S.READY, _T.ABANDON): _S.NOTRUN,  # fail-fast, or the run stops
     (_S.READY, _T.CANCEL): _S.CANCELLED,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from bough.core import graph, memo
-from bough.core.records import STATES, WAITING, ArrayRecord, GroupRecord, Record, TaskRecord
+from bough.core import ghosts, graph, memo
+from bough.core.groups import STATES, GroupRecord, Workflow
+from bough.core.records import WAITING, ArrayRecord, Record, TaskRecord
 from bough.core.state import State
 from bough.model import facts
-from bough.model.resources import Needs
+from bough.model.ids import ROOT, GroupId
 from bough.model.tasks import ArraySpec, GroupSpec, TaskSpec
 
 
@@ -33,15 +34,13 @@ def submitted(state: State, fact: facts.Submitted) -> None:
 def add_task(state: State, spec: TaskSpec) -> TaskRecord:
     """Make the record of a loose task, waiting and linked to nothing."""
     group = state.groups[spec.group]
-    needs = spec.needs
+    workflow = group.workflow
     runtime = state.runtime_of(spec.template or spec.id)
-    record = TaskRecord(
-        spec.id, spec, group, spec.priority, runtime, state.queue_for(needs), needs.cores, is_plain(needs)
-    )
+    record = TaskRecord(spec, group, runtime, state.queue_for(spec.needs, workflow))
     if spec.key:
-        occurrence = state.occurrences.get(spec.key, 0)
-        state.occurrences[spec.key] = occurrence + 1
-        record.occurrence = occurrence
+        occurrences = workflow.occurrences
+        record.occurrence = occurrences.get(spec.key, 0)
+        occurrences[spec.key] = record.occurrence + 1
     state.records[spec.id] = record
     group.members.append(record)
     group.counts[WAITING] += 1
@@ -56,17 +55,17 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     count = spec.length
     counts = [0] * STATES
     counts[WAITING] = count
-    needs = spec.needs
     runtime = state.runtime_of(spec.template or spec.id)
+    queue = state.queue_for(spec.needs, group.workflow)
     record = ArrayRecord(
         spec.id,
         spec,
         group,
         spec.priority,
         runtime,
-        state.queue_for(needs),
-        needs.cores,
-        is_plain(needs),
+        queue,
+        queue.cores,
+        queue.plain,
         count,
         bytearray(count),
         counts,
@@ -84,15 +83,10 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     return record
 
 
-def is_plain(needs: Needs) -> bool:
-    """Whether cores are all that is needed."""
-    return not (needs.memory or needs.gpus or needs.named)
-
-
 def add_group(state: State, spec: GroupSpec) -> GroupRecord:
     """Make the record of a group, linked to nothing but the group above."""
     parent = state.groups[spec.parent]
-    group = GroupRecord(spec.id, spec.name, parent, spec.after, [0] * STATES, [], [], [], [])
+    group = GroupRecord(spec.id, spec.name, parent, spec.after)
     state.groups[spec.id] = group
     parent.children.append(group)
     parent.child_names.add(spec.name)
@@ -120,7 +114,7 @@ def _link_record(state: State, record: Record) -> None:
         group.gated.append(entry)
         if group.doomed is not None:
             graph.doom(state, entry, group.doomed)
-    if not isinstance(record, TaskRecord):
+    if isinstance(record, ArrayRecord):
         for index, deps in record.spec.element_after:
             waits = graph.wait_for(state, record, index, deps)
             if waits:
@@ -129,6 +123,52 @@ def _link_record(state: State, record: Record) -> None:
             graph.settle(state, group)
     if record.waits == 0:
         memo.now_free(state, record)
+
+
+def run_opened(state: State, fact: facts.RunOpened) -> None:
+    """A workflow begins: the root's own, or one in a group of its own below the root."""
+    root = state.groups[ROOT]
+    if fact.group == ROOT:
+        state.run = fact.run
+        workflow = root.workflow
+    else:
+        name = fact.name if fact.name not in root.child_names else f"{fact.name}#{fact.run}"
+        group = add_group(state, GroupSpec(fact.group, name))
+        workflow = group.workflow = Workflow(group)
+    workflow.run, workflow.name, workflow.user = fact.run, fact.name, fact.user
+    workflow.fail_fast, workflow.memos = fact.fail_fast, fact.memos
+    workflow.directory, workflow.token = fact.directory, fact.token
+    state.workflows[fact.run] = workflow
+
+
+def run_closed(state: State, fact: facts.RunClosed) -> None:
+    """The end of a workflow is recorded; that of the session's or service's own run ends all."""
+    if fact.run == state.run:
+        state.stopping = True
+    workflow = state.workflows.get(fact.run)
+    if workflow is not None:
+        workflow.closed = True
+
+
+def run_removed(state: State, fact: facts.RunRemoved) -> None:
+    """A workflow that is over is forgotten."""
+    workflow = state.workflows.pop(fact.run)
+    root, group = state.groups[ROOT], workflow.group
+    for record in list(group.records()):
+        ghosts.exorcise(state, record, 0, record.length)
+        del state.records[record.id]
+        state.runtimes.pop(record.id, None)
+    _forget_groups(state, group)
+    root.children.remove(group)
+    root.child_names.discard(group.name)
+    for key in [key for key in state.shapes if key[1] == fact.run]:
+        state.waiting.pop(state.shapes.pop(key), None)
+
+
+def _forget_groups(state: State, group: GroupRecord) -> None:
+    del state.groups[GroupId(group.id)]
+    for child in group.children:
+        _forget_groups(state, child)
 
 
 def group_closed(state: State, fact: facts.GroupClosed) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from bough.model.ids import Seconds
 
 HAND_OUT: Seconds = 0.05  # of work in one span
-BACKLOG: Seconds = 0.05  # of work waiting on an executor, per core
+BACKLOG: Seconds = 0.1  # of short work on an executor, running and waiting, per core
 SHORT: Seconds = 0.05  # tasks at most this long may wait in a backlog
 MAX_SPAN = 5000  # elements in one span: bounds what one lost worker repeats and one journal row holds
-MAX_BACKLOG = 2000  # spans waiting on one executor
+MAX_BACKLOG = 2000  # spans on one executor
 TRUST = 2  # tasks out at once per task measured
 _NEW = 0.3  # weight of the newest measurement
 _LEAST = 1e-9  # a run time is never nothing: 0 means unknown

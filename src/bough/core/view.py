@@ -32,6 +32,7 @@ class StateView:
         self._taken: list[Entry] = []
         self._skipped: set[Needs] = set()
         self._offer: Offer = _NO_OFFER
+        self._barred = False  # the work last asked for could not go where others could
 
     @property
     def now(self) -> Seconds:
@@ -59,18 +60,22 @@ class StateView:
             if entry is None:
                 return
             taken.append(entry)
-            yield entry[2]
+            yield entry[1]
 
     def _best_queue(self) -> ReadyQueue | None:
-        """The queue with the best head, among those that are not skipped."""
+        """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out."""
         best: ReadyQueue | None = None
         first: Entry | None = None
+        least = 0.0
         for queue in self._state.waiting:
             if queue.needs in self._skipped:
                 continue
             head = queue.head()
-            if head is not None and (first is None or head < first):
-                best, first = queue, head
+            if head is None:
+                continue
+            held = queue.workflow.cores
+            if first is None or held < least or (held == least and head < first):
+                best, first, least = queue, head, held
         return best
 
     def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
@@ -82,8 +87,8 @@ class StateView:
             entry = queue.take()
             if entry is None:
                 break
-            following = entry[2]
-            if following.runtime is not runtime or not isinstance(following, TaskRecord):
+            following = entry[1]
+            if following.runtime is not runtime or type(following) is not TaskRecord or following.avoid:
                 queue.put_back(entry)
                 break
             self._taken.append(entry)
@@ -91,15 +96,21 @@ class StateView:
         return found
 
     def skip(self, needs: Needs) -> None:
-        """Leave out work with these needs."""
-        self._skipped.add(needs)
+        """Leave out work with these needs, unless the last one asked for is barred where others are not."""
+        if not self._barred:
+            self._skipped.add(needs)
 
     def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
         """The executor that has had room the longest and would take a task of this work."""
         record = cast("Record", work)
         later: ExecutorRecord | None = None
+        shunned = self._state.shunned_by(record) if record.avoid else ()
+        self._barred = False
         for executor in self._state.roomy.values():
             if excluding and executor.id in excluding:
+                continue
+            if executor.id in shunned or (executor.until and not executor.ends_before(record, self._now)):
+                self._barred = True
                 continue
             if executor.fits(record):
                 self._offer = (record, executor, True)
@@ -120,13 +131,19 @@ class StateView:
 
     def roomiest(self, needs: Needs) -> Room | None:
         """The executor most of whose cores are free, among those that could ever fit these needs."""
+        if self._barred:
+            return None  # whoever asks cannot go there
         able = [executor for executor in self._state.roomy.values() if executor.could_fit(needs)]
         return max(able, key=lambda executor: executor.cores_free) if able else None
 
     def give_back(self) -> None:
         """Return to the queues what was looked at; the policy has been heard."""
         for entry in reversed(self._taken):  # the last one taken goes back first, so that all keep their order
-            entry[2].queue.put_back(entry)
+            record = entry[1]
+            if record.ready:
+                record.queue.put_back(entry)
+            elif record.queue_key is entry[0]:
+                record.queue_key = ()
         self._taken.clear()
         empty = [queue for queue in self._state.waiting if not queue]
         for queue in empty:

@@ -145,6 +145,10 @@ class Backlog:
             else:
                 del self._queues[needs]
 
+    def all(self) -> list[Held]:
+        """All that waits, in order of arrival within equal needs."""
+        return [held for queue in self._queues.values() for held in queue]
+
     def clear(self) -> None:
         """Forget everything."""
         self._queues.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 
+from bough.executor.blame import is_of_place
 from bough.model.outcomes import Cause, Failure
 
 _LINE = 500  # characters of a message
@@ -78,7 +79,7 @@ def _pack(error: BaseException, text: str) -> bytes:
 
 def exception_failure(error: BaseException) -> Failure:
     """A function raised."""
-    return Failure(Cause.EXCEPTION, message=one_line(error), error=pack_error(error))
+    return Failure(Cause.EXCEPTION, message=one_line(error), error=pack_error(error), site=is_of_place(error))
 
 
 def loading_failure(error: BaseException, what: str) -> Failure:
@@ -86,7 +87,7 @@ def loading_failure(error: BaseException, what: str) -> Failure:
     if isinstance(error, ImportError):
         module = error.name or "a module"
         message = f"{what} needs the module {module!r}, which cannot be imported here: {one_line(error)}"
-        return Failure(Cause.NOT_STARTED, message=message, error=pack_error(error))
+        return Failure(Cause.NOT_STARTED, message=message, error=pack_error(error), site=True)
     return Failure(Cause.UNSENDABLE, message=f"{what} cannot be unpickled: {one_line(error)}", error=pack_error(error))
 
 

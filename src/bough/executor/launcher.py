@@ -13,6 +13,9 @@ import signal
 import time
 from collections.abc import Callable
 
+import msgspec
+
+from bough.executor.blame import speaks_of_place
 from bough.executor.board import GROUP, INDEX
 from bough.executor.desk import Desk
 from bough.executor.failures import one_line
@@ -90,7 +93,9 @@ class Launcher:
         except Unstartable as error:
             if outputs:
                 outputs.discard()
-            self._speaker.say(ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, str(error))))
+            self._speaker.say(
+                ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, str(error), site=error.of_place))
+            )
             return
         self._end = None
         self._wait(pid, number, run, index)
@@ -136,7 +141,7 @@ class Launcher:
         try:
             argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt)
         except Exception as error:
-            raise Unstartable(f"the command cannot be made: {one_line(error)}") from error
+            raise Unstartable(f"the command cannot be made: {one_line(error)}", of_place=False) from error
         environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
         try:
             if settings.cwd != self._cwd:
@@ -179,7 +184,7 @@ class Launcher:
                 raise Unstartable(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
             except ValueError as error:
                 self.spawning = False
-                raise Unstartable(f"the program {argv[0]!r} cannot be started: {error}") from error
+                raise Unstartable(f"the program {argv[0]!r} cannot be started: {error}", of_place=False) from error
             self._board[GROUP] = pid
             self.spawning = False
             if self.doomed:
@@ -272,9 +277,9 @@ def _payload(run: Run) -> bytes:
 
 
 def _with_stderr(failure: Failure, tail: str) -> Failure:
-    return Failure(
-        failure.cause, failure.message, failure.exit_code, failure.signal, failure.error, tail, failure.source
-    )
+    """A failure with its last words, which may say that it is the place's."""
+    site = failure.cause is Cause.EXIT and speaks_of_place(tail)
+    return msgspec.structs.replace(failure, stderr=tail, site=site)
 
 
 def _signal_name(number: int) -> str:

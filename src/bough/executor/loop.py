@@ -1,6 +1,7 @@
 """The executor's loop: one epoll over the server, the workers and signals, in one thread.
 
-Rule: nothing in a round blocks, and all news of a round leave in one report.
+The executor of a service outlives its connections: it goes on working without a server, and says again what was not
+heard. Rule: nothing in a round blocks, and all news of a round leave in one report.
 """
 
 from __future__ import annotations
@@ -13,13 +14,30 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from bough.errors import PeerLost
+from msgspec.structs import replace
+
+from bough.errors import BoughError
 from bough.executor.connection import Connection, connect
+from bough.executor.parting import Parting
 from bough.executor.reports import Reports
-from bough.model.ids import ExecutorId
+from bough.executor.terms import Terms, make_hello, shares_store, work_folder
+from bough.model.facts import SpanReturned
 from bough.model.resources import Needs
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, Alive, Appointed, Blob, ExecutorHello, Heard, Leave, Refused, Run, Stop
+from bough.wire.messages import (
+    Alive,
+    Appointed,
+    Blob,
+    Drain,
+    Fetch,
+    Heard,
+    Holding,
+    Leave,
+    Leaving,
+    Refused,
+    Run,
+    Stop,
+)
 
 if TYPE_CHECKING:
     from bough.executor.roster import Roster
@@ -30,16 +48,20 @@ _SILENCE = 5.0  # seconds after which the server is told that we live
 _LOST_GRACE = 1.0  # seconds that running tasks get when the server is gone
 _LAST_WORD = 2.0  # seconds to wait until the last reports are heard
 _GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
-_RECONNECT = 1.0  # seconds between tries
+_RECONNECT = 0.2  # seconds until the first try to come back; pauses grow
+_MOST_PAUSE = 5.0  # seconds between tries
+_FINAL = frozenset({"UnknownName"})  # refusals of one that comes back after which it need not try again
 
 
 class Executor:
     """One executor, from its hello to its end."""
 
-    def __init__(self, address: str, capacity: Needs, site: str) -> None:
+    def __init__(self, address: str, capacity: Needs, site: str, terms: Terms | None = None) -> None:
         self._address = address
         self._capacity = capacity
         self._site = site
+        self._terms = terms or Terms()
+        self._parting = Parting(self._terms)
         self._reports = Reports()
         self._roster: Roster | None = None
         self._appointed: Appointed | None = None
@@ -51,13 +73,16 @@ class Executor:
         self._leave_at: float | None = None  # when waiting to be heard ends, once all is over
         self._leaving = False
         self._give_up_at = 0.0
-        self._retry_at = 0.0
+        self._welcome = False  # the server has answered the hello of this connection
+        self._heard_at = time.monotonic()
+        self._retry_at = self._pause = self._lost_at = 0.0
+        self._shared = True  # the server's store is seen here
         self._exit: int | None = None
         self._signals, wake = socket.socketpair()
         self._signals.setblocking(False)
         wake.setblocking(False)
         self._wake = wake
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a session's Ctrl-C is not for us
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         self._epoll.register(self._signals.fileno(), select.EPOLLIN)
@@ -75,10 +100,10 @@ class Executor:
     def _connect(self) -> None:
         self._connection = connection = connect(self._address)
         self._epoll.register(connection.fileno(), select.EPOLLIN)
-        number = self._appointed.executor if self._appointed else ExecutorId(0)
-        python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        host = socket.gethostname()
-        self._send(frame(ExecutorHello(VERSION, self._site, host, os.getpid(), self._capacity, python, number)))
+        self._welcome = False
+        self._heard_at = time.monotonic()
+        hello = make_hello(self._site, self._capacity, self._terms, self._appointed)
+        self._send(frame(*connection.greeting, hello))
 
     def _round(self) -> None:
         for fd, _ in self._epoll.poll(self._patience()):
@@ -93,20 +118,29 @@ class Executor:
         if self._roster is not None:
             self._drive(self._roster, now)
         report = self._reports.cut()
-        if report is not None:
+        if report is not None and self._welcome:  # before, older ones must go first
             self._send(report)
-        if now - self._spoke >= _SILENCE:
+        if self._welcome and now - self._spoke >= self._silence:
             self._send(frame(Alive()))
-        if self._connection is None and not self._leaving and now >= self._retry_at:
-            self._reconnect(now)
+        self._look_after_connection(now)
         if self._leave_at is not None:
             self._finish(now >= self._leave_at)
+
+    def _look_after_connection(self, now: float) -> None:
+        if self._connection is None:
+            if not self._leaving and now >= self._retry_at:
+                self._reconnect(now)
+        elif self._is_service and now - self._heard_at > self._patience_with_server:
+            sys.stderr.write("bough executor: the server says nothing; the connection is given up\n")
+            self._on_lost(self._connection)
 
     def _drive(self, roster: Roster, now: float) -> None:
         if now - self._ticked >= TICK:
             self._ticked = now
             roster.tick(now)
         roster.schedule()
+        if self._is_service and not self._leaving:
+            self._consider_leaving(roster, now)
         if self._leaving and self._leave_at is None and (roster.empty or now >= self._give_up_at):
             roster.end_rest()
             self._leave_at = now + _LAST_WORD
@@ -117,9 +151,47 @@ class Executor:
         if self._connection is None:
             return TICK
         roster = self._roster
-        if roster is not None and (roster.busy or self._leaving):
+        if roster is not None and (roster.busy or self._leaving or self._parting.reason):
             return TICK
-        return max(0.01, self._spoke + _SILENCE - time.monotonic())
+        now = time.monotonic()
+        return min(max(0.01, self._spoke + self._silence - now), self._parting.wait(now, idle=True))
+
+    @property
+    def _is_service(self) -> bool:
+        return self._appointed is not None and not self._appointed.embedded
+
+    @property
+    def _silence(self) -> float:
+        """Seconds after which the server is told that we live."""
+        return min(_SILENCE, self._appointed.heartbeat / 4) if self._appointed is not None else _SILENCE
+
+    @property
+    def _patience_with_server(self) -> float:
+        return self._appointed.heartbeat + self._silence if self._appointed is not None else _SILENCE
+
+    # --- leaving a service in good order ---
+
+    def _consider_leaving(self, roster: Roster, now: float) -> None:
+        parting = self._parting
+        reason = parting.due(roster, now)
+        if reason:
+            parting.reason = reason
+            sys.stderr.write(f"bough executor: leaving: {reason}\n")
+            roster.give_back()
+            self._say_leaving()
+        if parting.reason and parting.confirmed and roster.idle and not self._reports.unheard():
+            self.leave(1.0)
+        elif parting.is_over():
+            parting.reason = parting.reason or "its time is over"
+            self.leave(max(0.0, min(5.0, self._terms.until - time.time())))
+
+    def _say_leaving(self) -> None:
+        """Behind the reports of what is given back."""
+        report = self._reports.cut()
+        if self._welcome:
+            if report is not None:
+                self._send(report)
+            self._send(frame(Leaving(self._parting.reason)))
 
     # --- server ---
 
@@ -140,45 +212,78 @@ class Executor:
         connection.write()
         for message in connection.read():
             self._on_message(message)
+        self._heard_at = time.monotonic()
+        if connection is not self._connection:
+            return  # it was given up meanwhile
         if connection.lost:
             self._on_lost(connection)
         else:
             self._watch_connection(connection)
 
     def _on_message(self, message: object) -> None:
-        roster = self._roster
         match message:
             case Appointed():
                 self._on_appointed(message)
             case Refused():
                 sys.stderr.write(f"bough executor: refused by the server: {message.message}\n")
-                self._exit = 3
+                if not self._is_service or message.kind in _FINAL:
+                    self._exit = 3
             case Heard():
                 self._reports.heard(message.number)
             case Leave():
                 self.leave(message.grace)
-            case Blob() if roster is not None:
-                roster.blobs[message.id] = message.data
-            case Run() if roster is not None:
-                roster.add(message)
-            case Stop() if roster is not None:
-                roster.stop(message)
+            case Drain():
+                self._parting.told()
+            case _ if self._roster is not None:
+                self._on_work(self._roster, message)
             case _:
                 sys.stderr.write(f"bough executor: {type(message).__name__} before the appointment is ignored\n")
 
+    def _on_work(self, roster: Roster, message: object) -> None:
+        match message:
+            case Blob():
+                roster.blobs[message.id] = message.data
+            case Run():
+                if self._parting.reason:
+                    self._reports.add(SpanReturned(message.span, message.start, message.stop))
+                else:
+                    roster.add(message)
+            case Stop():
+                roster.stop(message)
+            case Fetch():
+                self._send(frame(roster.read_output(message)))
+
     def _on_appointed(self, appointed: Appointed) -> None:
-        if self._roster is not None:  # back again: the server may have missed these
-            self._appointed = appointed
-            for report in self._reports.unheard():
-                self._send(report)
+        self._welcome = True
+        self._pause = 0.0
+        if self._roster is None:
+            self._begin(appointed)
+        else:
+            sys.stderr.write("bough executor: back with the server\n")
+        if appointed.embedded:
             return
+        assert self._roster is not None
+        self._reports.cut()
+        for report in self._reports.unheard():  # the server may have missed these
+            self._send(report)
+        self._send(frame(Holding(self._roster.spans(), self._shared)))
+        if self._parting.reason:
+            self._send(frame(Leaving(self._parting.reason)))
+
+    def _begin(self, appointed: Appointed) -> None:
+        self._shared = shares_store(appointed)
+        if not self._shared:
+            work = work_folder(self._terms.work)
+            appointed = replace(appointed, output_dir=f"{work}/out", result_dir=f"{work}/results")
         self._appointed = appointed
         for folder in (appointed.output_dir, appointed.result_dir):
-            os.makedirs(folder, exist_ok=True)
+            os.makedirs(folder, mode=0o777 if self._shared else 0o700, exist_ok=True)
         os.environ["BOUGH_RUN"] = appointed.marker
+        if not appointed.embedded:
+            signal.signal(signal.SIGINT, lambda *_: None)
         from bough.executor.roster import Roster
 
-        self._roster = Roster(self._capacity, appointed, self._reports, self)
+        self._roster = Roster(self._capacity, appointed, self._reports, self, inline=not self._shared)
 
     def _on_lost(self, connection: Connection) -> None:
         self._epoll.unregister(connection.fileno())
@@ -188,15 +293,30 @@ class Executor:
             self._exit = 3
         elif self._appointed.embedded:
             self.leave(_LOST_GRACE)
-        else:
-            self._retry_at = time.monotonic() + _RECONNECT
+        elif not self._leaving:
+            now = time.monotonic()
+            if self._welcome:
+                self._lost_at = now
+                sys.stderr.write(
+                    "bough executor: the connection was lost; work goes on, and the server is tried again\n"
+                )
+            self._welcome = False
+            self._wait_to_reconnect(now)
+
+    def _wait_to_reconnect(self, now: float) -> None:
+        self._pause = min(_MOST_PAUSE, 1.5 * self._pause) if self._pause else _RECONNECT
+        self._retry_at = now + self._pause
 
     def _reconnect(self, now: float) -> None:
-        self._retry_at = now + _RECONNECT
+        if now - self._lost_at > self._terms.give_up:
+            sys.stderr.write(f"bough executor: no server for {self._terms.give_up:g} s; everything is ended\n")
+            self.leave(_LOST_GRACE)
+            return
         try:
             self._connect()
-        except PeerLost:
+        except BoughError:  # gone, or not to be trusted now: it may be back later
             self._connection = None
+            self._wait_to_reconnect(time.monotonic())
 
     # --- workers ---
 
@@ -234,7 +354,11 @@ class Executor:
     # --- the end ---
 
     def _on_signal(self) -> None:
-        if signal.SIGTERM in self._signals.recv(64):
+        numbers = self._signals.recv(64)
+        if signal.SIGTERM in numbers or (signal.SIGINT in numbers and self._is_service):
+            if self._is_service and not self._parting.reason:
+                self._parting.reason = "it was told to end"
+                self._say_leaving()
             self.leave(5.0)
 
     def leave(self, grace: float) -> None:
@@ -252,6 +376,9 @@ class Executor:
         if not anyway and self._connection is not None and self._reports.unheard():
             return
         assert self._appointed is not None
+        if not self._appointed.embedded:
+            self._exit = 0
+            return
         try:
             self._reports.spill(self._appointed.spill_dir, self._appointed.executor)
         except OSError as error:

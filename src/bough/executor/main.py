@@ -7,28 +7,37 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from bough.errors import BoughError
 from bough.executor.loop import Executor
-from bough.model.resources import Needs, read_bytes
+from bough.executor.terms import Terms
+from bough.model.resources import Needs, read_bytes, read_seconds
 
 _USAGE = (
-    "usage: python -m bough.executor --server unix:PATH"
-    " [--cores N] [--memory BYTES] [--resource NAME=AMOUNT]... [--site NAME]"
+    "usage: python -m bough.executor --server ADDRESS"
+    " [--cores N] [--memory BYTES] [--gpus N] [--resource NAME=AMOUNT]... [--site NAME]"
+    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
 )
+
+_TEXTS = {"--server": "server", "--site": "site", "--work": "work"}
+_NUMBERS = {"--cores": "cores", "--until": "until"}
+_TIMES = {"--idle-timeout": "idle", "--give-up": "give_up"}
 
 
 class Options:
     """What an executor is told when it is started."""
 
-    __slots__ = ("cores", "memory", "named", "server", "site")
+    __slots__ = ("cores", "give_up", "idle", "memory", "named", "server", "site", "until", "work")
 
     def __init__(self, words: list[str]) -> None:
-        self.server = ""
+        self.server = self.work = ""
         self.site = "local"
         self.cores = float(os.cpu_count() or 1)
         self.memory = machine_memory()
         self.named: dict[str, float] = {}
+        self.until = self.idle = 0.0
+        self.give_up = 86400.0
         if len(words) % 2:
             raise SystemExit(_USAGE)
         for word, value in zip(words[::2], words[1::2], strict=True):
@@ -40,14 +49,16 @@ class Options:
             raise SystemExit(_USAGE)
 
     def _set(self, word: str, value: str) -> None:
-        if word == "--server":
-            self.server = value
-        elif word == "--site":
-            self.site = value
-        elif word == "--cores":
-            self.cores = float(value)
+        if word in _NUMBERS:
+            setattr(self, _NUMBERS[word], float(value))
+        elif word in _TEXTS:
+            setattr(self, _TEXTS[word], value)
+        elif word in _TIMES:
+            setattr(self, _TIMES[word], read_seconds(value))
         elif word == "--memory":
             self.memory = read_bytes(value)
+        elif word == "--gpus":
+            self.named["gpus"] = float(value)
         elif word == "--resource":
             name, equals, amount = value.partition("=")
             if not name or not equals:
@@ -61,10 +72,11 @@ def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = Options(words)
     _extend_path(os.environ.pop("BOUGH_PATH", ""))
-    gpus = options.named.pop("gpus", 0.0)
+    gpus = options.named.pop("gpus", 0.0) + options.named.pop("gpu", 0.0)
     capacity = Needs(options.cores, options.memory, gpus, tuple(sorted(options.named.items())))
+    terms = Terms(options.until, time.time(), options.idle, options.give_up, options.work)
     try:
-        return Executor(options.server, capacity, options.site).run()
+        return Executor(options.server, capacity, options.site, terms).run()
     except BoughError as error:
         sys.stderr.write(f"bough executor: {error}\n")
         return error.exit_code

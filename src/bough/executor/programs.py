@@ -20,7 +20,11 @@ def threads_text(cores: float) -> str:
 
 
 class Unstartable(Exception):
-    """A command could not be started; the message says why."""
+    """A command could not be started; the message says why. `of_place`: it might be started elsewhere."""
+
+    def __init__(self, message: str, *, of_place: bool = True) -> None:
+        super().__init__(message)
+        self.of_place = of_place
 
 
 class Programs:
@@ -36,7 +40,7 @@ class Programs:
     def ways(self, argv: list[str], path: bytes) -> Iterator[tuple[str, list[str]]]:
         """Ways to start a command: as a program, then as a shell script without a first line."""
         if not argv or not argv[0]:
-            raise Unstartable("the command is empty")
+            raise Unstartable("the command is empty", of_place=False)
         program = self._find(argv[0], path)
         yield program, argv
         yield "/bin/sh", ["/bin/sh", program, *argv[1:]]

@@ -9,11 +9,35 @@ from __future__ import annotations
 import os
 from collections import deque
 
+from msgspec.structs import replace
+
 from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.wire.framing import frame
 from bough.wire.messages import Report
 
 News = SpanStarted | SpanEnded | ElementFailed | SpanReturned
+
+
+MOST_INLINE = 64 << 20  # bytes of a result that is sent to a server that cannot read it as a file
+
+
+def inlined(news: SpanEnded | ElementFailed) -> SpanEnded | ElementFailed:
+    """The same with the result itself instead of a file that holds it; a failure when it cannot be sent."""
+    results = news.results if isinstance(news, SpanEnded) else None
+    if not isinstance(news, SpanEnded) or not isinstance(results, ResultFile):
+        return news
+    try:
+        if results.size > MOST_INLINE:
+            raise OSError(0, f"at most {MOST_INLINE >> 20} MB can be sent; let the task write a file")
+        with open(results.path, "rb") as file:
+            data = file.read()
+        os.unlink(results.path)
+    except OSError as error:
+        text = f"the result of {results.size} bytes cannot be sent: {error.strerror}"
+        detail = news.details[0] if news.details else None
+        return ElementFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail)
+    return replace(news, results=data)
 
 
 class Reports:

@@ -66,5 +66,6 @@ def write_result(data: bytes, directory: str, name: str) -> ResultFile | Failure
     except OSError as error:
         from bough.model.outcomes import Cause
 
-        return Failure(Cause.UNSENDABLE, message=f"the result of {len(data)} bytes cannot be written: {error}")
+        message = f"the result of {len(data)} bytes cannot be written: {error}"
+        return Failure(Cause.UNSENDABLE, message=message, site=True)
     return ResultFile(path, len(data))

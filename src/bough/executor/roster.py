@@ -13,17 +13,17 @@ from typing import Protocol
 from bough.executor.backlog import Backlog, Capacity, Held
 from bough.executor.board import GENERATION, GROUP, SINCE
 from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
-from bough.executor.reports import Reports
+from bough.executor.reports import Reports, inlined
 from bough.executor.settling import settle
 from bough.executor.slots import Ending, Slot
 from bough.executor.talk import Done, Halt, Quit
 from bough.executor.worker import Setting
-from bough.model.facts import SpanEnded, SpanStarted
-from bough.model.ids import BlobId, Seconds
+from bough.model.facts import SpanEnded, SpanReturned, SpanStarted
+from bough.model.ids import BlobId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs, show_bytes
 from bough.model.tasks import Kind
-from bough.wire.messages import Appointed, Run, Stop
+from bough.wire.messages import Appointed, Fetch, Fetched, Run, Stop
 
 _LONG = 0.045  # seconds after which the server is told that an element runs
 _BATCH = 0.01  # seconds of short tasks handed over together
@@ -48,8 +48,11 @@ class Watch(Protocol):
 class Roster:
     """All slots of the executor."""
 
-    def __init__(self, total: Needs, appointed: Appointed, reports: Reports, watch: Watch) -> None:
+    def __init__(
+        self, total: Needs, appointed: Appointed, reports: Reports, watch: Watch, *, inline: bool = False
+    ) -> None:
         self._appointed = appointed
+        self._inline = inline  # the server cannot read files here
         self._reports = reports
         self._watch = watch
         self._capacity = Capacity(total)
@@ -86,6 +89,43 @@ class Roster:
                         self._watch.want_write(slot)
                     else:
                         self._end_stopped(slot, time.monotonic(), order.grace)
+
+    def spans(self) -> list[SpanId]:
+        """All that is here, running or queued, and not yet told of to its end."""
+        return list({held.run.span: None for held in self._all_held() if held.next < held.run.stop})
+
+    def _all_held(self) -> list[Held]:
+        return [*self._backlog.all(), *(held for slot in self._slots.values() for held in slot.held)]
+
+    def give_back(self) -> None:
+        """Return what has not begun."""
+        for slot in self._slots.values():
+            self._take_back(slot)
+        for held in self._backlog.all():
+            self._return(held)
+        self._backlog.clear()
+
+    def _return(self, held: Held) -> None:
+        for low, high in held.kept(max(held.next, held.run.start), held.run.stop):
+            self._reports.add(SpanReturned(held.run.span, low, high))
+
+    def read_output(self, fetch: Fetch) -> Fetched:
+        """A part of what a task wrote."""
+        from bough.executor.reading import answer
+
+        running = None
+        for slot in self._slots.values():
+            hand, index = slot.current()
+            if index == fetch.index and any(h.number == hand and h.run.record == fetch.record for h in slot.held):
+                running = slot
+        if running is None and not fetch.path and any(held.run.record == fetch.record for held in self._all_held()):
+            return Fetched(fetch.request, b"", more=True)  # it has not begun, or has just ended
+        return answer(fetch, self._appointed.output_dir, running)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._backlog.length and not self.busy
 
     @property
     def busy(self) -> bool:
@@ -179,7 +219,7 @@ class Roster:
             held = next((held for held in slot.held if held.run.span == news.span and held.next < held.run.stop), None)
             if held is not None:
                 held.next = news.stop if isinstance(news, SpanEnded) else news.index + 1
-            self._reports.add(news)
+            self._reports.add(inlined(news) if self._inline else news)
 
     def _release(self, slot: Slot) -> None:
         if slot.needs is not None:
@@ -197,7 +237,10 @@ class Roster:
         self._generations[slot.number] = slot.board[GENERATION] + 1
         self._release(slot)
         self._end_orphans()
-        if not self._leaving:
+        if self._leaving and not self._appointed.embedded:
+            for held in slot.held:  # what was ended because we leave has not failed
+                self._return(held)
+        elif not self._leaving:
             self._backlog.put_back(settle(slot, status, self._appointed.output_dir, self._reports))
         slot.close()
 
@@ -289,6 +332,8 @@ class Roster:
 
     def leave(self, grace: Seconds) -> None:
         """End everything: no news of what did not finish."""
+        if not self._leaving and not self._appointed.embedded:
+            self.give_back()
         self._leaving = True
         self._backlog.clear()
         kill_at = time.monotonic() + grace + 0.2

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.model.ids import ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
+from bough.model.ids import ROOT, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Item, Page
@@ -19,7 +19,10 @@ VERSION = 1
 
 
 class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
-    """A run of the workflow began: a session opened its store, or a server started."""
+    """A run of a workflow began: a session opened its store, or a client came to a service.
+
+    A service has one run of its own, which holds all others: each workflow is a run whose tasks are in one group.
+    """
 
     run: int
     name: str
@@ -28,6 +31,16 @@ class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
     fail_fast: bool = False
     policy: str = "fifo"
     memos: bool = False  # earlier runs may hold results: look before running
+    group: GroupId = ROOT  # its own group, made by this fact unless it is the root
+    directory: str = ""  # where its commands run
+    token: str = ""  # by which others see that they share that directory
+    user: str = ""
+
+
+class RunRemoved(msgspec.Struct, frozen=True, array_like=True, tag="rr"):
+    """A workflow that had ended was removed, with all that was known of its tasks."""
+
+    run: int
 
 
 class RunClosed(msgspec.Struct, frozen=True, array_like=True, tag="rc"):
@@ -75,6 +88,20 @@ class ExecutorLost(msgspec.Struct, frozen=True, array_like=True, tag="xl"):
 
     executor: ExecutorId
     reason: str = ""
+
+
+class ExecutorSuspended(msgspec.Struct, frozen=True, array_like=True, tag="xs"):
+    """An executor gets nothing until a time: too many tasks in a row failed there for reasons of its own."""
+
+    executor: ExecutorId
+    until: Seconds
+    reason: str = ""
+
+
+class ExecutorResumed(msgspec.Struct, frozen=True, array_like=True, tag="xr"):
+    """The time is over, or somebody said so: it gets work again."""
+
+    executor: ExecutorId
 
 
 class ExecutorDrained(msgspec.Struct, frozen=True, array_like=True, tag="xd"):
@@ -132,6 +159,7 @@ class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=Fa
     record: RecordId = RecordId(0)
     attempt: int = 0
     executor: ExecutorId = ExecutorId(0)
+    gone: bool = False  # its executor is lost, but may still come back with a result
 
 
 class SpanReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=False):
@@ -221,12 +249,15 @@ class Stopping(msgspec.Struct, frozen=True, array_like=True, tag="stp"):
 Fact = (
     RunOpened
     | RunClosed
+    | RunRemoved
     | Submitted
     | PagesAdded
     | GroupClosed
     | ExecutorJoined
     | ExecutorLost
     | ExecutorDrained
+    | ExecutorSuspended
+    | ExecutorResumed
     | Placed
     | SpanStarted
     | SpanEnded

@@ -41,6 +41,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     error: bytes = b""  # a pickled exception, with the remote traceback as its cause
     stderr: str = ""  # the last lines
     source: int = 0  # for DEPENDENCY: the record that failed first
+    site: bool = False  # not the task's fault but the place's: it may work elsewhere, and costs no retry
 
 
 class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -46,6 +46,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     backoff: Seconds = 0  # wait before the first retry, doubled for each further one
     walltime: Seconds = 0  # the user's estimate of the run time, 0: unknown
     losses: int = 5  # executors or workers that may die under it before it is called poisonous
+    replay: Seconds = 0  # without a word of it for so long after it was handed out it is sent again, 0: never
 
 
 NO_LIMITS = Limits()

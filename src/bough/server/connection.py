@@ -11,6 +11,7 @@ from typing import Protocol, cast
 from bough.errors import ProtocolError
 from bough.wire.framing import frame, frame_list, server_frames
 from bough.wire.messages import FromClient, FromExecutor, Refused
+from bough.wire.relaying import RelayHello
 
 _MOST_UNSENT = 1 << 28  # bytes a peer may leave unread before it is cut off
 
@@ -18,7 +19,7 @@ _MOST_UNSENT = 1 << 28  # bytes a peer may leave unread before it is cut off
 class Listener(Protocol):
     """Who is told what arrives."""
 
-    def heard(self, connection: Connection, messages: list[FromClient | FromExecutor]) -> None:
+    def heard(self, connection: Connection, messages: list[FromClient | FromExecutor | RelayHello]) -> None:
         """Messages arrived, in order."""
 
     def lost(self, connection: Connection) -> None:
@@ -30,6 +31,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, listener: Listener, dirty: list[Connection], *, trusted: bool = False) -> None:
         self.trusted = trusted
+        self.role = "owner"  # what it may do: all, by a Unix socket; else that of the token it has proven to know
         self._listener = listener
         self._dirty = dirty  # connections with something to send; the shell flushes them after a turn
         self._frames = server_frames()
@@ -64,6 +66,11 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         """Whether something said now can still arrive."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def say(self, message: object) -> None:
         """Send a message with the next flush."""
@@ -112,6 +119,11 @@ class Connection(asyncio.Protocol):
         """Hang up at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def release(self) -> asyncio.Transport | None:
+        """Give the stream to somebody else; nothing more is heard or said here."""
+        transport, self._transport = self._transport, None
+        return transport
 
     def pause(self, *, on: bool) -> None:
         """Stop reading for a while, or go on."""

@@ -33,7 +33,7 @@ from bough.server.run import RunInfo
 from bough.server.shell import Shell
 from bough.server.supervise import Command, Supervisor
 from bough.stores.faults import reported
-from bough.stores.lock import StoreLock
+from bough.stores.lock import StoreLock, holder
 from bough.stores.sqlite import SqliteStore
 from bough.wire.framing import frame
 from bough.wire.messages import Refused
@@ -59,6 +59,7 @@ def serve(started: Started) -> int:
     lock: StoreLock | None = None
     try:
         lock = take_lock(options.store)
+        _publish(started, 0)  # at once: recovering a crashed run may take long, and our script may end meanwhile
         place.remove_stale_sockets(options.store, started.socket_path)
         store, machine, info = open_run(options)
     except BoughError as error:
@@ -66,6 +67,7 @@ def serve(started: Started) -> int:
         end_executor(started.executor_pid)
         refuse(options.fd, error)
         if lock is not None:
+            place.withdraw(options.store)
             lock.release()
         return error.exit_code
     try:
@@ -77,13 +79,16 @@ def serve(started: Started) -> int:
 
 def take_lock(store_dir: str) -> StoreLock:
     """Take the store's lock; a server that is about to leave, its script being gone, is waited for."""
-    begun = time.monotonic()
+    begun = seen = time.monotonic()
+    who = (0, "")
     while True:
         try:
             return StoreLock(store_dir)
         except StoreHeld:
-            waited = time.monotonic() - begun
-            if waited > _LEAVING or (waited > _UNNOTICED and not _is_leaving(place.published(store_dir))):
+            now = time.monotonic()
+            if holder(store_dir) != who:  # another one was faster, and may have lost its script as well
+                who, seen = holder(store_dir), now
+            if now - begun > _LEAVING or (now - seen > _UNNOTICED and not _is_leaving(place.published(store_dir))):
                 raise
         time.sleep(0.02)
 
@@ -95,13 +100,7 @@ def _is_leaving(server: dict[str, object]) -> bool:
     client = server.get("client")
     if server.get("host") != socket.gethostname() or not isinstance(client, int):
         return False
-    try:
-        os.kill(client, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    return not leftovers.is_running(client)
 
 
 def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
@@ -111,6 +110,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
         for folder in place.FOLDERS:
             os.makedirs(os.path.join(options.store, folder), exist_ok=True)
     store = SqliteStore(options.store)
+    store.claim("session")
     last = store.last_run()
     identity = place.store_id(options.store)
     now = time.time()
@@ -142,21 +142,21 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
 async def _live(started: Started, store: SqliteStore, machine: Machine, info: RunInfo) -> int:
     loop = asyncio.get_running_loop()
     shell = Shell(loop, machine, store, info)
-    closing = Closing(shell, info.run, lambda: _publish(started, info, closing=True))
+    closing = Closing(shell, info.run, lambda: _publish(started, info.run, closing=True))
     reception = Reception(shell, closing.close, closing.owner_lost)
     closing.reception = reception
     mark = info.marker.partition(":")[0] + ":"
     closing.supervisor = Supervisor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
     reception.on_executor_lost.append(closing.supervisor.lost)
-    loop.set_exception_handler(lambda _, context: closing.fail(_internal(context)))
+    loop.set_exception_handler(lambda _, context: closing.fail(internal_error(context)))
     for number in (signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, lambda: None)
     loop.add_signal_handler(signal.SIGTERM, closing.terminate)
-    _publish(started, info)
+    _publish(started, info.run)
     owner = socket.socket(fileno=started.options.fd)
     await loop.create_unix_connection(lambda: Connection(reception, shell.dirty, trusted=True), sock=owner)
     server = await loop.create_unix_server(lambda: Connection(reception, shell.dirty), sock=started.listener)
-    _watch_parent(loop, os.getppid(), closing)
+    _watch_parent(loop, started.options.client, closing)
     log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
     gc.set_threshold(100_000, 50, 100)
@@ -167,7 +167,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     return code
 
 
-def _internal(context: dict[str, Any]) -> InternalError:
+def internal_error(context: dict[str, Any]) -> InternalError:
     """What went wrong in a callback: ours, since every error that was foreseen is handled where it arises."""
     error = context.get("exception")
     story = "".join(traceback.format_exception(error)) if error is not None else ""
@@ -182,15 +182,15 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, parent: int, closing: Closing
         loop.call_later(_LOOK, _watch_parent, loop, parent, closing)
 
 
-def _publish(started: Started, info: RunInfo, *, closing: bool = False) -> None:
+def _publish(started: Started, run: int, *, closing: bool = False) -> None:
     place.publish(
-        info.store_dir,
+        started.options.store,
         {
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "socket": started.socket_path,
-            "run": info.run,
-            "client": os.getppid(),
+            "run": run,
+            "client": started.options.client,
             "closing": closing,
         },
     )

@@ -5,6 +5,7 @@ Rule: a blob goes to an executor once; values are sent as the bytes they were re
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 
@@ -18,6 +19,8 @@ from bough.model.tasks import Dep, On, TaskSpec
 from bough.server.peers import Executor
 from bough.server.results import Pages, ResultCache, part
 from bough.wire.messages import Blob, Run, Value
+
+MOST_CARRIED = 64 << 20  # bytes of a value that is sent to an executor that cannot read our files
 
 
 class Sender:
@@ -41,6 +44,11 @@ class Sender:
             blobs.append(Blob(spec.body, self._blob(spec.body)))
         if isinstance(spec, TaskSpec):
             inputs = [self._value(dep) for dep in spec.inputs] if spec.inputs else []
+            payload, path = spec.payload, spec.payload_path
+            if not executor.shared:
+                inputs = [_carried(value) for value in inputs]
+                if path:
+                    payload, path = _content(path), ""
             run = Run(
                 order.span,
                 spec.id,
@@ -49,8 +57,8 @@ class Sender:
                 order.attempt,
                 spec.kind,
                 spec.body,
-                payload=spec.payload,
-                payload_path=spec.payload_path,
+                payload=payload,
+                payload_path=path,
                 needs=spec.needs,
                 limits=spec.limits,
                 inputs=inputs,
@@ -108,6 +116,22 @@ class Sender:
         span = self._results.find(success.turn, RecordId(success.source), index - shift)
         page = _page(span, span.results, span.start, span.stop)
         return Value(index, index + 1, [(span.start + shift, span.stop + shift, page)])
+
+
+def _carried(value: Value) -> Value:
+    """The same for an executor that cannot read our files."""
+    pages: Pages = [
+        (start, stop, _content(page.path) if isinstance(page, ResultFile) else page)
+        for start, stop, page in value.pages
+    ]
+    return Value(value.start, value.stop, pages, value.single)
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size > MOST_CARRIED:
+            raise StoreFailed(f"{path} is too big to be sent, at most {MOST_CARRIED >> 20} MB are: pass it as a file")
+        return file.read()
 
 
 def _page(span: SpanEnded, results: Results, start: int, stop: int) -> bytes | ResultFile:

@@ -98,6 +98,11 @@ def _parent(pid: int) -> int:
     return int(fields[1]) if len(fields) > 1 else -1
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process of this machine lives; one that is dead and not buried does not."""
+    return bool(_stat(pid)) and not _is_zombie(pid)
+
+
 def _is_zombie(pid: int) -> bool:
     fields = _stat(pid)
     return bool(fields) and fields[0] in {b"Z", b"X"}

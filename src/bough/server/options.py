@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 
-_USAGE = "usage: python -m bough.server --store DIR --name NAME --fd N [--cores K] [--policy P] [--fresh] [--fail-fast]"
+_USAGE = (
+    "usage: python -m bough.server --store DIR --name NAME --fd N [--client PID]"
+    " [--cores K] [--policy P] [--fresh] [--fail-fast]"
+)
 
 
 class Options:
     """What a session asks of its server."""
 
-    __slots__ = ("cores", "fail_fast", "fd", "fresh", "name", "policy", "store")
+    __slots__ = ("client", "cores", "fail_fast", "fd", "fresh", "name", "policy", "store")
 
     def __init__(self, words: list[str]) -> None:
         self.store = self.name = ""
         self.policy = "fifo"
         self.fd = -1
+        self.client = os.getppid()
         self.cores = 0.0
         self.fresh = self.fail_fast = False
         left = list(words)
@@ -43,6 +47,8 @@ class Options:
                 self.policy = value
             elif word == "--fd":
                 self.fd = int(value)
+            elif word == "--client":  # our parent may be gone, and another one in its place, before we look
+                self.client = int(value)
             elif word == "--cores":
                 self.cores = float(value)
             else:

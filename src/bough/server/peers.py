@@ -15,30 +15,52 @@ from bough.wire.messages import ExecutorHello
 class Client:
     """A client that has said hello."""
 
-    __slots__ = ("accepted", "connection", "host", "owner", "pid", "subscribed")
+    __slots__ = ("accepted", "connection", "group", "host", "owner", "pid", "run", "subscribed")
 
-    def __init__(self, connection: Connection, pid: int, host: str, *, owner: bool) -> None:
+    def __init__(
+        self, connection: Connection, pid: int, host: str, *, owner: bool = False, run: int = 0, group: int = 0
+    ) -> None:
         self.connection = connection
         self.pid = pid
         self.host = host
         self.owner = owner
-        self.subscribed = owner
+        self.run = run  # of the workflow it is a client of; 0: of none, or embedded
+        self.group = group  # of that workflow
+        self.subscribed = owner or run > 0
         self.accepted = 0  # its latest request that is in a turn or before
 
 
 class Executor:
     """An executor that has been appointed."""
 
-    __slots__ = ("acknowledged", "blobs", "connection", "hello", "last_word", "number", "reported")
+    __slots__ = (
+        "acknowledged",
+        "blobs",
+        "connection",
+        "hello",
+        "joined",
+        "last_word",
+        "leaving",
+        "number",
+        "ready",
+        "reported",
+        "shared",
+    )
 
-    def __init__(self, connection: Connection, number: ExecutorId, hello: ExecutorHello, now: Seconds) -> None:
+    def __init__(
+        self, connection: Connection, number: ExecutorId, hello: ExecutorHello, now: Seconds, heard: Seconds
+    ) -> None:
         self.connection = connection
         self.number = number
         self.hello = hello
         self.blobs: set[BlobId] = set()  # those it was sent
         self.reported = 0  # the latest report that is in the inbox or before
         self.acknowledged = 0  # the latest report it was told to forget
-        self.last_word = now
+        self.joined = now  # by the clock on the wall
+        self.last_word = heard  # by the loop's, which nobody can set
+        self.ready = True  # it may be sent work: a service waits until it has said what it holds
+        self.leaving = ""  # why it wants no more work
+        self.shared = True  # it sees the server's store
 
 
 class Peers:
@@ -50,6 +72,10 @@ class Peers:
         self.by_connection: dict[Connection, Executor] = {}
         self._requests: dict[int, tuple[Client, int]] = {}
         self._last_request = 0
+
+    def knows(self, connection: Connection) -> bool:
+        """Whether it has said who it is."""
+        return connection in self.clients or connection in self.by_connection
 
     def add_executor(self, executor: Executor) -> None:
         """An executor was appointed."""
@@ -64,6 +90,14 @@ class Peers:
     def subscribers(self) -> list[Client]:
         """Clients that want to hear of every outcome."""
         return [client for client in self.clients.values() if client.subscribed]
+
+    def listeners(self, run: int) -> list[Client]:
+        """Clients of a workflow, and observers of all."""
+        return [client for client in self.clients.values() if client.subscribed and client.run in {0, run}]
+
+    def of_run(self, run: int) -> list[Client]:
+        """Clients of a workflow."""
+        return [client for client in self.clients.values() if client.run == run]
 
     def internal(self, client: Client, request: int) -> int:
         """A number for a client's request that no other request of this turn has."""

@@ -7,6 +7,7 @@ whose store it is can connect (mode 0600), and a socket never lies on a network 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import socket
@@ -20,7 +21,15 @@ FOLDERS = ("out", "results", "args", "spill")
 
 def bind(store_dir: str) -> tuple[socket.socket, str]:
     """A listening socket of our own, and its path."""
-    path = _socket_path(store_dir)
+    return _bind(_socket_path(store_dir))
+
+
+def bind_lasting(folder: str) -> tuple[socket.socket, str]:
+    """A listening socket that has the same path whenever a server of this folder runs; only for who holds its lock."""
+    return _bind(_lasting_path(folder))
+
+
+def _bind(path: str) -> tuple[socket.socket, str]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -102,6 +111,25 @@ def _socket_path(store_dir: str) -> str:
     import tempfile
 
     return os.path.join(tempfile.mkdtemp(prefix="bough-"), name)  # made with mode 0700
+
+
+def _lasting_path(folder: str) -> str:
+    path = os.path.join(os.path.abspath(folder), "server.sock")
+    if len(os.fsencode(path)) < LONGEST and not is_network_filesystem(folder):
+        return path
+    mark = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=8).hexdigest()
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    path = os.path.join(runtime, f"bough-{mark}.sock")
+    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK) and len(os.fsencode(path)) < LONGEST:
+        return path
+    import tempfile
+
+    private = os.path.join(tempfile.gettempdir(), f"bough-{os.getuid()}-{mark}")
+    os.makedirs(private, mode=0o700, exist_ok=True)
+    status = os.lstat(private)
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise OSError(errno.EPERM, f"{private} belongs to somebody else")
+    return os.path.join(private, "server.sock")
 
 
 def _remove(path: str) -> None:

@@ -5,13 +5,13 @@ Rule: a question changes nothing but the jobs database's progress.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from bough.core.machine import Machine
 from bough.core.states import TaskState
 from bough.errors import BoughError, UnknownName, UserError
 from bough.model.ids import MemoKey, RecordId
-from bough.server.peers import Peers
+from bough.server.peers import Client, Peers
 from bough.server.run import RunInfo
 from bough.stores.api import Store
 
@@ -24,21 +24,21 @@ class Desk:
         self._store = store
         self._peers = peers
         self._info = info
-        self._answers: Mapping[str, Callable[[dict[str, object]], object]] = {
+        self._answers: dict[str, Callable[[Client, dict[str, object]], object]] = {
             "status": self._status,
             "explain": self._explain,
             "memos": self._memos,
             "processors": self._processors,
-            "paths": lambda _: self._store.declared_paths(),
+            "paths": lambda client, _: self._store.declared_paths(client.run),
         }
 
-    def answer(self, what: str, arguments: dict[str, object]) -> object:
+    def answer(self, client: Client, what: str, arguments: dict[str, object]) -> object:
         """The value of an answer; a BoughError when there is none."""
         answer = self._answers.get(what)
         if answer is None:
             raise UnknownName(f"there is no question {what!r}; known are: {', '.join(self._answers)}")
         try:
-            return answer(arguments)
+            return answer(client, arguments)
         except BoughError:
             raise
         except KeyError as error:
@@ -46,7 +46,7 @@ class Desk:
         except (TypeError, ValueError) as error:
             raise UserError(f"the question {what!r} cannot be answered: {error}") from error
 
-    def _status(self, _: dict[str, object]) -> object:
+    def _status(self, *_: object) -> object:
         return {
             "counts": self._machine.counts(),
             "groups": {
@@ -66,13 +66,13 @@ class Desk:
             "run": self._info.run,
         }
 
-    def _explain(self, arguments: dict[str, object]) -> object:
+    def _explain(self, _: Client, arguments: dict[str, object]) -> object:
         record, index = arguments.get("record"), arguments.get("index", 0)
         if not isinstance(record, int) or not isinstance(index, int):
             raise UserError("explain needs the number of a task")
         return self._machine.explain(RecordId(record), index)
 
-    def _memos(self, arguments: dict[str, object]) -> object:
+    def _memos(self, client: Client, arguments: dict[str, object]) -> object:
         body = arguments.get("body")
         if not isinstance(body, bytes):
             raise UserError("memos needs the key of a body")
@@ -87,10 +87,10 @@ class Desk:
                 "pages": old.pages,
                 "done": old.done,
             }
-            for old in self._store.old_arrays(MemoKey(body))
+            for old in self._store.old_arrays(MemoKey(body), client.run)
         ]
 
-    def _processors(self, _: dict[str, object]) -> object:
+    def _processors(self, *_: object) -> object:
         cores: dict[str, float] = {}
         for executor in self._peers.executors.values():
             hello = executor.hello

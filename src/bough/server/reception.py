@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from bough.core import deeds
 from bough.core.machine import Machine
-from bough.errors import BoughError
+from bough.errors import BoughError, SiteError
 from bough.model.facts import (
     Cancelled,
     ExecutorJoined,
@@ -51,19 +51,26 @@ from bough.wire.messages import (
     Subscribe,
     Welcome,
 )
+from bough.wire.relaying import RelayHello
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0
 _RANGE = 1 << 32  # ids between one client and the next
 
-Message = FromClient | FromExecutor
+Message = FromClient | FromExecutor | RelayHello
 Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
 
 
 class Reception:
     """The listener of every connection of a server."""
 
-    def __init__(self, shell: Shell, on_close: Callable[[str], None], on_owner_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        on_close: Callable[[str], None],
+        on_owner_lost: Callable[[], None],
+        silence: float = SILENCE,
+    ) -> None:
         self._shell = shell
         self._peers = shell.peers
         self._desk = Desk(shell.machine, shell.store, shell.peers, shell.info)
@@ -83,7 +90,10 @@ class Reception:
         }
         self.leaving = False  # executors were told to leave, so their going is no loss
         self.on_executor_lost: list[Callable[[int], None]] = []  # called with its pid
-        shell.loop.call_later(_LOOK, self._look_for_silence)
+        self._silence = silence
+        self._look = min(_LOOK, silence / 4)
+        self._looked = shell.loop.time()
+        shell.loop.call_later(self._look, self._look_for_silence)
 
     # --- what connections call ---------------------------------------------------------------------
 
@@ -126,10 +136,15 @@ class Reception:
                 "ProtocolError",
             )
             return False
-        if isinstance(message, ClientHello):
-            self._welcome(connection, message)
-            return True
-        return self._appoint(connection, message)
+        try:
+            if isinstance(message, ClientHello):
+                self._welcome(connection, message)
+            else:
+                self._appoint(connection, message)
+        except BoughError as error:
+            connection.refuse(str(error), type(error).__name__)
+            return False
+        return True
 
     def _welcome(self, connection: Connection, hello: ClientHello) -> None:
         info = self._shell.info
@@ -149,13 +164,10 @@ class Reception:
             )
         )
 
-    def _appoint(self, connection: Connection, hello: ExecutorHello) -> bool:
-        ours = f"{sys.version_info.major}.{sys.version_info.minor}"
-        if hello.python != ours:
-            connection.refuse(f"the server runs Python {ours} and the executor {hello.python}", "SiteError")
-            return False
+    def _appoint(self, connection: Connection, hello: ExecutorHello) -> None:
+        check_python(hello)
         info = self._shell.info
-        executor = Executor(connection, ExecutorId(self._next_executor), hello, time.time())
+        executor = Executor(connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time())
         self._next_executor += 1
         self._peers.add_executor(executor)
         connection.say(
@@ -173,18 +185,21 @@ class Reception:
         self._shell.news(
             ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
         )
-        return True
 
     # --- executors ---------------------------------------------------------------------------------
 
     def _hear_executor(self, executor: Executor, messages: list[Message]) -> None:
-        executor.last_word = time.time()
+        executor.last_word = self._shell.loop.time()
         for message in messages:
             if type(message) is Report:
                 self._shell.report(executor, message.number, message.news)
-            elif type(message) is not Alive:
+            elif not self._hear_other(executor, message):
                 executor.connection.refuse(f"an executor may not say {type(message).__name__}", "ProtocolError")
                 return
+
+    def _hear_other(self, executor: Executor, message: Message) -> bool:
+        """Something that is no report; whether an executor may say it."""
+        return type(message) is Alive
 
     def _lose(self, executor: Executor, reason: str) -> None:
         self._peers.drop_executor(executor)
@@ -196,13 +211,21 @@ class Reception:
             callback(executor.hello.pid)
 
     def _look_for_silence(self) -> None:
-        self._shell.loop.call_later(_LOOK, self._look_for_silence)
+        self._shell.loop.call_later(self._look, self._look_for_silence)
+        now = self._shell.loop.time()
+        looked, self._looked = self._looked, now
+        jump = self._shell.clock.jump()
+        if jump:
+            log(f"the system's clock was set by {jump:+.0f} s; the server goes by its own until it is started anew")
         if self._shell.is_stuck:
             return
-        now = time.time()
+        if now - looked > 2 * self._look + 1:  # we were stopped ourselves: what was said meanwhile is not read yet
+            for executor in self._peers.executors.values():
+                executor.last_word = now
+            return
         for executor in list(self._peers.executors.values()):
-            if now - executor.last_word > SILENCE:
-                self._lose(executor, f"it said nothing for {SILENCE:g} s")
+            if now - executor.last_word > self._silence:
+                self._lose(executor, f"it said nothing for {self._silence:g} s")
                 executor.connection.abort()
 
     # --- clients -----------------------------------------------------------------------------------
@@ -242,8 +265,10 @@ class Reception:
             self._answer(client, message)
 
     def _answer(self, client: Client, message: Ask) -> None:
+        if not client.connection.is_open:
+            return
         try:
-            client.connection.say(Answer(message.request, self._desk.answer(message.what, message.arguments)))
+            client.connection.say(Answer(message.request, self._desk.answer(client, message.what, message.arguments)))
         except BoughError as error:
             client.connection.say(Refused(str(error), message.request, type(error).__name__))
 
@@ -264,6 +289,13 @@ class Reception:
             self._on_close(message.how)
         else:
             client.connection.refuse("only the session that owns the server can close it", "UserError")
+
+
+def check_python(hello: ExecutorHello) -> None:
+    """Functions travel as bytecode, which differs between minor versions."""
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if hello.python != ours:
+        raise SiteError(f"the server runs Python {ours} and the executor {hello.python}")
 
 
 def touched(machine: Machine, deed: Deed) -> int:

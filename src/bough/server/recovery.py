@@ -46,12 +46,17 @@ def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: 
 
 def replay(store: Store, last: LastRun, policy: PlacementPolicy) -> Machine:
     """The machine as the last run left it."""
-    snapshot = store.snapshot(last.run)
+    return replay_run(store, last.run, 0, policy)
+
+
+def replay_run(store: Store, run: int, opened: int, policy: PlacementPolicy) -> Machine:
+    """The machine as a run left it; `opened` is the turn that opened it, 0: ask the store."""
+    snapshot = store.snapshot(run)
     if snapshot is not None:
         after, data = snapshot
         machine = Machine.restore(data, policy)
     else:
-        after = store.turns_of_run(last.run) - 1
+        after = (opened or store.turns_of_run(run)) - 1
         machine = Machine(policy, last_turn=after)
     for number, now, facts in store.journal(after):
         machine.replay(number, now, facts)

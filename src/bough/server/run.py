@@ -13,11 +13,12 @@ class RunInfo(msgspec.Struct, frozen=True):
     run: int
     store_dir: str  # absolute
     marker: str  # in the environment of everything an executor starts
-    first_record: int
-    first_group: int
-    first_executor: ExecutorId
+    first_record: int = 1  # the numbers that a session's clients and executors get; a service keeps a book of its own
+    first_group: int = 1
+    first_executor: ExecutorId = ExecutorId(1)
     memos: bool = False  # earlier runs may hold results to reuse
     embedded: bool = True
+    token: str = ""  # of a service: the content of the file `token` in its store's folder
 
     def folder(self, name: str) -> str:
         """A folder of the store."""

@@ -24,13 +24,15 @@ from bough.model.ids import Seconds
 from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
+from bough.server.clock import Clock
 from bough.server.connection import Connection
 from bough.server.inputs import Sender
 from bough.server.log import log
 from bough.server.peers import Client, Executor, Peers
 from bough.server.results import ResultCache
+from bough.server.resuming import unanswered
 from bough.server.run import RunInfo
-from bough.server.tell import Teller, struck_by
+from bough.server.tell import Message, Teller, struck_by
 from bough.server.upkeep import Upkeep
 from bough.stores.api import Store
 from bough.wire.messages import Accepted, GroupDone, Heard, Notice, Refused, Stop
@@ -55,14 +57,16 @@ class Shell:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> None:
         self.loop = loop
+        self.clock = Clock()
         self.machine = machine
         self.store = store
         self.info = info
         self.peers = Peers()
         self.dirty: list[Connection] = []
         self.on_turn: list[Callable[[], None]] = []  # called after every turn
+        self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
-        results = ResultCache(store.success)
+        self.results = results = ResultCache(store.success)
         self._teller = Teller(results, lambda deed: struck_by(machine.state, deed))
         self._sender = Sender(results, store.blob, machine.result_turns)
         self.upkeep = Upkeep(loop, store, info.run, machine.snapshot)
@@ -72,6 +76,8 @@ class Shell:
         self._recalls: deque[Recall] = deque()
         self._scheduled = False
         self._stuck: _Batch | None = None
+        self.closed = False  # one more turn, and no other
+        self._done = False
         self._wake: asyncio.TimerHandle | None = None
         self._projected = not info.memos
         self._stranded_check: asyncio.TimerHandle | None = None
@@ -80,8 +86,10 @@ class Shell:
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
             Recall: self._recalls.append,
-            Settle: self._settle,
+            Settle: lambda order: self.on_settle(order.group, order.failed),
         }
+        if not info.embedded:
+            self._teller.restore(machine.state)
 
     # --- what arrives ------------------------------------------------------------------------------
 
@@ -111,6 +119,11 @@ class Shell:
             self._scheduled = True
             self.loop.call_soon(self._make_turn)
 
+    def resume(self) -> None:
+        """Go on after a restart: make a turn, whether or not there is news, and look up memos that nobody answered."""
+        self._recalls += unanswered(self.machine)
+        self.schedule()
+
     @property
     def is_stuck(self) -> bool:
         """Whether a turn waits for the store to be writable again."""
@@ -125,13 +138,14 @@ class Shell:
 
     def _make_turn(self) -> None:
         self._scheduled = False
-        if self._stuck is not None:
+        if self._stuck is not None or self._done:
             return
+        self._done = self.closed
         events, self._inbox = self._inbox, []
         after, self._after = self._after, []
         reports = [(executor, executor.reported) for executor in self._reporting]
         self._reporting.clear()
-        now = time.time()
+        now = self.clock.now()
         try:
             turn = self.machine.turn(now, events)
             self._write(_Batch(now, turn, self.peers.take_requests(), reports, after))
@@ -188,7 +202,7 @@ class Shell:
             self._wake.cancel()
             self._wake = None
         if wake is not None:
-            self._wake = self.loop.call_later(max(0.0, wake - time.time()), self.schedule)
+            self._wake = self.loop.call_later(max(0.0, wake - self.clock.now()), self.schedule)
 
     # --- a store that cannot be written ------------------------------------------------------------
 
@@ -227,7 +241,7 @@ class Shell:
     def _pause_executors(self, *, on: bool) -> None:
         for executor in self.peers.executors.values():
             executor.connection.pause(on=on)
-            executor.last_word = time.time()
+            executor.last_word = self.loop.time()
 
     # --- orders ------------------------------------------------------------------------------------
 
@@ -241,8 +255,8 @@ class Shell:
 
     def _send_span(self, order: SendSpan) -> None:
         executor = self.peers.executors.get(order.executor)
-        if executor is None:
-            return  # its loss is in the inbox
+        if executor is None or not executor.ready:
+            return  # its loss is in the inbox, or it will say that it does not have it
         try:
             self._sender.send(order, executor)
         except (StoreFailed, OSError) as error:
@@ -255,9 +269,9 @@ class Shell:
         if executor is not None:
             executor.connection.say(Stop(order.span, order.start, order.stop))
 
-    def _settle(self, order: Settle) -> None:
+    def _tell_settled(self, group: int, failed: bool) -> None:
         for client in self.peers.subscribers():
-            client.connection.say(GroupDone(order.group, order.failed))
+            client.connection.say(GroupDone(group, failed))
 
     def _refuse(self, order: Refuse, requests: dict[int, tuple[Client, int]]) -> None:
         asked = requests.pop(order.request, None)
@@ -283,7 +297,8 @@ class Shell:
             if not self._projected:
                 self.store.project()
                 self._projected = True
-            return self.store.recall(order.record, order.start, order.stop, order.key, order.reuse)
+            run = 0 if self.info.embedded else self.machine.workflow_of(order.record)
+            return self.store.recall(order.record, order.start, order.stop, order.key, order.reuse, run)
         except StoreFailed as error:  # running again is always right
             log(f"results of earlier runs could not be looked up: {error}")
             return missing
@@ -292,18 +307,48 @@ class Shell:
 
     def _tell(self, facts: Sequence[Fact]) -> None:
         messages = self._teller.messages(facts)
-        if messages:
-            for client in self.peers.subscribers():
-                say = client.connection.say
-                for message in messages:
-                    say(message)
+        if not messages:
+            return
+        if not self.info.embedded:
+            self._tell_each(messages)
+            return
+        for client in self.peers.subscribers():
+            say = client.connection.say
+            for message in messages:
+                say(message)
+
+    def _tell_each(self, messages: Sequence[Message]) -> None:
+        """Tell clients of what belongs to their own workflow, and observers of all."""
+        listeners: dict[int, list[Client]] = {}
+        run_of = self.machine.workflow_of
+        for message in messages:
+            run = run_of(message.record)
+            clients = listeners.get(run)
+            if clients is None:
+                clients = listeners[run] = self.peers.listeners(run)
+            for client in clients:
+                client.connection.say(message)
 
     def _accept(self, requests: dict[int, tuple[Client, int]]) -> None:
         accepted: dict[Client, int] = {}
         for client, request in requests.values():
             accepted[client] = max(request, accepted.get(client, 0))
+        if not accepted:
+            return
+        if self.info.embedded:
+            for client, request in accepted.items():
+                client.connection.say(Accepted(request))
+        else:
+            self.upkeep.when_synced(lambda: self.acknowledge(accepted))
+
+    def acknowledge(self, accepted: dict[Client, int]) -> None:
+        """Tell clients that what they submitted is stored; all that a sync brought to the disk at once."""
         for client, request in accepted.items():
-            client.connection.say(Accepted(request))
+            client.connection.send(Accepted(request))
+
+    def refresh_memos(self) -> None:
+        """What other workflows did meanwhile is to be found from now on."""
+        self._projected = False
 
 
 def _result_bytes(fact: Fact) -> int:

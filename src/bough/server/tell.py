@@ -75,6 +75,14 @@ class Teller:
             SpanStarted: self._started,
         }
 
+    def restore(self, state: State) -> None:
+        """Know what was out when an earlier server ended."""
+        for executor in state.executors.values():
+            self._hosts[executor.id] = executor.host
+        for span in state.spans.values():
+            left = [list(part) for part in span.left]
+            self._out[span.id] = _Hand(RecordId(span.record.id), span.attempt, span.executor.id, left)
+
     def messages(self, facts: Sequence[Fact]) -> list[Message]:
         """What the facts of one turn mean to a client, in order."""
         said: list[Message] = []
@@ -153,7 +161,7 @@ class Teller:
                 stop + shift,
                 span.attempt,
                 results=part(span, start, stop),
-                details=_details(span.details, start, stop, shift),
+                details=cut_details(span.details, start, stop, shift),
                 reused=True,
             )
 
@@ -179,7 +187,8 @@ class _Hand(msgspec.Struct, gc=False):
         return any(start <= index < stop for start, stop in self.left)
 
 
-def _details(details: tuple[Detail, ...], start: int, stop: int, shift: int) -> tuple[Detail, ...]:
+def cut_details(details: tuple[Detail, ...], start: int, stop: int, shift: int) -> tuple[Detail, ...]:
+    """The details of the elements [start, stop), renumbered by `shift`."""
     wanted = (detail for detail in details if start <= detail.index < stop)
     if not shift:
         return tuple(wanted)

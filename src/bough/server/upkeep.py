@@ -14,6 +14,7 @@ from bough.server.log import log
 from bough.stores.api import Store
 
 _SYNC_AFTER = 0.05
+_SYNC_AGAIN = 1.0  # seconds until a disk that failed is tried again
 _QUIET = 0.1  # seconds without a turn that count as idle
 _SLICE = 0.02  # seconds of folding at a time
 _STEP = 100  # turns folded per call
@@ -41,6 +42,7 @@ class Upkeep:
         self._bytes_since = 0
         self._stopped = False
         self._wanting: list[Callable[[], None]] = []  # who waits for the jobs database
+        self._unsafe: list[Callable[[], None]] = []  # who waits for the disk
 
     def when_folded(self, then: Callable[[], None]) -> None:
         """Call back once the jobs database has caught up with the journal."""
@@ -48,6 +50,18 @@ class Upkeep:
         if self._fold_timer is not None:
             self._fold_timer.cancel()
         self._fold()
+
+    def when_synced(self, then: Callable[[], None]) -> None:
+        """Call back once all that is appended by now is on the disk; who asks meanwhile shares the next sync."""
+        self._unsafe.append(then)
+        if self._syncing is None:
+            if self._sync_timer is not None:
+                self._sync_timer.cancel()
+            self._sync()
+
+    def save_snapshot(self, number: int) -> None:
+        """Keep the state as it is after a turn, so that going on with it is quick."""
+        self._save_snapshot(number)
 
     def appended(self, number: int, size: int) -> None:
         """A turn was written, with about so many bytes of results."""
@@ -76,16 +90,26 @@ class Upkeep:
     def _sync(self) -> None:
         self._sync_timer = None
         self._unsynced = False
+        waiting, self._unsafe = self._unsafe, []
         self._syncing = self._loop.run_in_executor(None, self._store.sync)
-        self._syncing.add_done_callback(self._synced)
+        self._syncing.add_done_callback(lambda done: self._synced(done, waiting))
 
-    def _synced(self, done: asyncio.Future[None]) -> None:
+    def _synced(self, done: asyncio.Future[None], waiting: list[Callable[[], None]]) -> None:
         self._syncing = None
         error = done.exception()
         if error is not None:
             log(f"the journal could not be brought to the disk: {error}")
-        if self._unsynced and not self._stopped:
-            self._sync_timer = self._loop.call_later(_SYNC_AFTER, self._sync)
+            self._unsafe = waiting + self._unsafe
+            self._unsynced = True
+        else:
+            for then in waiting:
+                then()
+        if self._stopped:
+            return
+        if self._unsafe and error is None:
+            self._sync()
+        elif self._unsynced and self._sync_timer is None:
+            self._sync_timer = self._loop.call_later(_SYNC_AFTER if error is None else _SYNC_AGAIN, self._sync)
 
     def _fold(self) -> None:
         """Fold a slice when it is quiet, or when too much has gathered."""

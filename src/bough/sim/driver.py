@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from bough.core.machine import Machine
 from bough.errors import InternalError
-from bough.model.facts import Fact, Recalled
+from bough.model.facts import ExecutorLost, Fact, Recalled
 from bough.model.ids import Seconds
 from bough.model.orders import Recall, Refuse, SendSpan, StopSpan
 from bough.sim.agenda import Agenda
@@ -24,6 +24,7 @@ class Simulation:
         self.now: Seconds = 0.0
         self.journal: list[tuple[int, Seconds, list[Fact]]] = []
         self.refusals: list[str] = []
+        self._dead: set[int] = set()
         self._model = model
         self._agenda: Agenda[Fact | Finish] = Agenda()
         self._executors = {executor.id: executor for executor in executors}
@@ -51,10 +52,14 @@ class Simulation:
         while self._agenda and self._agenda.next_time() == when:
             _, thing = self._agenda.pop()
             if isinstance(thing, Finish):
+                if thing.executor in self._dead:
+                    continue
                 said, started = self._executors[thing.executor].finish(thing, self._model)
                 news += said
                 self._schedule(started)
             else:
+                if isinstance(thing, ExecutorLost):  # in a simulation that is the truth: nothing more comes from there
+                    self._dead.add(thing.executor)
                 news.append(thing)
         self._turn(news)
 
@@ -63,8 +68,7 @@ class Simulation:
         return max(min(times), self.now) if times else None
 
     def _wake(self) -> Seconds | None:
-        timers = self.machine.state.timers
-        return timers[0][0] if timers else None
+        return self.machine.wake
 
     def _turn(self, news: list[Fact]) -> None:
         turn = self.machine.turn(self.now, news)

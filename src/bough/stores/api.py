@@ -1,5 +1,7 @@
-"""What a store keeps and promises: the journal, the blobs, the memos and the jobs database of one workflow.
+"""What a store keeps and promises: the journal, the blobs, the memos and the jobs database of a session or a service.
 
+A *session's* store holds the runs of one workflow, one after the other. A *service's* store holds runs of its own,
+each of which holds the runs of workflows that were opened in it; there `run` says on whose behalf is asked.
 Rule: what `append` returned from has been handed to the operating system and survives `kill -9` of
 every process of ours; what `sync` returned from survives a power cut.
 """
@@ -17,7 +19,7 @@ from bough.model.tasks import Reuse
 
 
 class LastRun(msgspec.Struct, frozen=True):
-    """How the store was left."""
+    """How the store was left. `run` is the session's, or the service's own: workflows' runs do not count."""
 
     run: int  # 0: there was none
     clean: bool  # the run said that it closed
@@ -26,6 +28,8 @@ class LastRun(msgspec.Struct, frozen=True):
     last_group: int
     last_executor: int
     last_span: int
+    last_run: int = 0  # the highest number of any run, workflows' included
+    service: bool = False  # it is the store of a service
 
 
 class OldArray(msgspec.Struct, frozen=True):
@@ -39,7 +43,14 @@ class OldArray(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """One workflow's durable memory."""
+    """The durable memory of a session or a service."""
+
+    @property
+    def kind(self) -> str:
+        """Whose store it is: "session", "service", or "" when nothing was written yet."""
+
+    def claim(self, kind: str) -> None:
+        """Say whose store this is to be, before the first turn; `UserError` when it is the other's already."""
 
     def last_run(self) -> LastRun:
         """How the store was left."""
@@ -77,20 +88,33 @@ class Store(Protocol):
         `at_most` bounds the number of turns folded in this call (0: all).
         """
 
-    def recall(self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse]) -> list[Recalled]:
+    def recall(  # noqa: PLR0917
+        self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
+    ) -> list[Recalled]:
         """Successes of earlier runs for the elements [start, stop), found and not found, in order, covering all.
 
-        A success counts only while its declared outputs are there and unchanged.
+        A success counts only while its declared outputs are there and unchanged. For a workflow's `run`, earlier runs
+        are those of the same name with a smaller number; 0: all that came before the present one.
         """
 
     def success(self, turn: int, record: RecordId, index: int) -> SpanEnded | None:
         """The success that covers an element, from the journal row that holds it."""
 
-    def old_arrays(self, body: MemoKey) -> list[OldArray]:
-        """Arrays of earlier runs with this body, newest run first."""
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
+        """Arrays of earlier runs with this body, newest run first; `run` as for `recall`."""
 
-    def declared_paths(self) -> list[str]:
-        """Absolute paths that tasks of this workflow ever declared as outputs."""
+    def declared_paths(self, run: int = 0) -> list[str]:
+        """Absolute paths that tasks of this workflow, in any of its runs, ever declared as outputs."""
+
+    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
+        """Take what was said of removed runs out of the journal and give the space back; True once all is done.
+
+        To be called after `RunRemoved` was appended for each of `runs` and a snapshot was saved after that; also goes
+        on with what an earlier process left. A call looks at no more than `at_most` turns. Call until True.
+        """
+
+    def forgotten_files(self) -> list[str]:
+        """Files of results and arguments that removed runs had, since this was last asked: nobody needs them."""
 
     def close(self) -> None:
         """Catch up, sync and let go of the store."""

@@ -6,6 +6,7 @@ Rule: nothing that comes through here changes the store, whatever SQL says.
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -33,8 +34,93 @@ def _allow(action: int, first: str | None, *_: str | None) -> int:
     return sqlite3.SQLITE_DENY
 
 
-class JobsDatabase:
-    """See the module."""
+class Jobs(ABC):
+    """Questions to a jobs database, wherever it is."""
+
+    path: str  # how messages name it
+
+    @abstractmethod
+    def query(
+        self, sql: str, parameters: Sequence[Value] | Mapping[str, Value] = ()
+    ) -> tuple[list[str], list[tuple[Value, ...]]]:
+        """Names of the columns, and the rows; a `UserError` says what is wrong with the SQL."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the database."""
+
+    def rows(self, sql: str, parameters: Sequence[Value] | Mapping[str, Value] = ()) -> list[Row]:
+        """The rows as dictionaries."""
+        columns, rows = self.query(sql, parameters)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def last_run(self) -> Row | None:
+        """The newest run's row."""
+        found = self.rows("SELECT * FROM runs ORDER BY run DESC LIMIT 1")
+        return found[0] if found else None
+
+    def groups(self, run: int) -> list[Row]:
+        """The groups of a run, each with the numbers of its own tasks (elements counted) by state."""
+        return self.rows(
+            """
+            SELECT groups.id, groups.parent, groups.name, groups.path, groups.closed,
+              coalesce(sum(length), 0) AS total, coalesce(sum(done), 0) AS done, coalesce(sum(failed), 0) AS failed,
+              coalesce(sum(notrun), 0) AS notrun, coalesce(sum(cancelled), 0) AS cancelled,
+              coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
+                WHERE spans.id = tasks.id AND spans.state IN ('placed', 'running'))
+                WHEN tasks.state IN ('placed', 'running') THEN 1 ELSE 0 END), 0) AS running,
+              coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
+                WHERE spans.id = tasks.id AND spans.state = 'held')
+                WHEN tasks.state = 'held' THEN 1 ELSE 0 END), 0) AS held
+            FROM groups LEFT JOIN tasks ON tasks.run = groups.run AND tasks.grp = groups.id
+            WHERE groups.run = ? GROUP BY groups.run, groups.id ORDER BY groups.path
+            """,
+            (run,),
+        )
+
+    def task(self, record: int) -> Row:
+        """One loose task or array; `UnknownName` when there is none."""
+        found = self.rows("SELECT * FROM tasks WHERE id = ?", (record,))
+        if not found:
+            raise UnknownName(f"there is no task {record} in {self.path}: see bough status")
+        return found[0]
+
+    def elements(self, record: int, start: int = 0, stop: int | None = None, state: str | None = None) -> list[Row]:
+        """Elements of an array that have something of their own, in order."""
+        sql = "SELECT * FROM elements WHERE id = :id AND idx >= :start"
+        sql += (" AND idx < :stop" if stop is not None else "") + (" AND state = :state" if state is not None else "")
+        return self.rows(f"{sql} ORDER BY idx", {"id": record, "start": start, "stop": stop, "state": state})
+
+    def element(self, record: int, index: int) -> Row:
+        """One element: its own row, or what its range says of it."""
+        found = self.elements(record, index, index + 1)
+        if found:
+            return found[0]
+        row = self.task(record)
+        length = int(row["length"] or 0)
+        if not 0 <= index < length:
+            raise UnknownName(f"array {record} has no element {index}: it has {length}")
+        ranges = self.rows(
+            "SELECT *, :idx AS idx FROM spans WHERE id = :id AND start <= :idx AND stop > :idx AND state != 'lost'"
+            " ORDER BY start DESC LIMIT 1",
+            {"id": record, "idx": index},
+        )
+        return ranges[0] if ranges else {"id": record, "idx": index, "state": "waiting", "attempt": 0}
+
+    def attempts(self, record: int, index: int = 0) -> list[Row]:
+        """The attempts at a task, in order."""
+        sql = "SELECT * FROM attempts WHERE id = ? AND idx = ? ORDER BY attempt, placed, span"
+        return self.rows(sql, (record, index))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class JobsDatabase(Jobs):
+    """See the module; the one in a SQLite file."""
 
     def __init__(self, directory: Path | str) -> None:
         self.path = str(Path(directory) / FILE)
@@ -74,74 +160,6 @@ class JobsDatabase:
             return UserError(f"the SQL cannot be run: {error}")
         return failed(self.path, error)
 
-    def rows(self, sql: str, parameters: Sequence[Value] | Mapping[str, Value] = ()) -> list[Row]:
-        """The rows as dictionaries."""
-        columns, rows = self.query(sql, parameters)
-        return [dict(zip(columns, row, strict=True)) for row in rows]
-
-    def last_run(self) -> Row | None:
-        """The newest run's row."""
-        found = self.rows("SELECT * FROM runs ORDER BY run DESC LIMIT 1")
-        return found[0] if found else None
-
-    def groups(self, run: int) -> list[Row]:
-        """The groups of a run, each with the numbers of its own tasks (elements counted) by state."""
-        return self.rows(
-            """
-            SELECT groups.id, groups.parent, groups.name, groups.path, groups.closed,
-              coalesce(sum(length), 0) AS total, coalesce(sum(done), 0) AS done, coalesce(sum(failed), 0) AS failed,
-              coalesce(sum(notrun), 0) AS notrun, coalesce(sum(cancelled), 0) AS cancelled,
-              coalesce(sum(CASE WHEN is_array THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
-                WHERE spans.id = tasks.id AND spans.state IN ('placed', 'running'))
-                ELSE tasks.state IN ('placed', 'running') END), 0) AS running,
-              coalesce(sum(CASE WHEN is_array THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
-                WHERE spans.id = tasks.id AND spans.state = 'held') ELSE tasks.state = 'held' END), 0) AS held
-            FROM groups LEFT JOIN tasks ON tasks.run = groups.run AND tasks.grp = groups.id
-            WHERE groups.run = ? GROUP BY groups.id ORDER BY groups.path
-            """,
-            (run,),
-        )
-
-    def task(self, record: int) -> Row:
-        """One loose task or array; `UnknownName` when there is none."""
-        found = self.rows("SELECT * FROM tasks WHERE id = ?", (record,))
-        if not found:
-            raise UnknownName(f"there is no task {record} in {self.path}: see bough status")
-        return found[0]
-
-    def elements(self, record: int, start: int = 0, stop: int | None = None, state: str | None = None) -> list[Row]:
-        """Elements of an array that have something of their own, in order."""
-        sql = "SELECT * FROM elements WHERE id = :id AND idx >= :start AND (:stop IS NULL OR idx < :stop)"
-        sql += " AND (:state IS NULL OR state = :state) ORDER BY idx"
-        return self.rows(sql, {"id": record, "start": start, "stop": stop, "state": state})
-
-    def element(self, record: int, index: int) -> Row:
-        """One element: its own row, or what its range says of it."""
-        found = self.elements(record, index, index + 1)
-        if found:
-            return found[0]
-        row = self.task(record)
-        length = int(row["length"] or 0)
-        if not 0 <= index < length:
-            raise UnknownName(f"array {record} has no element {index}: it has {length}")
-        ranges = self.rows(
-            "SELECT *, :idx AS idx FROM spans WHERE id = :id AND start <= :idx AND stop > :idx AND state != 'lost'"
-            " ORDER BY start DESC LIMIT 1",
-            {"id": record, "idx": index},
-        )
-        return ranges[0] if ranges else {"id": record, "idx": index, "state": "waiting", "attempt": 0}
-
-    def attempts(self, record: int, index: int = 0) -> list[Row]:
-        """The attempts at a task, in order."""
-        sql = "SELECT * FROM attempts WHERE id = ? AND idx = ? ORDER BY attempt, placed, span"
-        return self.rows(sql, (record, index))
-
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

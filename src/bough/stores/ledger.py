@@ -6,7 +6,6 @@ committed; rows in memory are only a cache of what is still changing.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -16,6 +15,7 @@ from msgspec.structs import astuple
 from bough.core.states import ENDED
 from bough.model.facts import SpanEnded
 from bough.stores.arrayfold import LABELS, ArrayFold
+from bough.stores.database import Database
 from bough.stores.rows import AttemptRow, ElementRow, Open, SpanRow, TaskRow
 from bough.stores.statements import (
     ERASE_RANGES,
@@ -46,12 +46,18 @@ class Marks(msgspec.Struct):
     group: int = 0
     executor: int = 0
     span: int = 0
+    last: int = 0  # the highest run of any kind
+    service: int = 0  # workflows have runs of their own
+
+
+COLUMNS: Final = "turn, run, clean, record, grp, executor, span, last, service"
+HIGHEST: Final = ("record", "group", "executor", "span", "last")  # what must never be used again
 
 
 class Ledger:
     """See the module."""
 
-    def __init__(self, database: sqlite3.Connection, blob: Blob, success: Success) -> None:
+    def __init__(self, database: Database, blob: Blob, success: Success) -> None:
         self._database = database
         self.blob = blob
         self.success = success
@@ -69,8 +75,16 @@ class Ledger:
         self._dirty_spans: set[int] = set()
         self._dropped_attempts: set[tuple[int, int, int, int]] = set()
         self._hosts: dict[int, str] = {0: ""}
-        self.marks = Marks(*self.rows("SELECT turn, run, clean, record, grp, executor, span FROM position")[0])  # type: ignore[arg-type]
+        self.marks = Marks(*self.rows(f"SELECT {COLUMNS} FROM position")[0])  # type: ignore[arg-type]
+        if not self.marks.turn:
+            self._begin_anew()
         self._load_open()
+
+    def _begin_anew(self) -> None:
+        """Facts of removed runs are gone from the journal, but their numbers are never used again."""
+        for (value,) in self.rows("SELECT value FROM about WHERE name = 'highest'"):
+            for name, number in zip(HIGHEST, str(value).split(), strict=True):
+                setattr(self.marks, name, int(number))
 
     # --- reading ---
 
@@ -166,6 +180,18 @@ class Ledger:
         self.attempts.pop(key, None)
         self._dropped_attempts.add(key)
 
+    def forget_run(self, run: int) -> None:
+        """Nothing of a run is to be written any more; all that was gathered must be written before."""
+        gone = {record for record, row in self._tasks.items() if row.run == run}
+        gone |= {record for record in self.of_record if (row := self.task(record)) and row.run == run}
+        for record in gone:
+            for number in self.of_record.pop(record, ()):
+                del self.open[number]
+            self._arrays.pop(record, None)
+            self._tasks.pop(record, None)
+        self._rich -= gone
+        self._dirty.clear()
+
     # --- writing ---
 
     def begin(self) -> None:
@@ -177,7 +203,7 @@ class Ledger:
         """Write everything and the position, together."""
         self.write()
         self._database.execute(
-            "UPDATE position SET turn = ?, run = ?, clean = ?, record = ?, grp = ?, executor = ?, span = ?",
+            f"UPDATE position SET {COLUMNS.replace(',', ' = ?,')} = ?",
             astuple(self.marks),
         )
         self._database.execute("COMMIT")

@@ -39,6 +39,8 @@ class LooseFold:
 
     def ended(self, row: TaskRow, now: float, turn: int, fact: SpanEnded) -> None:
         """It succeeded."""
+        if fact.span not in self._ledger.open:
+            self._overtaken(row, now)
         enter(row, "done")
         row.attempt, row.turn, row.ended, row.seconds = fact.attempt or row.attempt, turn, now, fact.seconds
         row.cause = row.message = row.signal = row.exit_code = None
@@ -134,6 +136,15 @@ class LooseFold:
             if span.row:
                 span.row.state, span.row.ended = ("lost" if state == "notrun" else state), now
                 put_failure(span.row, failure)
+                self._ledger.put_attempt(span.row)
+
+    def _overtaken(self, row: TaskRow, now: float) -> None:
+        """An executor that was given up brought the result; whoever has the task now is stopped."""
+        for number in list(self._ledger.of_record.get(row.id, ())):
+            span = self._ledger.open[number]
+            self._ledger.heard(span, 0, 1)
+            if span.row:
+                span.row.state, span.row.ended, span.row.message = "cancelled", now, "another attempt was first"
                 self._ledger.put_attempt(span.row)
 
     def _attempt(self, row: TaskRow, number: int, attempt: int) -> AttemptRow:

@@ -1,13 +1,12 @@
 """Find successes of earlier runs: by key for a loose task, by key and place for elements of arrays.
 
 Rule: a success counts only while its declared outputs, and the file that holds its result, are there
-and unchanged; nothing is shared within a run.
+and unchanged; nothing is shared within a run. In a service a workflow sees only runs of its own name.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -18,15 +17,35 @@ from bough.model.ids import MemoKey, RecordId
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import ArraySpec, Reuse
 from bough.stores.api import OldArray
+from bough.stores.database import Database
 
+_EARLIER: Final = "run < :before"
+_NAMESAKES: Final = f"{_EARLIER} AND run IN (SELECT run FROM runs WHERE name = :name)"
 _BY_KEY: Final = (
-    "SELECT record, start, attempt, turn, checked FROM memo WHERE key = ? AND run < ? ORDER BY turn DESC LIMIT 1"
+    "SELECT record, start, attempt, turn, checked FROM memo WHERE key = :key AND {} ORDER BY turn DESC LIMIT 1"
 )
 # rows of one record do not overlap, so the one before the first that begins inside may reach into it
 _BY_RANGE: Final = """
-SELECT start, stop, attempt, turn, checked FROM memo WHERE key = :key AND record = :record AND run < :run
+SELECT start, stop, attempt, turn, checked FROM memo WHERE key = :key AND record = :record AND {}
 AND stop > :low AND start < :high AND start >= coalesce(
   (SELECT max(start) FROM memo WHERE key = :key AND record = :record AND start <= :low), 0) ORDER BY start"""
+_ARRAYS: Final = "SELECT record, length, table_blob FROM arrays WHERE key = :key AND {} ORDER BY run DESC, record DESC"
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Which runs' memos may be seen: those with a smaller number, and of a name if there is one."""
+
+    before: int
+    name: str | None = None
+
+    def of(self, sql: str) -> str:
+        """A statement with its condition on runs."""
+        return sql.format(_EARLIER if self.name is None else _NAMESAKES)
+
+    def values(self, **others: object) -> dict[str, object]:
+        """The values of such a statement."""
+        more = {} if self.name is None else {"name": self.name}
+        return {**others, **more, "before": self.before}
 
 
 class Memos:
@@ -34,7 +53,7 @@ class Memos:
 
     def __init__(
         self,
-        database: sqlite3.Connection,
+        database: Database,
         success: Callable[[int, int, int], SpanEnded | None],
         turn: Callable[[int], list[Fact]],
         blob: Callable[[bytes], bytes],
@@ -43,20 +62,25 @@ class Memos:
         self._success = success
         self._turn = turn
         self._blob = blob
+        self._names: dict[int, str] = {}  # of workflows' runs
         self.before = 0  # memos of runs from this number up are not shared
 
-    def recall(self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse]) -> list[Recalled]:
+    def recall(
+        self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, run: int = 0
+    ) -> list[Recalled]:
         """Pieces found and not found, in order, covering [start, stop)."""
-        found = list(self._array(record, start, stop, key, reuse) if reuse else self._loose(record, start, key))
+        reach = self._reach(run)
+        if reuse:
+            found = list(self._array(record, start, stop, key, reuse, reach=reach))
+        else:
+            found = list(self._loose(record, start, key, reach))
         found.sort(key=lambda piece: piece.start)
         return list(_cover(record, start, stop, found))
 
-    def old_arrays(self, body: MemoKey) -> list[OldArray]:
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
         """Arrays of earlier runs with a body of which something is done."""
-        rows = self._database.execute(
-            "SELECT record, length, table_blob FROM arrays WHERE key = ? AND run < ? ORDER BY run DESC, record DESC",
-            (body, self.before),
-        ).fetchall()
+        reach = self._reach(run)
+        rows = self._database.execute(reach.of(_ARRAYS), reach.values(key=body)).fetchall()
         arrays = []
         for record, length, table in rows:
             done = merged(
@@ -67,8 +91,18 @@ class Memos:
                 arrays.append(OldArray(record, length, content, self._pages(record), done))
         return arrays
 
-    def _loose(self, record: int, start: int, key: MemoKey) -> Iterator[Recalled]:
-        row = self._database.execute(_BY_KEY, (key, self.before)).fetchone()
+    def _reach(self, run: int) -> Reach:
+        if not run:
+            return Reach(self.before)
+        if run not in self._names:
+            row = self._database.execute("SELECT name FROM runs WHERE run = ?", (run,)).fetchone()
+            if row is None:
+                return Reach(0)
+            self._names[run] = row[0]
+        return Reach(run, self._names[run])
+
+    def _loose(self, record: int, start: int, key: MemoKey, reach: Reach) -> Iterator[Recalled]:
+        row = self._database.execute(reach.of(_BY_KEY), reach.values(key=key)).fetchone()
         if row is None:
             return
         source, source_start, attempt, turn, checked = row
@@ -76,7 +110,9 @@ class Memos:
             return
         yield Recalled(RecordId(record), start, start + 1, True, source, source_start, attempt, turn)
 
-    def _array(self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse]) -> Iterator[Recalled]:
+    def _array(
+        self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, reach: Reach
+    ) -> Iterator[Recalled]:
         missing = [(start, stop)]
         for candidate in reuse:
             shift = candidate.source_start - candidate.start
@@ -87,18 +123,20 @@ class Memos:
                     left.append((low, high))
                     continue
                 left.append((low, at))
-                for piece in self._range(record, candidate.source, key, (at, end), shift):
+                for piece in self._range(record, candidate.source, key, (at, end), shift, reach=reach):
                     left.append((at, piece.start))
                     yield piece
                     at = piece.stop
                 left += [(at, end), (end, high)]
             missing = [piece for piece in left if piece[0] < piece[1]]
 
-    def _range(self, record: int, source: int, key: MemoKey, place: tuple[int, int], shift: int) -> Iterator[Recalled]:
+    def _range(
+        self, record: int, source: int, key: MemoKey, place: tuple[int, int], shift: int, *, reach: Reach
+    ) -> Iterator[Recalled]:
         """Successes of a source for a range of elements, which lie `shift` further there."""
         low, high = place
-        values = {"key": key, "record": source, "run": self.before, "low": low + shift, "high": high + shift}
-        for begin, end, attempt, turn, checked in self._database.execute(_BY_RANGE, values).fetchall():
+        values = reach.values(key=key, record=source, low=low + shift, high=high + shift)
+        for begin, end, attempt, turn, checked in self._database.execute(reach.of(_BY_RANGE), values).fetchall():
             first, last = max(begin, low + shift), min(end, high + shift)
             pieces: Iterable[tuple[int, int]] = [(first, last)]
             if checked:

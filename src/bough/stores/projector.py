@@ -6,28 +6,22 @@ process that folded them.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from bough.model import facts as f
-from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.model.outcomes import ResultFile
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, TaskSpec
 from bough.stores.commandtext import array_text, task_text
+from bough.stores.database import Database
 from bough.stores.ledger import Blob, Ledger, Success
 from bough.stores.loosefold import LooseFold
 from bough.stores.rows import TaskRow
+from bough.stores.runfold import ON, RunFold
 from bough.stores.spanfold import SpanFold
 
 KINDS: Final = {Kind.FUNCTION: "function", Kind.COMMAND: "command"}
-ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group"}
 HEAVY: Final = 50_000  # gathered rows after which they are written
-
-_IN_GROUP = """
-WITH RECURSIVE inside(id) AS (
-  VALUES (?) UNION SELECT groups.id FROM groups JOIN inside ON groups.parent = inside.id
-  WHERE groups.run = ? AND groups.id != 0)
-SELECT id FROM tasks WHERE run = ? AND grp IN (SELECT id FROM inside) ORDER BY id"""
 
 Targeted = f.Cancelled | f.Killed | f.Held | f.Released | f.Retried
 
@@ -35,18 +29,22 @@ Targeted = f.Cancelled | f.Killed | f.Held | f.Released | f.Retried
 class Projector:
     """See the module."""
 
-    def __init__(self, database: sqlite3.Connection, blob: Blob, success: Success) -> None:
+    def __init__(
+        self, database: Database, blob: Blob, success: Success, settled: Callable[[bytes], None] = lambda _: None
+    ) -> None:
         self._ledger = Ledger(database, blob, success)
         self._loose = LooseFold(self._ledger)
         self._spans = SpanFold(self._ledger)
+        self._runs = RunFold(self._ledger, self._loose, self._spans, settled)
         self._now = 0.0
         self._turn = 0
         self._handlers: dict[type, Callable[..., None]] = {
             f.RunOpened: self._on_run_opened,
             f.RunClosed: self._on_run_closed,
+            f.RunRemoved: self._on_run_removed,
             f.Submitted: self._on_submitted,
             f.PagesAdded: self._on_pages_added,
-            f.GroupClosed: self._on_group_closed,
+            f.GroupClosed: self._runs.group_closed,
             f.ExecutorJoined: self._on_executor_joined,
             f.ExecutorLost: self._on_executor_lost,
             f.Placed: self._on_placed,
@@ -63,7 +61,7 @@ class Projector:
             f.Released: self._on_targeted,
             f.Retried: self._on_targeted,
             f.Prioritised: self._on_prioritised,
-        }  # ExecutorDrained and Stopping change no row
+        }  # executors drained, suspended and resumed, and Stopping change no row
 
     @property
     def position(self) -> int:
@@ -91,52 +89,19 @@ class Projector:
     # --- runs, executors and submissions ---
 
     def _on_run_opened(self, fact: f.RunOpened) -> None:
-        marks = self._ledger.marks
-        marks.run, marks.clean = fact.run, 0
-        self._ledger.execute(
-            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
-            (fact.run, fact.name, fact.host, fact.pid, self._now, fact.policy, self._turn),
-        )
-        self._ledger.execute("INSERT OR REPLACE INTO groups VALUES (0, ?, NULL, '', '', 0)", (fact.run,))
+        self._runs.opened(self._now, self._turn, fact)
 
     def _on_run_closed(self, fact: f.RunClosed) -> None:
-        ledger = self._ledger
-        ledger.marks.clean = 1
-        ledger.execute("UPDATE runs SET closed = ?, reason = ? WHERE run = ?", (self._now, fact.reason, fact.run))
-        gone = "UPDATE executors SET left = ?, reason = ? WHERE run = ? AND left IS NULL"
-        ledger.execute(gone, (self._now, "the run ended", fact.run))
-        if fact.reason == "done":
-            return
-        ledger.write()
-        failure = Failure(Cause.CLOSED, f"the run ended before it could run ({fact.reason})")
-        unfinished = "SELECT id FROM tasks WHERE run = ? AND state NOT IN ('done', 'failed', 'notrun', 'cancelled')"
-        for (record,) in ledger.rows(unfinished, (fact.run,)):
-            row = ledger.task(record)  # type: ignore[arg-type]
-            if row and row.is_array:
-                self._spans.abandoned(row, self._now, 0, row.length, failure)
-                row.is_open = 0
-            elif row:
-                self._loose.abandoned(row, self._now, failure)
+        self._runs.closed(self._now, fact)
+
+    def _on_run_removed(self, fact: f.RunRemoved) -> None:
+        self._runs.removed(self._turn, fact.run)
 
     def _on_executor_joined(self, fact: f.ExecutorJoined) -> None:
-        marks = self._ledger.marks
-        marks.executor = max(marks.executor, fact.executor)
-        has = fact.capacity
-        self._ledger.execute(
-            "INSERT OR REPLACE INTO executors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)",
-            (fact.executor, marks.run, fact.site, fact.host, fact.pid, has.cores, has.memory, has.gpus, self._now),
-        )
+        self._runs.executor_joined(self._now, fact)
 
     def _on_executor_lost(self, fact: f.ExecutorLost) -> None:
-        gone = "UPDATE executors SET left = ?, reason = ? WHERE id = ?"
-        self._ledger.execute(gone, (self._now, fact.reason, fact.executor))
-        for span in [span for span in self._ledger.open.values() if span.executor == fact.executor]:
-            row = self._ledger.task(span.record)
-            lost = fact.reason or "the executor was lost"
-            if row and row.is_array:
-                self._spans.given_back(row, self._now, span, 0, row.length, lost=lost)
-            elif row:
-                self._loose.given_back(row, self._now, span, lost=lost)
+        self._runs.executor_lost(self._now, fact)
 
     def _on_submitted(self, fact: f.Submitted) -> None:
         marks = self._ledger.marks
@@ -148,15 +113,14 @@ class Projector:
                 self._add_array(item)
                 marks.record = max(marks.record, item.id)
             elif type(item) is GroupSpec:
-                self._add_group(item)
-                marks.group = max(marks.group, item.id)
+                self._runs.add_group(item)
 
     def _add_task(self, spec: TaskSpec) -> None:
-        waits = int(bool(spec.after))
+        waits, run = int(bool(spec.after)), self._runs.run_of(spec.group)
         self._ledger.add(
             TaskRow(
                 spec.id,
-                self._ledger.marks.run,
+                run,
                 spec.group,
                 spec.name,
                 KINDS[spec.kind],
@@ -173,16 +137,20 @@ class Projector:
         )
         if waits:
             self._add_after(spec.id, -1, spec.after)
+        shared = 0 if run == self._ledger.marks.run else run  # a session's paths are those of all its runs
+        if shared:
+            self._runs.use(spec.body, run)
         if spec.writes:
-            self._ledger.gathered["declared"] += [(path,) for path in spec.writes]
+            self._ledger.gathered["declared"] += [(path, shared) for path in spec.writes]
 
     def _add_array(self, spec: ArraySpec) -> None:
         ledger, waits = self._ledger, int(bool(spec.after or spec.element_after))
+        run = self._runs.run_of(spec.group)
         length = max(spec.length, max((page.stop for page in spec.pages), default=0))
         ledger.add(
             TaskRow(
                 spec.id,
-                ledger.marks.run,
+                run,
                 spec.group,
                 spec.name,
                 KINDS[spec.kind],
@@ -202,19 +170,13 @@ class Projector:
         self._add_after(spec.id, -1, spec.after)
         for index, after in spec.element_after:
             self._add_after(spec.id, index, after)
+        if run != ledger.marks.run:
+            self._runs.use(spec.body, run)
+            self._runs.use(spec.table, run)
         if spec.key:
-            ledger.gathered["arrays"].append((spec.id, ledger.marks.run, spec.key, length, spec.table))
+            ledger.gathered["arrays"].append((spec.id, run, spec.key, length, spec.table))
             if spec.pages:
                 ledger.gathered["array_pages"].append((spec.id, self._turn))
-
-    def _add_group(self, spec: GroupSpec) -> None:
-        run = self._ledger.marks.run
-        above = self._ledger.rows("SELECT path FROM groups WHERE run = ? AND id = ?", (run, spec.parent))
-        path = f"{above[0][0]}/{spec.name}" if above and above[0][0] else spec.name
-        values = (spec.id, run, spec.parent, spec.name, path)
-        self._ledger.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, 0)", values)
-        on = [(spec.id, run, ON[dep.on], dep.id, dep.index) for dep in spec.after]
-        self._ledger.gathered["group_after"] += on
 
     def _add_after(self, record: int, index: int, after: Sequence[Dep]) -> None:
         self._ledger.gathered["after"] += [(record, ON[dep.on], dep.id, dep.index, index) for dep in after]
@@ -227,10 +189,6 @@ class Projector:
         self._ledger.gathered["lengths"].append((row.length, row.id))
         if fact.pages:
             self._ledger.gathered["array_pages"].append((fact.record, self._turn))
-
-    def _on_group_closed(self, fact: f.GroupClosed) -> None:
-        run = self._ledger.marks.run
-        self._ledger.execute("UPDATE groups SET closed = 1 WHERE run = ? AND id = ?", (run, fact.group))
 
     # --- spans ---
 
@@ -300,6 +258,8 @@ class Projector:
             self._spans.recalled(row, self._now, fact)
         elif row:
             self._loose.recalled(row, self._now, fact)
+        if row and fact.found and row.run != self._ledger.marks.run:
+            self._ledger.gathered["borrowed"].append((fact.turn, fact.source, row.run))
 
     def _on_not_runnable(self, fact: f.NotRunnable) -> None:
         row = self._ledger.task(fact.record)
@@ -355,9 +315,7 @@ class Projector:
     def _targets(self, target: Dep) -> Iterator[TaskRow]:
         records = [target.id]
         if target.on is On.GROUP:
-            self._ledger.write()
-            run = self._ledger.marks.run
-            records = [int(str(values[0])) for values in self._ledger.rows(_IN_GROUP, (target.id, run, run))]
+            records = self._runs.records_in(target.id)
         for record in records:
             row = self._ledger.task(record)
             if row:

@@ -74,6 +74,9 @@ class SpanFold:
         self._succeed(fold, done, fact.details)
         if span:
             self._ledger.heard(span, fact.start, fact.stop)
+        else:  # an executor that was given up brought results; whoever has the elements now is stopped
+            for number in list(self._ledger.of_record.get(row.id, ())):
+                self._ledger.heard(self._ledger.open[number], fact.start, fact.stop)
 
     def failed(self, row: TaskRow, now: float, turn: int, fact: ElementFailed) -> None:
         """One element failed; perhaps it will be tried again."""

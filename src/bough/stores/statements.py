@@ -33,6 +33,21 @@ def _save(table: str, row: type[msgspec.Struct], key: str, settled: str) -> str:
     return f"INSERT INTO {table} VALUES ({_marks(row)}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
 
+def replace(table: str, key: str, others: str) -> str:
+    """Insert a row, or put it in the place of the one with its key; `key` and `others` name all columns in order."""
+    names = [*key.split(", "), *others.split(", ")]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in others.split(", "))
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({_marks(len(names))})"
+        f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    )
+
+
+def _once(table: str, columns: int) -> str:
+    """Insert a row unless it is there."""
+    return f"INSERT INTO {table} VALUES ({_marks(columns)}) ON CONFLICT DO NOTHING"
+
+
 SAVE: Final = {
     "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits"),
     "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
@@ -58,14 +73,16 @@ changing: Final = attrgetter(*_CHANGING, "id")
 
 # statements whose rows are only gathered: name -> SQL
 GATHERED: Final = {
-    "files": f"INSERT OR REPLACE INTO files VALUES ({_marks(6)})",
-    "after": f"INSERT OR IGNORE INTO after VALUES ({_marks(5)})",
-    "group_after": f"INSERT OR IGNORE INTO group_after VALUES ({_marks(5)})",
-    "declared": "INSERT OR IGNORE INTO declared VALUES (?)",
-    "memo": f"INSERT OR REPLACE INTO memo VALUES ({_marks(8)})",
-    "arrays": f"INSERT OR REPLACE INTO arrays VALUES ({_marks(5)})",
+    "files": replace("files", "id, idx, slot", "path, size, mtime_ns"),
+    "after": _once("after", 5),
+    "group_after": _once("group_after", 5),
+    "declared": _once("declared", 2),
+    "memo": replace("memo", "key, record, start", "stop, attempt, turn, run, checked"),
+    "arrays": replace("arrays", "record", "run, key, length, table_blob"),
     "lengths": "UPDATE arrays SET length = ? WHERE record = ?",
-    "array_pages": f"INSERT OR IGNORE INTO array_pages VALUES ({_marks(2)})",
+    "array_pages": _once("array_pages", 2),
+    "borrowed": _once("borrowed", 3),
+    "blob_uses": _once("blob_uses", 2),
 }
 
 

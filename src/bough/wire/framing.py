@@ -12,6 +12,7 @@ import msgspec
 
 from bough.errors import ProtocolError
 from bough.wire.messages import MAX_FRAME, FromClient, FromExecutor, ToClient, ToExecutor
+from bough.wire.relaying import RelayHello
 
 M = TypeVar("M")
 _HEAD = 4
@@ -62,7 +63,7 @@ class Frames(Generic[M]):
                     break
                 try:
                     messages += self._decode(view[at + _HEAD : at + _HEAD + size])
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # bad text, too deep
                     raise ProtocolError(f"a frame could not be read: {error}") from error
                 at += _HEAD + size
             rest = b"" if buffer or at == end else bytes(view[at:])
@@ -75,9 +76,9 @@ class Frames(Generic[M]):
         return messages  # type: ignore[return-value]
 
 
-def server_frames() -> Frames[FromClient | FromExecutor]:
-    """What a server hears, from whomever; the first message says from whom."""
-    return Frames(FromClient | FromExecutor)
+def server_frames() -> Frames[FromClient | FromExecutor | RelayHello]:
+    """What a server hears, from whomever; the first message says from whom. A relay's line has frames of its own."""
+    return Frames(FromClient | FromExecutor | RelayHello)
 
 
 def to_client_frames() -> Frames[ToClient]:

@@ -50,16 +50,44 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="no"):
     kind: str = "UserError"
 
 
+class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="chal"):
+    """What a server says first on a connection that is not a Unix socket: prove who you are, for this nonce."""
+
+    version: int
+    nonce: bytes
+
+
+class Proof(msgspec.Struct, frozen=True, array_like=True, tag="proof"):
+    """The answer to a challenge, said just before the hello: that one knows the token of a role."""
+
+    role: str  # "submit", "execute" or "read"
+    nonce: bytes  # the peer's own
+    mac: bytes  # see `wire.handshake`
+
+
 # --- client -> server ------------------------------------------------------------------------------
 
 
 class ClientHello(msgspec.Struct, frozen=True, array_like=True, tag="ch"):
-    """The first message of a client. `owner`: the session ends when this connection does."""
+    """The first message of a client. `owner`: the session ends when this connection does.
+
+    A client of a service names its workflow: one of that name that still goes on is joined, otherwise a new one is
+    opened. Without a name it only asks and acts.
+    """
 
     version: int
     pid: int
     host: str
     owner: bool = False
+    workflow: str = ""
+    ids: int = 1 << 32  # how many numbers it wants for its records and groups
+    fresh: bool = False
+    fail_fast: bool = False
+    policy: str = ""
+    directory: str = ""  # where its commands run
+    token: str = ""  # the content of the file `.bough/token` there, by which others see that they share it
+    user: str = ""
+    join: bool = False  # only a workflow that is there will do
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
@@ -85,6 +113,13 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     "processors"        -                     {site: cores available now}
     "paths"             -                     list of absolute paths earlier runs of this workflow declared as outputs
     "project"           -                     None, once the jobs database has caught up with the journal
+    "ids"               count                 {"first_id", "first_group", "ids"}: more numbers for this workflow
+    "inventory"         -                     {"records", "groups"} of the client's workflow, see `server.answers`
+    "outcomes"          records               how many of them are known; then all that ended of these is told again
+    "workflows"         -                     [{"run", "name", "group", "user", "directory", "closed", "counts", ...}]
+    "executors"         -                     [{"executor", "site", "host", "pid", "cores", "state", "running", ...}]
+    "sql"               statement, parameters {"columns", "rows"} of the jobs database, read-only
+    "output"            see `server.fetching` {"data", "more", "error"}: a part of what a task wrote, wherever it lies
     """
 
     request: int
@@ -99,13 +134,29 @@ class Act(msgspec.Struct, frozen=True, array_like=True, tag="act"):
     deed: Cancelled | Killed | Held | Released | Retried | Prioritised
 
 
+class Manage(msgspec.Struct, frozen=True, array_like=True, tag="mng"):
+    """Do something to executors or to the service itself; answered by `Answer` with the executors it concerned.
+
+    what: "drain" they finish what they have and leave; "stop" they end all and leave, and others get their tasks;
+    "resume" they get work again; "shutdown" the server ends and they go on; "dismiss" they leave and the server ends.
+    """
+
+    request: int
+    what: str
+    executors: list[ExecutorId] = []
+
+
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
-    """The owner leaves. `how`: "drain" wait for all, "stop" TERM running tasks and keep the state, "now" KILL them."""
+    """The owner leaves. `how`: "drain" wait for all, "stop" TERM running tasks and keep the state, "now" KILL them.
+
+    To a service: "detach" leaves the workflow going on, "drain" says that nothing more comes and waits for its end,
+    "stop" and "now" cancel what has not ended.
+    """
 
     how: str = "drain"
 
 
-FromClient = ClientHello | Blob | Submit | PagesAdded | GroupClosed | Subscribe | Ask | Act | Close
+FromClient = Proof | ClientHello | Blob | Submit | PagesAdded | GroupClosed | Subscribe | Ask | Act | Manage | Close
 
 
 # --- server -> client ------------------------------------------------------------------------------
@@ -120,6 +171,11 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="wel"):
     first_group: int
     store: str  # absolute path of the store's directory
     memos: bool = False  # earlier runs may hold results to reuse
+    group: int = 0  # the workflow's own group
+    joined: bool = False  # the workflow was there before
+    embedded: bool = True
+    shared: bool = True  # the server sees the client's directory
+    ids: int = 1 << 32  # how many numbers are the client's, from `first_id` and from `first_group` up
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="ok"):
@@ -189,7 +245,9 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     reason: str = "done"
 
 
-ToClient = Welcome | Refused | Accepted | Outcome | Unsuccess | Running | GroupDone | Answer | Notice | Closed
+ToClient = (
+    Challenge | Welcome | Refused | Accepted | Outcome | Unsuccess | Running | GroupDone | Answer | Notice | Closed
+)
 
 
 # --- executor -> server ----------------------------------------------------------------------------
@@ -206,6 +264,29 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     python: str  # "3.11": functions need the same minor version
     executor: ExecutorId = ExecutorId(0)
     until: Seconds = 0
+    marker: str = ""  # with a number: who appointed it
+
+
+class Holding(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
+    """Said to a service once appointed, behind all unheard reports: the spans that are here, running or queued."""
+
+    spans: list[SpanId]
+    shared: bool = True  # it sees the server's store
+
+
+class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="lvg"):
+    """It wants no more work and will exit once it has none: it was idle for long, its time is over, it was told to."""
+
+    reason: str = ""
+
+
+class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
+    """The answer to `Fetch`. `more`: the task still runs, so that more may follow."""
+
+    request: int
+    data: bytes
+    more: bool = False
+    error: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="rep"):
@@ -219,7 +300,7 @@ class Alive(msgspec.Struct, frozen=True, array_like=True, tag="hb"):
     """Sent when there is nothing else to say for a while."""
 
 
-FromExecutor = ExecutorHello | Report | Alive
+FromExecutor = Proof | ExecutorHello | Report | Alive | Holding | Leaving | Fetched
 
 
 # --- server -> executor ----------------------------------------------------------------------------
@@ -235,6 +316,10 @@ class Appointed(msgspec.Struct, frozen=True, array_like=True, tag="app"):
     spill_dir: str  # reports that could not be delivered, one file per executor
     marker: str  # goes into the environment of every process as BOUGH_RUN, so that leftovers can be found
     embedded: bool = True  # end running tasks, spill and exit when the server is gone; otherwise go on and reconnect
+    store_token: str = (
+        ""  # the content of the file `token` beside `output_dir`, by which an executor sees that it shares it
+    )
+    heartbeat: Seconds = 30.0  # silence that makes either side believe that the other is gone
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True):
@@ -296,4 +381,20 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
     grace: Seconds = 5.0
 
 
-ToExecutor = Appointed | Refused | Blob | Run | Stop | Heard | Leave
+class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
+    """Exit once nothing runs or waits any more. To one that is leaving: nothing more will be sent."""
+
+
+class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
+    """Read from what a task wrote: `path` as reported in its detail, or, while it runs, empty."""
+
+    request: int
+    record: RecordId
+    index: int
+    stream: str  # "stdout" or "stderr"
+    path: str
+    offset: int  # from the beginning of the task's own output, or of the file when `path` is given
+    length: int
+
+
+ToExecutor = Challenge | Appointed | Refused | Blob | Run | Stop | Heard | Leave | Drain | Fetch

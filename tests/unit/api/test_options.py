@@ -54,3 +54,8 @@ def test_later_options_win_and_none_says_nothing() -> None:
 def test_a_wrong_option_is_named(option: str, value: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_options(DEFAULTS, {option: value})
+
+
+def test_the_time_after_which_a_silent_task_is_sent_again_is_read() -> None:
+    assert read_options(DEFAULTS, {"replay": "2m"}).limits.replay == 120
+    assert read_options(read_options(DEFAULTS, {"replay": 5}), {"retries": 1}).limits.replay == 5

@@ -185,7 +185,7 @@ def check_waits(machine: Machine) -> None:
         own = dict(record.spec.element_after) if isinstance(record.spec, ArraySpec) else {}
         common = [*record.spec.after, *(dep for group in record.group.chain() for dep in group.after)]
         whole = {dep: _outlook(machine, dep) for dep in common}
-        looked_up = record.recalling or bool(state.memos and getattr(record.spec, "reuse", ()))
+        looked_up = record.recalling or bool(record.group.workflow.memos and getattr(record.spec, "reuse", ()))
         for index in range(record.length):
             reached = TaskState(record.state_of(index))
             outlooks = [*whole.values(), *(_outlook(machine, dep) for dep in own.get(index, ()))]

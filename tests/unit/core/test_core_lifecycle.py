@@ -115,7 +115,7 @@ def test_a_span_may_be_reported_part_by_part_in_any_order() -> None:
     assert bench.states(1)[start + 4 : start + 9] == ["placed", "done", "done", "done", "placed"]
     bench.tell(ElementFailed(span, start + 2, BOOM))
     bench.tell(SpanEnded(span, start, start + 2, 0.002))
-    assert free(bench) == 0
+    assert span in bench.machine.state.spans
     bench.tell(SpanReturned(span, start + 8, stop))
     bench.tell(SpanEnded(span, start + 3, start + 5, 0.002))
     assert span not in bench.machine.state.spans
@@ -318,7 +318,7 @@ def test_what_only_waited_on_a_lost_executor_loses_no_attempt() -> None:
     bench.end(1, seconds=0.001)
     bench.submit(*(task(id_, template="x") for id_ in range(2, 9)))
     spans = bench.machine.state.spans
-    assert [span.front for span in spans.values()] == [True] + [False] * 6
+    assert [span.queued for span in spans.values()] == [False] + [True] * 6
     turn = bench.tell(lost())
     assert [f.record for f in turn.facts if isinstance(f, ElementFailed)] == [2]
     assert [bench.task(id_).failures_of(0) for id_ in range(2, 9)] == [(0, 1)] + [(0, 0)] * 6
@@ -364,13 +364,63 @@ def test_an_executor_that_joins_twice_is_no_news() -> None:
     assert bench.machine.state.cores == 1
 
 
-def test_late_answers_of_a_lost_executor_are_dropped() -> None:
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_late_success_of_a_lost_executor_counts_while_nobody_else_has_brought_one(retried: bool) -> None:
+    bench = Bench(1)
+    bench.submit(task(1), task(2, 1))
+    span = bench.span(1)
+    bench.tell(lost(), *([executor(2, 1)] if retried else []))
+    assert bench.state(1) == ("placed" if retried else "ready")
+    (fact, *_) = bench.tell(SpanEnded(span, 0, 1, 1.0)).facts
+    assert isinstance(fact, SpanEnded)
+    assert (fact.attempt, fact.executor) == (1, 1)
+    assert bench.state(1) == "done"
+    assert len(bench.stops) == retried, "the other attempt is ended"
+    bench.tell(executor(3, 1))
+    bench.end_all()
+    assert bench.machine.is_idle
+
+
+def test_an_array_element_a_lost_executor_still_brings_is_not_asked_of_another() -> None:
+    bench = Bench(1)
+    bench.submit(array(1, 3))
+    span = bench.span(1)
+    bench.tell(lost())
+    bench.tell(SpanEnded(span, 0, 1, 1.0))
+    assert bench.states(1) == ["done", "ready", "ready"]
+    bench.tell(executor(2, 3))
+    bench.end_all()
+    assert bench.states(1) == ["done"] * 3
+
+
+def test_the_first_good_result_wins_and_the_attempt_on_a_lost_executor_is_ended() -> None:
     bench = Bench(1)
     bench.submit(task(1))
     span = bench.span(1)
     bench.tell(lost(), executor(2, 1))
+    bench.end(1)
+    assert [(stop.executor, stop.span) for stop in bench.stops] == [(1, span)]
     assert bench.tell(SpanEnded(span, 0, 1, 1.0)).facts == []
-    assert bench.attempt(1) == 2
+    assert bench.task(1).attempt == 2
+
+
+def test_a_late_failure_of_a_lost_executor_is_dropped() -> None:
+    bench = Bench(1)
+    bench.submit(task(1))
+    span = bench.span(1)
+    bench.tell(lost(), executor(2, 1))
+    assert bench.tell(ElementFailed(span, 0, BOOM)).facts == []
+
+
+def test_what_was_cancelled_meanwhile_is_ended_on_a_lost_executor_that_returns() -> None:
+    bench = Bench(1)
+    bench.submit(task(1))
+    span = bench.span(1)
+    bench.tell(lost())
+    bench.tell(Cancelled(on(1)))
+    assert [(stop.executor, stop.span) for stop in bench.stops] == [(1, span)]
+    assert bench.tell(SpanEnded(span, 0, 1, 1.0)).facts == []
+    assert not bench.machine.is_known(span, 1)
 
 
 def test_one_that_drains_gets_nothing_new_and_ends_what_it_has() -> None:
@@ -388,17 +438,15 @@ def test_one_that_drains_gets_nothing_new_and_ends_what_it_has() -> None:
 # --- backlog ------------------------------------------------------------------------------------------
 
 
-def test_short_tasks_wait_on_the_executor_and_move_up_when_one_ends() -> None:
+def test_short_tasks_wait_on_the_executor_behind_others() -> None:
     bench = Bench(1)
     bench.submit(task(1, template="x"))
     bench.end(1, seconds=0.02)
-    bench.submit(*(task(id_, template="x") for id_ in range(2, 8)))
-    assert bench.states(2, 3, 4, 5, 6, 7) == ["placed"] * 4 + ["ready"] * 2
-    fronts = [span.front for span in bench.machine.state.spans.values()]
-    assert fronts == [True, False, False, False]
+    bench.submit(*(task(id_, template="x") for id_ in range(2, 10)))
+    assert bench.states(*range(2, 10)) == ["placed"] * 5 + ["ready"] * 3
+    assert [span.queued for span in bench.machine.state.spans.values()] == [False] + [True] * 4
     bench.end(2, seconds=0.02)
-    fronts = [span.front for span in bench.machine.state.spans.values()]
-    assert fronts == [True, False, False, False]
+    assert [span.queued for span in bench.machine.state.spans.values()] == [True] * 5
     bench.end_all()
     assert bench.machine.is_idle
 

@@ -6,6 +6,7 @@ from bough.core.queue import Entry, ReadyQueue
 from bough.core.records import HELD, READY, TaskRecord
 from bough.core.state import State
 from bough.core.submission import add_task
+from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
 from bough.policies.placement.fifo import Fifo
 from tests.builders import task
@@ -34,20 +35,20 @@ def drain(queue: ReadyQueue) -> list[int]:
     ids = []
     while (entry := queue.head()) is not None:
         queue.take()
-        ids.append(entry[2].id)
+        ids.append(entry[1].id)
     return ids
 
 
-def test_the_lowest_key_comes_first_and_equal_keys_in_order_of_arrival() -> None:
-    queue = ReadyQueue(ONE_CORE)
+def test_the_lowest_key_comes_first() -> None:
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     records = ready_records(4)
-    for record, key in zip(records, [(2.0,), (1.0,), (2.0,), (0.0,)], strict=True):
+    for record, key in zip(records, [(2.0,), (1.0,), (3.0,), (0.0,)], strict=True):
         queue.push(record, key)
     assert drain(queue) == [4, 2, 1, 3]
 
 
 def test_a_record_that_moves_to_another_key_is_found_once() -> None:
-    queue = ReadyQueue(ONE_CORE)
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
     queue.push(first, (1.0,))
     queue.push(second, (2.0,))
@@ -56,7 +57,7 @@ def test_a_record_that_moves_to_another_key_is_found_once() -> None:
 
 
 def test_pushing_the_same_key_again_adds_nothing() -> None:
-    queue = ReadyQueue(ONE_CORE)
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, (1.0,))
     queue.push(record, (1.0,))
@@ -64,19 +65,19 @@ def test_pushing_the_same_key_again_adds_nothing() -> None:
 
 
 def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> None:
-    queue = ReadyQueue(ONE_CORE)
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
     queue.push(first, (1.0,))
     queue.push(second, (2.0,))
     hold(first)
     head = queue.head()
     assert head is not None
-    assert head[2] is second
+    assert head[1] is second
     assert len(queue) == 1
 
 
 def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
-    queue = ReadyQueue(ONE_CORE)
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, (1.0,))
     hold(record)
@@ -94,7 +95,7 @@ def pop(queue: ReadyQueue) -> Entry:
 
 
 def test_what_was_looked_at_is_put_back_in_its_place() -> None:
-    queue = ReadyQueue(ONE_CORE)
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     for record in ready_records(3):
         queue.push(record, (float(record.id),))
     looked_at = [pop(queue), pop(queue)]
@@ -104,7 +105,7 @@ def test_what_was_looked_at_is_put_back_in_its_place() -> None:
 
 
 def test_what_was_placed_meanwhile_is_not_put_back() -> None:
-    queue = ReadyQueue(ONE_CORE)
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, (1.0,))
     entry = pop(queue)
@@ -117,7 +118,7 @@ def test_what_was_placed_meanwhile_is_not_put_back() -> None:
 
 
 def test_an_entry_of_an_older_key_is_not_put_back() -> None:
-    queue = ReadyQueue(ONE_CORE)
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, (1.0,))
     entry = pop(queue)

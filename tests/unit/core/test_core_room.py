@@ -21,11 +21,12 @@ class Hall:
         self.executor = ExecutorRecord(executor(1, cores, **amounts))
         self.last = 0
 
-    def span(self, wants: object = None, *, front: bool = True, mean: float = 0.0, count: int = 1) -> Span:
+    def span(self, wants: object = None, *, mean: float = 0.0, count: int = 1) -> Span:
         self.last += 1
         record = add_task(self.state, task(self.last, needs=wants or needs()))
         record.runtime.mean, record.runtime.seen = mean, 10**6
-        return Span(SpanId(self.last), record, 0, count, 1, self.executor, [[0, count]], front, 0.0)
+        load = mean * count if mean <= SHORT else 0.0
+        return Span(SpanId(self.last), record, 0, count, 1, self.executor, [[0, count]], queued=False, load=load)
 
     def add(self, *args: object, **kwargs: object) -> Span:
         span = self.span(*args, **kwargs)  # type: ignore[arg-type]
@@ -70,77 +71,84 @@ def test_a_resource_it_has_not_is_free_in_no_amount() -> None:
     assert Hall().executor.free("moon") == 0
 
 
-def test_only_short_tasks_of_known_length_may_wait_in_the_backlog() -> None:
+def test_only_short_tasks_of_known_length_may_wait_behind_others() -> None:
     hall = Hall(1)
-    hall.add()
+    hall.add(mean=0.001)
     takes = [hall.executor.takes_backlog(hall.span(mean=mean).record) for mean in (0, SHORT / 2, SHORT, SHORT * 1.1)]
     assert takes == [False, True, True, False]
 
 
-def test_what_could_never_fit_does_not_wait_in_the_backlog() -> None:
+def test_nothing_waits_behind_long_tasks_alone() -> None:
+    hall = Hall(2)
+    hall.add(mean=2 * SHORT)
+    assert hall.executor.takes_backlog(hall.span(mean=0.001).record)
+    hall.add()
+    assert not hall.executor.takes_backlog(hall.span(mean=0.001).record)
+
+
+def test_what_could_never_fit_does_not_wait_there() -> None:
     hall = Hall(1)
     assert not hall.executor.takes_backlog(hall.span(needs(2), mean=0.001).record)
     assert not hall.executor.takes_backlog(hall.span(needs(1, gpus=1), mean=0.001).record)
 
 
-def test_the_backlog_takes_so_many_seconds_of_work_a_core() -> None:
+def test_it_takes_so_many_seconds_of_short_work_a_core() -> None:
     hall = Hall(2)
-    while hall.executor.takes_backlog(hall.span(mean=0.6 * BACKLOG).record):
-        hall.add(front=False, mean=0.6 * BACKLOG)
-    assert len(hall.executor.backlog) == 4
-    assert hall.executor.load == pytest.approx(2.4 * BACKLOG)
+    while hall.executor.takes_backlog(hall.span(mean=0.4 * BACKLOG).record):
+        hall.add(mean=0.4 * BACKLOG)
+    assert len(hall.executor.spans) == 5
+    assert hall.executor.load == pytest.approx(2 * BACKLOG)
 
 
-def test_the_backlog_takes_so_many_spans() -> None:
+def test_it_takes_so_many_spans() -> None:
     hall = Hall(2)
     for _ in range(MAX_BACKLOG):
-        hall.add(front=False, mean=1e-9)
+        hall.add(mean=1e-9)
     assert not hall.executor.takes_backlog(hall.span(mean=1e-9).record)
 
 
-def test_what_waits_moves_up_in_order_when_a_core_becomes_free() -> None:
+def test_those_that_fit_together_are_in_front_in_the_order_they_came() -> None:
     hall = Hall(2)
-    first, second = hall.add(), hall.add()
-    waiting = [hall.add(front=False, mean=0.01) for _ in range(3)]
+    first = hall.add(mean=0.01)
+    second, third = hall.add(mean=0.01), hall.add(mean=0.01)
+    assert hall.executor.front() == [first, second]
     hall.executor.drop(first)
-    assert [span.front for span in waiting] == [True, False, False]
-    assert hall.executor.free("cores") == 0
-    hall.executor.drop(second)
-    assert [span.front for span in waiting] == [True, True, False]
-    assert hall.executor.load == pytest.approx(0.01)
+    assert hall.executor.front() == [second, third]
 
 
-def test_a_big_one_at_the_head_of_the_backlog_is_not_overtaken_there() -> None:
+def test_a_big_one_is_not_overtaken_by_what_came_later() -> None:
     hall = Hall(2)
-    first = hall.add()
-    hall.add()
-    big = hall.add(needs(2), front=False, mean=0.01)
-    small = hall.add(front=False, mean=0.01)
+    first = hall.add(mean=0.01)
+    second = hall.add(mean=0.01)
+    hall.add(needs(2), mean=0.01)
+    hall.add(mean=0.01)
     hall.executor.drop(first)
-    assert not big.front
-    assert not small.front
-    assert hall.executor.free("cores") == 1
+    assert hall.executor.front() == [second]
+    assert hall.executor.free("cores") == -2
 
 
-def test_dropping_from_the_backlog_frees_no_cores() -> None:
-    hall = Hall(1)
-    hall.add()
-    waiting = hall.add(front=False, mean=0.01)
-    hall.executor.drop(waiting)
-    assert hall.executor.free("cores") == 0
-    assert hall.executor.load == 0
-
-
-def test_it_has_room_while_a_core_is_free_or_the_backlog_is_short() -> None:
+def test_it_has_room_while_a_core_is_free_or_there_is_little_short_work() -> None:
     hall = Hall(1)
     assert hall.executor.has_room()
     hall.add()
     assert hall.executor.has_room()
-    hall.add(front=False, mean=BACKLOG)
+    hall.add(mean=SHORT, count=2)
     assert not hall.executor.has_room()
 
 
-def test_one_that_leaves_has_no_room() -> None:
+def test_one_that_leaves_or_is_suspended_has_no_room() -> None:
     hall = Hall()
+    hall.executor.suspended = 5.0
+    assert not hall.executor.has_room()
+    hall.executor.suspended = 0.0
     hall.executor.draining = True
     assert not hall.executor.has_room()
+
+
+def test_a_task_must_end_before_the_executor_leaves() -> None:
+    hall = Hall()
+    work = hall.span(mean=10.0).record
+    assert hall.executor.ends_before(work, 1e9)
+    hall.executor.until = 100.0
+    assert hall.executor.ends_before(work, 90.0)
+    assert not hall.executor.ends_before(work, 91.0)

@@ -103,7 +103,7 @@ class FakeStore:
         self.projected += 1
         return True
 
-    def recall(self, record, start, stop, key, reuse) -> list[Recalled]:
+    def recall(self, record, start, stop, key, reuse, run=0) -> list[Recalled]:
         return [Recalled(record, start, stop, found=False)]
 
     def success(self, turn, record, index) -> SpanEnded | None:
@@ -113,10 +113,10 @@ class FakeStore:
                 return fact
         return None
 
-    def old_arrays(self, body) -> list[OldArray]:
+    def old_arrays(self, body, run=0) -> list[OldArray]:
         return []
 
-    def declared_paths(self) -> list[str]:
+    def declared_paths(self, run=0) -> list[str]:
         return ["/a"]
 
     def close(self) -> None:

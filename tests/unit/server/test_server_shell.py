@@ -22,6 +22,7 @@ from bough.wire.messages import (
     VERSION,
     Accepted,
     Act,
+    Alive,
     Answer,
     Appointed,
     Ask,
@@ -414,16 +415,48 @@ def test_only_the_inherited_connection_may_own_and_close_the_session() -> None:
     assert harness.closes == ["drain", "lost"]
 
 
-def test_an_executor_that_says_nothing_for_long_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_that_says_nothing_for_long_is_lost() -> None:
     harness = Harness()
     executor = harness.executor()
-    later = time.time() + 31
-    monkeypatch.setattr(time, "time", lambda: later)
 
-    harness.loop.advance(6)
+    for _ in range(7):
+        harness.loop.advance(5)
 
     assert executor.transport.closed
     assert harness.shell.peers.executors == {}
+
+
+def test_a_server_that_was_stopped_itself_first_reads_what_executors_said_meanwhile() -> None:
+    harness = Harness()
+    executor = harness.executor()
+
+    harness.loop.advance(600)
+    assert not executor.transport.closed
+    for _ in range(7):
+        harness.loop.advance(5)
+    assert executor.transport.closed
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_loses_no_executor_and_moves_no_wait(
+    jump: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness = Harness()
+    shell = harness.shell
+    executor = harness.executor()
+    begun, real = shell.clock.now(), time.time
+    monkeypatch.setattr(shell.clock, "_wall", lambda: real() + jump)
+    monkeypatch.setattr(time, "time", lambda: real() + jump)
+
+    for _ in range(7):
+        harness.loop.advance(5)
+        executor.say(Alive())
+
+    assert not executor.transport.closed
+    assert abs(shell.clock.now() - begun) < 60
+    assert [row[1] for row in harness.store.rows] == sorted(row[1] for row in harness.store.rows)
+    said = capsys.readouterr().err
+    assert said.count(f"the system's clock was set by {jump:+.0f} s") == 1
 
 
 def test_clients_get_ids_that_do_not_meet() -> None:

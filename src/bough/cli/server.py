@@ -1,0 +1,186 @@
+"""`bough server`: start, stop and look at the service that shares executors between workflows.
+
+Rule: one server for each `$BOUGH_HOME` and each store; a second one says who is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+from bough.cli.output import Output, show_seconds, table_lines
+from bough.cli.service import add_server_argument, add_verb, connect, detach, duration
+from bough.errors import PeerLost, SiteError, UserError
+from bough.transport import home
+
+EXAMPLES = (
+    "bough server start --detach",
+    "bough server start --listen 0.0.0.0:7070 --store /data/bough",
+    "bough server status --json",
+    "bough server access --role execute --output executor.json",
+    "bough server stop",
+)
+_ROLES = ("submit", "execute", "read")
+_ENDING = 30.0  # seconds that a server has to end
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verbs."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    start = add_verb(verbs, "start", "start a server, in the foreground or detached", EXAMPLES[:2])
+    start.add_argument("--detach", action="store_true", help="run in the background; returns once the server answers")
+    start.add_argument(
+        "--store", metavar="PLACE", default="", help="a folder, or postgresql://... (default: in $BOUGH_HOME)"
+    )
+    start.add_argument(
+        "--listen", metavar="HOST:PORT", default="", help="serve other machines too, by TLS; port 0: any"
+    )
+    start.add_argument("--name", default="server", help="what the server is called in its records")
+    start.add_argument(
+        "--heartbeat", type=duration, default=30.0, metavar="TIME", help="silence that makes an executor missing (30s)"
+    )
+    start.add_argument(
+        "--reconnect",
+        type=duration,
+        default=60.0,
+        metavar="TIME",
+        help="time to come back for a missing executor (60s)",
+    )
+    start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
+    stop = add_verb(verbs, "stop", "end the server in good order; tasks go on, the next start goes on", EXAMPLES[4:])
+    stop.add_argument("--executors", action="store_true", help="executors end their tasks and leave, too")
+    status = add_verb(verbs, "status", "say whether a server runs, and what it has to do", EXAMPLES[2:3])
+    add_server_argument(status)
+    access = add_verb(verbs, "access", "write the access file for a machine elsewhere", EXAMPLES[3:4])
+    access.add_argument("--role", choices=_ROLES, required=True, help="what the holder of the file may do")
+    access.add_argument("--output", metavar="FILE", help="where to write it (default: bough-ROLE.json)")
+    rotate = add_verb(verbs, "rotate", "give roles new tokens; old access files are worth nothing then", ())
+    rotate.add_argument("--role", choices=_ROLES, help="only this role (default: all)")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Do what the verb says."""
+    return {"start": _start, "stop": _stop, "status": _status, "access": _access, "rotate": _rotate}[args.verb](
+        args, output
+    )
+
+
+def _start(args: argparse.Namespace, output: Output) -> int:
+    from bough.server.service import Settings, serve
+
+    settings = Settings(args.store, args.listen, args.name, args.policy, args.heartbeat, args.reconnect)
+    if not args.detach:
+        return serve(settings)
+    words = ["server", "start", "--store", settings.place]
+    words += ["--name", args.name, "--policy", args.policy]
+    words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
+    if args.listen:
+        words += ["--listen", args.listen]
+    pid = detach(words, "server.log", _is_up)
+    note = home.read_note()
+    value = {"pid": pid, "socket": note.socket if note else "", "address": note.address if note else ""}
+    output.answer(value, lambda: [f"server {pid} serves at {_where(note)}; its log is {_log()}"])
+    return 0
+
+
+def _is_up(pid: int) -> bool:
+    note = home.read_note()
+    if note is None or note.pid != pid:
+        return False
+    with connect(f"unix:{note.socket}"):
+        return True
+
+
+def _where(note: home.ServerNote | None) -> str:
+    if note is None:
+        return "an unknown place"
+    return f"{note.address} and unix:{note.socket}" if note.address else f"unix:{note.socket}"
+
+
+def _log() -> str:
+    return os.path.join(home.server_dir(), "server.log")
+
+
+def _stop(args: argparse.Namespace, output: Output) -> int:
+    note = home.read_note()
+    if note is None:
+        raise UserError(f"no server runs in {home.home()}")
+    try:
+        with connect(f"unix:{note.socket}") as server:
+            server.manage("dismiss" if args.executors else "shutdown")
+    except PeerLost as error:
+        raise SiteError(f"the server {note.pid} on {note.host} does not answer: {error}") from error
+    until = time.monotonic() + _ENDING
+    while time.monotonic() < until and (now := home.read_note()) is not None and now.pid == note.pid:
+        time.sleep(0.02)
+    if (now := home.read_note()) is not None and now.pid == note.pid:
+        raise SiteError(f"the server {note.pid} did not end within {_ENDING:g} s; see {_log()}")
+    output.answer({"pid": note.pid}, lambda: [f"server {note.pid} has ended"])
+    return 0
+
+
+def _status(args: argparse.Namespace, output: Output) -> int:
+    note = home.read_note()
+    if note is None and not args.server and not os.environ.get("BOUGH_SERVER"):
+        output.answer({"running": False}, lambda: [f"no server runs in {home.home()}"])
+        return 3
+    with connect(args.server, "read") as server:
+        status = server.ask("status")
+        workflows = server.ask("workflows")
+        executors = server.ask("executors")
+    assert isinstance(status, dict)
+    assert isinstance(workflows, list)
+    assert isinstance(executors, list)
+    going_on = [workflow for workflow in workflows if workflow["group"] and not workflow["closed"]]
+    value = {
+        "running": True,
+        "pid": note.pid if note else 0,
+        "host": note.host if note else "",
+        "address": note.address if note else args.server,
+        "socket": note.socket if note else "",
+        "store": note.store if note else "",
+        "started": note.started if note else 0,
+        "counts": status["counts"],
+        "workflows": going_on,
+        "executors": executors,
+    }
+
+    def text() -> list[str]:
+        lines = []
+        if note is not None:
+            age = show_seconds(max(0.0, time.time() - note.started))
+            lines.append(f"server {note.pid} on {note.host} has served {_where(note)} for {age}; store {note.store}")
+        counts = ", ".join(f"{count} {state}" for state, count in status["counts"].items() if count)
+        lines.append(f"{len(executors)} executors, {len(going_on)} workflows going on; tasks: {counts or 'none'}")
+        if going_on:
+            rows = [[w["run"], w["name"], w["user"], _counts(w["counts"])] for w in going_on]
+            lines += ["", *table_lines(["RUN", "WORKFLOW", "USER", "TASKS"], rows)]
+        return lines
+
+    output.answer(value, text)
+    return 0
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _access(args: argparse.Namespace, output: Output) -> int:
+    from bough.transport.access import own_access, write_access
+
+    path = os.path.abspath(args.output or f"bough-{args.role}.json")
+    access = own_access(args.role)
+    write_access(path, access)
+    value = {"file": path, "address": access.address, "role": access.role}
+    output.answer(value, lambda: [f"{path}: copy it to the other machine, and name it there with --server"])
+    return 0
+
+
+def _rotate(args: argparse.Namespace, output: Output) -> int:
+    from bough.transport.tokens import rotate_tokens
+
+    roles = [args.role] if args.role else list(_ROLES)
+    rotate_tokens(roles)
+    output.answer({"roles": roles}, lambda: [f"new tokens for: {', '.join(roles)}; write new access files"])
+    return 0

@@ -1,0 +1,90 @@
+"""`bough store`: copy a store to another place, back it up while it is used, and look whether it is sound.
+
+Rule: a store that somebody holds is backed up and checked, never copied or written to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import msgspec
+
+from bough.cli.finding import Service, add_store_arguments, find_target
+from bough.cli.output import Output
+from bough.cli.service import add_verb
+from bough.errors import UnknownName, UserError
+
+EXAMPLES = (
+    "bough store copy .bough/sweep postgresql://me@db.example.org/jobs",
+    "bough store copy postgresql:///jobs /data/bough",
+    "bough store backup /backup/monday",
+    "bough store backup --store postgresql:///jobs /backup/monday",
+    "bough store check --json",
+)
+_DAMAGED = 3  # the exit code of what is the world's fault
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verbs."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    copied = add_verb(verbs, "copy", "copy a store that nobody uses to a place where there is none", EXAMPLES[:2])
+    copied.add_argument("source", metavar="FROM", help="a store's folder, or postgresql://...")
+    copied.add_argument("target", metavar="TO", help="a folder, or postgresql://...")
+    saved = add_verb(verbs, "backup", "copy a store as it is now into a folder, also while it is used", EXAMPLES[2:4])
+    saved.add_argument("target", metavar="FOLDER", help="where the backup is made; it must hold no store yet")
+    add_store_arguments(saved)
+    checked = add_verb(verbs, "check", "read a whole store and tell what is wrong with it", EXAMPLES[4:])
+    add_store_arguments(checked)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Do what the verb says."""
+    return {"copy": _copy, "backup": _backup, "check": _check}[args.verb](args, output)
+
+
+def _copy(args: argparse.Namespace, output: Output) -> int:
+    from bough.stores.copying import copy
+
+    made = copy(args.source, args.target)
+    said = f"copied {made.turns} turns and {made.blobs} blobs from {made.source} to {made.target}; they are equal"
+    output.answer(msgspec.to_builtins(made), lambda: [said])
+    return 0
+
+
+def _backup(args: argparse.Namespace, output: Output) -> int:
+    from bough.stores.copying import backup
+
+    made = backup(_where(args), args.target)
+    said = f"backed up {made.turns} turns and {made.blobs} blobs of {made.source} in {made.target}"
+    output.answer(msgspec.to_builtins(made), lambda: [said])
+    return 0
+
+
+def _check(args: argparse.Namespace, output: Output) -> int:
+    from bough.stores.checking import check
+
+    found = check(_where(args))
+    said = [f"{found.store}: {found.turns} turns, {found.blobs} blobs, {found.snapshots} snapshots"]
+    said += found.problems or ["nothing is wrong with it"]
+    output.answer(msgspec.to_builtins(found), lambda: said)
+    return _DAMAGED if found.problems else 0
+
+
+def _where(args: argparse.Namespace) -> str:
+    """The place of the store that is meant: a folder or a database's address."""
+    from bough.stores.opening import is_postgres
+
+    if args.store and (is_postgres(args.store) or os.path.isfile(os.path.join(args.store, "journal.db"))):
+        return str(args.store)
+    place = find_target(args)
+    if not isinstance(place, Service):
+        return place.folder
+    if place.address:
+        raise UserError("--server: a store is looked at where it is; name it with --store on the server's machine")
+    from bough.transport.home import read_note
+
+    note = read_note()
+    if note is None or not note.store:
+        raise UnknownName("your server does not say where its store is; name it with --store")
+    return note.store

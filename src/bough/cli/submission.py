@@ -1,0 +1,174 @@
+"""The work behind `bough submit`: sessions of a service that hand over what they have and leave.
+
+Rule: several who submit to one queue at a time take turns; nobody waits for tasks here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bough.api import defaults
+from bough.api.remote import RemoteSession
+from bough.api.spaces import tie
+from bough.errors import UserError
+from bough.model.ids import RecordId
+from bough.model.selectors import read_selectors
+from bough.model.tasks import Dep, On
+
+if TYPE_CHECKING:
+    from bough.api.ledger import Ledger
+    from bough.cli.submit import Submitted
+    from bough.describe.flat import FlatTask
+
+TURN = 60.0  # seconds to wait for others that submit to the same queue
+_PAUSE = 0.05
+_NUMBERS = 16  # for a record and the groups it is in; ids stay short so
+_TAKEN = "has a client already"  # how a server says that another session has the workflow
+
+
+class Work(msgspec.Struct, frozen=True):
+    """One command, or many of them."""
+
+    words: list[str]
+    indices: list[int] | None = None
+    lines: list[str] | None = None
+    after: str = ""
+    group: str = ""
+    options: dict[str, Any] = {}
+
+
+def server_address(named: str | None) -> str:
+    """The address of the server that was named, or of $BOUGH_SERVER, or of the user's own."""
+    from bough.transport.access import find_access
+
+    address = defaults.server(named)
+    return address or find_access(None, role="submit").address
+
+
+@contextlib.contextmanager
+def open_queue(server: str | None, name: str) -> Iterator[RemoteSession]:
+    """A session of a queue, which is left when everything is acknowledged."""
+    session = _in_turn(server_address(server), name, _NUMBERS)
+    try:
+        yield session
+    except BaseException:
+        session.let_go()
+        raise
+    session.detach()
+
+
+def _in_turn(address: str, name: str, numbers: int) -> RemoteSession:
+    """Open a session, when others that have the workflow for a moment have left it."""
+    until = time.monotonic() + TURN
+    while True:
+        try:
+            return RemoteSession(address, name=name, numbers=numbers)
+        except UserError as error:
+            if _TAKEN not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE)
+
+
+# --- one command ----------------------------------------------------------------------------------------
+
+
+def put(session: RemoteSession, work: Work) -> tuple[int, int]:
+    """Submit the work; the number of its record, and how many tasks that is."""
+    submitter: Any = session
+    for part in work.group.strip("/").split("/") if work.group else ():
+        submitter = submitter.group(part)
+    options = {**work.options, "memo": False}  # who submits a command means it to be run
+    if work.after:
+        options["after"] = [After(session.ledger, tuple(_deps(session, work.after)))]
+    if work.indices is None and work.lines is None:
+        text = work.words[0] if len(work.words) == 1 else work.words
+        return submitter.command(text, **options).id, 1
+    lines = work.lines or []
+    indices = work.indices if work.indices is not None else list(range(1, len(lines) + 1))
+    text = work.words[0] if len(work.words) == 1 else shlex.join(work.words)
+    if len(work.words) > 1:  # quoting must not hide the places to be filled in
+        text = text.replace("'{index}'", "{index}").replace("'{line}'", "{line}")
+    options.setdefault("name", os.path.basename(text.split()[0]) if text.split() else "")
+    columns: dict[str, Any] = {"index": indices} | ({"line": lines} if lines else {})
+    array = submitter.sweep(f"export BOUGH_INDEX={{index}}; {_template(text, columns)}", tie(**columns), **options)
+    return array.id, len(indices)
+
+
+def _template(text: str, columns: dict[str, Any]) -> str:
+    """A text in which only our places are to be filled in; other braces are the shell's, or awk's."""
+    text = text.replace("{", "{{").replace("}", "}}")
+    for name in columns:
+        text = text.replace(f"{{{{{name}}}}}", f"{{{name}}}")
+    if "line" in columns and "{line}" not in text:
+        raise UserError("--each-line: the command has no {line}, so that every task would be the same")
+    return text
+
+
+class After:
+    """Tasks that are there already, to be waited for."""
+
+    def __init__(self, ledger: Ledger, deps: tuple[Dep, ...]) -> None:
+        self._ledger = ledger
+        self._deps = deps
+
+    def __bough_deps__(self) -> tuple[Ledger, tuple[Dep, ...]]:
+        """As a session asks for it."""
+        return self._ledger, self._deps
+
+
+def _deps(session: RemoteSession, text: str) -> Iterator[Dep]:
+    from bough.api.finding import look
+
+    with session.jobs() as jobs:
+        for selector in read_selectors(text):
+            for row in look(jobs, selector, [session.welcome.run]):
+                if row.run != session.welcome.run:
+                    raise UserError(f"--after {row.id} is a task of another workflow; give tasks of {session.name}")
+                if not row.is_array:
+                    yield Dep(On.TASK, RecordId(row.id))
+                elif len(row.elements) == row.length:
+                    yield Dep(On.ARRAY, RecordId(row.id))
+                else:
+                    yield from (Dep(On.TASK, RecordId(row.id), index) for index in row.elements)
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def hand_over(address: str, name: str, tasks: Sequence[FlatTask]) -> tuple[RemoteSession, list[int]]:
+    """Submit a flat list as a workflow that ends when all of it has; the records of its tasks."""
+    from bough.cli.running import submit_tasks
+
+    session = _in_turn(address, name, len(tasks) + 1)
+    try:
+        ids = [task.id for task in submit_tasks(session, tasks)]
+    except BaseException:
+        session.let_go()
+        raise
+    session.close_and_detach()
+    return session, ids
+
+
+def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Submitted | None:
+    """Run a script here until it has submitted everything; its sessions leave where they would have waited."""
+    from bough.cli.script import run_script
+    from bough.cli.submit import Submitted
+
+    defaults.options.update({"server": address, "name": name, "detach": True})
+    code = run_script(path, args)
+    sessions = [one for one in defaults.sessions if isinstance(one, RemoteSession)]
+    for session in sessions:
+        session.close_and_detach()
+    if code:
+        return None
+    if not sessions:
+        raise UserError(f"{path} opened no session; there is nothing to submit")
+    last = sessions[-1]
+    return Submitted(last.name, last.welcome.run, last.submitted(), sum(last.progress.counts().values()))

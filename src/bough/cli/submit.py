@@ -1,0 +1,198 @@
+"""`bough submit`: hand a flat list, a Python script or one command to a server, and return at once.
+
+A command goes into a *queue*, which is nothing but a workflow that stays open: everything that is submitted to it
+by the same name is in one workflow. A file is a workflow of its own, which is over when all of it has ended.
+Rule: what was printed as submitted is on the server's disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bough.cli.finding import add_server_argument
+from bough.cli.output import Output, choose
+from bough.errors import UserError
+
+if TYPE_CHECKING:
+    from bough.api.remote import RemoteSession
+
+EXAMPLES = (
+    "bough submit -- sort -o sorted.txt in.txt",
+    "bough submit --array 1-1000 --queue sims -- './simulate --seed {index} > out/{index}.txt'",
+    "bough submit --each-line genes.txt --after 12 --wait -- 'blast {line}'",
+    "bough submit commands.txt",
+)
+
+QUEUE = "default"
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What was handed over."""
+
+    workflow: str
+    run: int
+    ids: list[int]  # records
+    tasks: int
+
+    def line(self) -> str:
+        """For people."""
+        if not self.ids:
+            return f"nothing new was submitted to {self.workflow}"
+        first, last = self.ids[0], self.ids[-1]
+        one = len(self.ids) == 1
+        numbers = str(first) if one else f"{first}-{last}"
+        noun = "array" if one and self.tasks > 1 else "task" if one else "tasks"
+        many = f" of {self.tasks} tasks" if one and self.tasks > 1 else ""
+        return f"{noun} {numbers}{many} submitted to {self.workflow}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument(
+        "what",
+        nargs=argparse.REMAINDER,
+        metavar="FILE [ARGS] | -- COMMAND",
+        help="a flat list or a Python script (with its arguments), or -- and a command",
+    )
+    parser.add_argument(
+        "--queue", metavar="NAME", help=f"the workflow it joins (default: {QUEUE} for a command, a file's stem)"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of the task; with a file, of the workflow")
+    parser.add_argument("--cores", type=float, metavar="N", help="cores that each task needs")
+    parser.add_argument("--memory", metavar="AMOUNT", help="memory that each task needs, such as 4GB")
+    parser.add_argument("--timeout", metavar="TIME", help="end a task after this time, such as 1h")
+    parser.add_argument("--retries", type=int, metavar="N", help="try a failed task again so often")
+    parser.add_argument("--priority", type=int, metavar="N", help="higher goes first")
+    parser.add_argument(
+        "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {index}, $BOUGH_INDEX"
+    )
+    parser.add_argument("--each-line", metavar="FILE", help="a task for each line of a file: {line}; - for stdin")
+    parser.add_argument("--after", metavar="ID,...", help="wait for tasks of the same workflow: ids, names, group/*")
+    parser.add_argument("--group", metavar="PATH", help="the group it joins, such as align/sub; made if need be")
+    parser.add_argument("--wait", action="store_true", help="show progress and return when all of it has ended")
+    add_server_argument(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Submit, and wait if asked to."""
+    words: list[str] = args.what
+    if not words or words == ["--"]:
+        raise UserError("give a FILE, or -- and a COMMAND; see bough submit --help")
+    submitted: Submitted | None
+    if words[0] == "--":
+        submitted = submit_command(args, words[1:])
+    else:
+        args, submitted = submit_file(args, words[0], words[1:])
+        output = choose(json=args.json, quiet=args.quiet)
+    if submitted is None:
+        return 1
+    if args.wait:
+        from bough.cli.waiting import wait_for
+
+        if not args.json:
+            output.note(submitted.line())
+        return wait_for(args, submitted, output)
+    output.answer(msgspec.to_builtins(submitted), lambda: [submitted.line()])
+    return 0
+
+
+# --- one command ----------------------------------------------------------------------------------------
+
+
+def submit_command(args: argparse.Namespace, words: Sequence[str]) -> Submitted:
+    """Submit a command, or an array of them, to a queue."""
+    from bough.cli.submission import Work, open_queue, put
+
+    if args.array and args.each_line:
+        raise UserError("--array and --each-line exclude each other; give one")
+    work = Work(
+        words=list(words),
+        indices=read_range(args.array) if args.array else None,
+        lines=_lines(args.each_line) if args.each_line else None,
+        after=args.after or "",
+        group=args.group or "",
+        options={
+            name: value
+            for name in ("cores", "memory", "timeout", "retries", "priority", "name")
+            if (value := getattr(args, name)) is not None
+        },
+    )
+    with open_queue(args.server, args.queue or QUEUE) as session:
+        return _told(session, put(session, work))
+
+
+def _told(session: RemoteSession, made: tuple[int, int]) -> Submitted:
+    record, tasks = made
+    return Submitted(session.name, session.welcome.run, [record] if tasks else [], tasks)
+
+
+def read_range(text: str) -> list[int]:
+    """Numbers written as 1-1000, 1-9:2 (every second) or a comma list of these."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends, _, step = part.strip().partition(":")
+        first, dash, last = ends.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (step and not (step.isdecimal() and int(step))):
+            raise UserError(f"--array {text}: {part!r} is not a number or a range such as 1-1000 or 1-99:2")
+        found += range(int(first), int(last if dash else first) + 1, int(step or 1))
+    if not found:
+        raise UserError(f"--array {text} holds no number; write the smaller one first")
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        if path == "-":
+            text = sys.stdin.read()
+        else:
+            with open(path, encoding="utf-8-sig") as file:
+                text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise UserError(f"{path} holds no lines; there is nothing to submit")
+    return lines
+
+
+# --- a file ---------------------------------------------------------------------------------------------
+
+
+def submit_file(args: argparse.Namespace, path: str, rest: list[str]) -> tuple[argparse.Namespace, Submitted | None]:
+    """Submit a flat list, or what a script submits; the options, which may stand behind the file, come back."""
+    from bough.cli.run import is_script, read_text, stem
+    from bough.cli.submission import hand_over, run_detached, server_address
+
+    script = is_script(path)
+    if rest and not script:
+        args = _options_after(args, rest)
+    for option in ("array", "each_line", "after", "cores", "memory", "timeout", "retries", "priority", "group"):
+        if getattr(args, option) is not None:
+            raise UserError(f"--{option.replace('_', '-')} is for a command; say it in the file, for its tasks")
+    name = args.queue or args.name
+    if script:
+        if not os.path.isfile(path):
+            raise UserError(f"cannot read {path}: no such file")
+        return args, run_detached(server_address(args.server), name or stem(path), path, rest)
+    from bough.describe import flat
+
+    tasks = flat.read(read_text(path), "stdin" if path == "-" else path)
+    session, ids = hand_over(server_address(args.server), name or stem(path), tasks)
+    return args, Submitted(session.name, session.welcome.run, ids, len(ids))
+
+
+def _options_after(args: argparse.Namespace, rest: list[str]) -> argparse.Namespace:
+    """A flat list takes no arguments: what stands behind it are options of ours."""
+    from bough.cli.main import make_parser
+
+    more = make_parser("submit", sys.modules[__name__]).parse_args(rest)
+    if more.what:
+        raise UserError(f"a flat list takes no arguments, but options: {' '.join(rest)}")
+    given = {key: value for key, value in vars(args).items() if value}
+    return argparse.Namespace(**(vars(more) | given))

@@ -1,0 +1,335 @@
+"""What is heard, and what of it becomes a fact: stale and duplicate answers are passed over, decisions are added.
+
+Rule: what a peer says is filtered (unknown span, element that is not with it any more, duplicate id); what follows from
+a fact is recorded right after it, so that a replay of the facts needs no decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+import msgspec
+
+from bough.core import checks, deeds, lifecycle
+from bough.core.apply import APPLY
+from bough.core.memo import key_of
+from bough.core.records import RUNNING, WAITING, Record, TaskRecord
+from bough.core.room import Span
+from bough.core.state import State
+from bough.core.verdict import verdict
+from bough.model import facts
+from bough.model.facts import Fact
+from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds
+from bough.model.orders import Refuse, StopSpan
+from bough.model.outcomes import Cause, Failure
+from bough.model.pickles import cut
+from bough.model.tasks import GroupSpec
+
+_PENDING = bytes((0, 1, 2))
+_REST: Seconds = 60.0  # of an executor that is suspended for the first time
+_LONGEST_REST: Seconds = 3600.0
+
+
+class Hearing:
+    """See the module."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._facts: list[Fact] = []
+        self._hear: dict[type, Callable[..., None]] = {
+            facts.SpanEnded: self._on_ended,
+            facts.ElementFailed: self._on_failed,
+            facts.SpanStarted: self._on_started,
+            facts.SpanReturned: self._on_returned,
+            facts.Submitted: self._on_submitted,
+            facts.PagesAdded: self._on_pages,
+            facts.ExecutorLost: self._on_executor_lost,
+            facts.ExecutorJoined: self._on_executor_joined,
+            facts.ExecutorDrained: self._on_executor_known,
+            facts.Recalled: self._on_recalled,
+            facts.GroupClosed: self._on_group_closed,
+            facts.Cancelled: self._on_deed,
+            facts.Killed: self._on_deed,
+            facts.Held: self._on_hold,
+            facts.Released: self._on_hold,
+            facts.Retried: self._on_deed,
+            facts.Prioritised: self._record,
+            facts.RunOpened: self._record,
+            facts.RunClosed: self._record,
+            facts.RunRemoved: self._on_removed,
+            facts.ExecutorSuspended: self._on_executor_known,
+            facts.ExecutorResumed: self._on_executor_known,
+            facts.Stopping: self._record,
+        }
+
+    def hear(self, events: Iterable[Fact]) -> list[Fact]:
+        """Take in what arrived, and what is due by now; the facts that came of it, already applied."""
+        state = self._state
+        self._facts = []
+        handlers = self._hear
+        for event in events:
+            handlers[type(event)](event)
+            if state.doomed:
+                self._abandon()
+        self._wake(state.now)
+        if state.troubled:
+            self._suspend()
+        return self._facts
+
+    def _record(self, fact: Fact) -> None:
+        """Make something a fact: note it and apply it."""
+        self._facts.append(fact)
+        APPLY[type(fact)](self._state, fact)
+
+    # --- news from executors ---------------------------------------------------------------------
+
+    def _on_ended(self, event: facts.SpanEnded) -> None:
+        state = self._state
+        span = state.spans.get(event.span)
+        if span is None:
+            if event.span in state.ghosts:
+                self._succeed_late(state.ghosts[event.span], event)
+            return
+        record = span.record
+        if type(record) is TaskRecord:  # the shortest way for what is most frequent
+            if event.start == 0 and event.stop == 1:
+                self._facts.append(_completed(state, span, record, event))
+                lifecycle.task_ended(state, span, record, event.seconds)
+            return
+        low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
+        if low <= event.start < event.stop <= high:
+            self._record(_completed(state, span, record, event))
+        elif span.start <= event.start and event.stop <= span.stop:
+            for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
+                self._record(_completed(state, span, record, _part(event, start, stop)))
+
+    def _succeed_late(self, ghost: Span, event: facts.SpanEnded) -> None:
+        """A lost executor is back with results: they count for what nobody else has brought to an end."""
+        for low, high in _parts_with(ghost, event.start, event.stop):
+            for start, stop in ghost.record.runs(deeds.OPEN, low, high):
+                self._record(_completed(self._state, ghost, ghost.record, _part(event, start, stop)))
+
+    def _on_failed(self, event: facts.ElementFailed) -> None:
+        span = self._state.spans.get(event.span)
+        if span is None or not _is_with(span, event.index, event.index + 1):
+            return
+        self._fail(span, event)
+
+    def _fail(self, span: Span, event: facts.ElementFailed) -> None:
+        """Complete a failure by what becomes of the task, and record it."""
+        record, workflow = span.record, span.record.group.workflow
+        before = workflow.first_failure
+        failure, retry_at = verdict(self._state, span, event.index, event.failure)
+        self._record(
+            msgspec.structs.replace(
+                event,
+                failure=failure,
+                retry_at=retry_at,
+                record=RecordId(record.id),
+                attempt=span.attempt,
+                executor=span.executor.id,
+            )
+        )
+        first = workflow.first_failure
+        if first is not None:  # with fail-fast: nothing more is started, and this one not again
+            self._abandon_pending(first, list(workflow.group.records()) if before is None else [record])
+
+    def _on_started(self, event: facts.SpanStarted) -> None:
+        span = self._state.spans.get(event.span)
+        if span is None:
+            return
+        for start, stop in _parts_with(span, event.start, event.stop):
+            if span.record.count(RUNNING, start, stop) < stop - start:
+                self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id)))
+
+    def _on_returned(self, event: facts.SpanReturned) -> None:
+        span = self._state.spans.get(event.span)
+        if span is None:
+            return
+        for start, stop in _parts_with(span, event.start, event.stop):
+            self._record(facts.SpanReturned(event.span, start, stop, RecordId(span.record.id)))
+
+    def _on_executor_joined(self, event: facts.ExecutorJoined) -> None:
+        if event.executor not in self._state.executors:
+            self._record(event)
+
+    def _on_executor_known(
+        self, event: facts.ExecutorDrained | facts.ExecutorSuspended | facts.ExecutorResumed
+    ) -> None:
+        if event.executor in self._state.executors:
+            self._record(event)
+
+    def _on_executor_lost(self, event: facts.ExecutorLost) -> None:
+        """What surely or probably ran there has lost an attempt; the rest is given back."""
+        executor = self._state.executors.get(event.executor)
+        if executor is None:
+            return
+        failure = Failure(Cause.LOST, f"the executor on {executor.host} was lost: {event.reason}")
+        front = set(executor.front())
+        for span in list(executor.spans.values()):
+            for index in _probably_running(span, in_front=span in front):
+                self._fail(span, facts.ElementFailed(span.id, index, failure, gone=True))
+        self._record(event)
+
+    # --- news from clients and the shell ---------------------------------------------------------
+
+    def _on_submitted(self, event: facts.Submitted) -> None:
+        problem = checks.check_submission(self._state, event)
+        if problem:
+            self._state.orders.append(Refuse(event.request, problem))
+            return
+        self._record(event)
+        self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
+
+    def _refuse_to_start(self, new: Iterable[RecordId]) -> None:
+        """Once nothing more of a workflow is started, what still comes in is recorded as not run."""
+        state = self._state
+        closing = Failure(Cause.CLOSED, "the session was closing") if state.stopping else None
+        for record in [state.records[id_] for id_ in new]:
+            failure = record.group.workflow.first_failure or closing
+            if failure is not None:
+                self._abandon_pending(failure, [record])
+
+    def _on_pages(self, event: facts.PagesAdded) -> None:
+        problem = checks.check_pages(self._state, event)
+        if problem:
+            self._state.orders.append(Refuse(event.request, problem))
+            return
+        self._record(event)
+        self._refuse_to_start([event.record])
+
+    def _on_group_closed(self, event: facts.GroupClosed) -> None:
+        group = self._state.groups.get(event.group)
+        if group is not None and not group.closed:
+            self._record(event)
+
+    def _on_removed(self, event: facts.RunRemoved) -> None:
+        workflow = self._state.workflows.get(event.run)
+        if workflow is not None and workflow.group.id != ROOT and workflow.group.settled:
+            self._record(event)
+
+    def _on_recalled(self, event: facts.Recalled) -> None:
+        record = self._state.records.get(event.record)
+        if record is None or not (record.recalling or record.is_array):
+            return
+        if record.runs(bytes((WAITING,)), event.start, event.stop):
+            self._record(event)
+
+    def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
+        if deeds.touched(self._state, event) or isinstance(event, facts.Cancelled):
+            self._record(event)
+
+    def _on_hold(self, event: facts.Held | facts.Released) -> None:
+        if (
+            any(True for _ in deeds.targets(self._state, event.target, event.stop))
+            or event.target.id in self._state.groups
+        ):
+            self._record(event)
+
+    # --- consequences ----------------------------------------------------------------------------
+
+    def _abandon(self) -> None:
+        """Record, one after the other, what will never run because of what was just applied."""
+        state = self._state
+        while state.doomed:
+            record, start, stop, failure = state.doomed.pop()
+            for low, high in record.runs(_PENDING, start, min(stop, record.length)):
+                self._record(facts.NotRunnable(RecordId(record.id), low, high, failure))
+
+    def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
+        """What has not started of these will not: the workflow stops at its first failure, or the session closes."""
+        for record in records:
+            for start, stop in record.runs(_PENDING, 0, record.length):
+                self._record(facts.NotRunnable(RecordId(record.id), start, stop, failure))
+        self._state.doomed.clear()
+
+    def _suspend(self) -> None:
+        """Give a rest to executors on which much failed that worked elsewhere; a longer one each time."""
+        state = self._state
+        troubled, state.troubled = state.troubled, []
+        for executor in troubled:
+            if executor.id in state.executors and not executor.suspended:
+                until = state.now + min(_REST * 2**executor.suspensions, _LONGEST_REST)
+                reason = f"{executor.trouble} tasks in a row failed there and worked elsewhere"
+                self._record(facts.ExecutorSuspended(executor.id, until, reason))
+
+    def _wake(self, now: Seconds) -> None:
+        timers = self._state.timers
+        while timers and timers[0][0] <= now:
+            _, record_id, index = heappop(timers)
+            record = self._state.records.get(record_id)
+            if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
+                self._record(facts.RetryDue(RecordId(record_id), index))
+        alarms = self._state.alarms
+        while alarms and alarms[0][0] <= now:
+            _, span, executor = heappop(alarms)
+            if executor in self._state.executors and 0 < self._state.executors[ExecutorId(executor)].suspended <= now:
+                self._record(facts.ExecutorResumed(ExecutorId(executor)))
+            if span in self._state.spans:
+                self._look_after(self._state.spans[span], now)
+
+    def _look_after(self, span: Span, now: Seconds) -> None:
+        """Send a span again of which nothing was heard for too long; what it still does there is ended."""
+        patience = span.record.spec.limits.replay
+        if now < span.heard + patience:
+            heappush(self._state.alarms, (span.heard + patience, span.id, 0))
+            return
+        parts = [(low, high) for low, high in span.left]
+        for low, high in parts:
+            self._state.orders.append(StopSpan(span.executor.id, span.id, low, high))
+        failure = Failure(Cause.LOST, f"no word of it from {span.executor.host} for {patience:g} s")
+        for index in _probably_running(span, in_front=True):
+            self._fail(span, facts.ElementFailed(span.id, index, failure))
+        for low, high in parts if span.id in self._state.spans else []:
+            self._on_returned(facts.SpanReturned(span.id, low, high))
+
+
+def _completed(state: State, span: Span, record: Record, event: facts.SpanEnded) -> facts.SpanEnded:
+    """A success completed by whose it is and under which key it may be found again."""
+    key = record.spec.key
+    return facts.SpanEnded(
+        event.span,
+        event.start,
+        event.stop,
+        event.seconds,
+        event.results,
+        event.details,
+        record.id,  # type: ignore[arg-type]
+        span.attempt,
+        span.executor.id,
+        key_of(state, record, event.start) if key else key,
+    )
+
+
+def _probably_running(span: Span, *, in_front: bool) -> list[int]:
+    """The elements of a span that were said to run, or must be next."""
+    found = {i for lo, hi in span.left for part in span.record.runs(bytes((RUNNING,)), lo, hi) for i in range(*part)}
+    if in_front and span.left:
+        found.add(span.left[0][0])
+    return sorted(found)
+
+
+def _is_with(span: Span, start: int, stop: int) -> bool:
+    """Whether all of [start, stop) is still with a span."""
+    for low, high in span.left:
+        if low <= start and stop <= high:
+            return start < stop
+    return False
+
+
+def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:
+    found = ((max(low, start), min(high, stop)) for low, high in span.left)
+    return [(low, high) for low, high in found if low < high]
+
+
+def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
+    """The part of a success that concerns the elements [start, stop)."""
+    if (start, stop) == (event.start, event.stop):
+        return event
+    results = event.results
+    if isinstance(results, bytes):
+        results = cut(results, start - event.start, stop - start)
+    seconds = event.seconds * (stop - start) / (event.stop - event.start)
+    details = tuple(detail for detail in event.details if start <= detail.index < stop)
+    return facts.SpanEnded(event.span, start, stop, seconds, results, details)

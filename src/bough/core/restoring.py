@@ -1,0 +1,175 @@
+"""Filling an empty state from a snapshot: what was not stored is built again from the specs and the states.
+
+Rule: a restored machine and the one the snapshot was taken of give the same answers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bough.core import graph
+from bough.core.groups import GroupRecord, Workflow
+from bough.core.records import READY, WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.room import WHOLE, ExecutorRecord, Span
+from bough.core.snapshot import KeptArray, KeptGroup, KeptSpan, KeptTask, KeptWorkflow, Snapshot, decode
+from bough.core.state import State
+from bough.core.states import ENDED, TaskState
+from bough.core.submission import add_array, add_group, add_task
+from bough.core.timing import RunTime
+from bough.model.ids import ROOT, ExecutorId, SpanId
+
+_DONE = int(TaskState.DONE)
+
+
+def restore(state: State, data: bytes) -> None:
+    """Fill an empty state from a snapshot."""
+    kept = decode(data)
+    state.turn, state.now, state.last_span = kept.turn, kept.now, kept.last_span
+    state.run, state.stopping = kept.run, kept.stopping
+    state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
+    workflows = {one.group: one for one in kept.workflows}
+    root = state.groups[ROOT]
+    _restore_workflow(state, root, workflows[ROOT])
+    root.held, root.failed_by = kept.root_held, kept.root_failed_by
+    state.held_groups = int(root.held)
+    for group in kept.groups:
+        _restore_group(state, group, workflows)
+    items: list[KeptTask | KeptArray] = [*kept.tasks, *kept.arrays]
+    for item in sorted(items, key=lambda one: one.spec.id):
+        if isinstance(item, KeptTask):
+            _restore_task(state, item)
+        else:
+            _restore_array(state, item)
+    _settle_groups(state, kept)
+    _link(state)
+    for one in kept.executors:
+        executor = ExecutorRecord(one.joined)
+        executor.draining, executor.suspended = one.draining, one.suspended
+        executor.suspensions, executor.trouble = one.suspensions, one.trouble
+        state.executors[executor.id] = executor
+        state.cores += executor.capacity.cores
+    for kept_span in kept.spans:
+        span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
+        state.spans[span.id] = span
+        span.executor.add(span)
+    for kept_span, joined in kept.ghosts:
+        ghost = _restored(state, kept_span, ExecutorRecord(joined))
+        ghost.left = kept_span.left
+        state.ghosts[ghost.id] = ghost
+        state.ghosts_of.setdefault(ghost.record.id, []).append(ghost.id)
+    for executor in state.executors.values():
+        state.note_room(executor)
+    state.timers = sorted(kept.timers)
+    state.alarms = sorted(kept.alarms)
+    state.orders.clear()
+    state.doomed.clear()
+
+
+def _restored(state: State, kept: KeptSpan, executor: ExecutorRecord) -> Span:
+    record = state.records[kept.record]
+    left = WHOLE if isinstance(record, TaskRecord) and kept.left == WHOLE else kept.left
+    span = Span(SpanId(kept.id), record, kept.start, kept.stop, kept.attempt, executor, left, kept.queued, kept.load)
+    span.heard = kept.heard
+    return span
+
+
+def _restore_workflow(state: State, group: GroupRecord, kept: KeptWorkflow) -> None:
+    workflow = group.workflow
+    workflow.run, workflow.name, workflow.user = kept.run, kept.name, kept.user
+    workflow.fail_fast, workflow.memos, workflow.closed = kept.fail_fast, kept.memos, kept.closed
+    workflow.directory, workflow.token, workflow.first_failure = kept.directory, kept.token, kept.first_failure
+    if kept.run:
+        state.workflows[kept.run] = workflow
+
+
+def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkflow]) -> None:
+    group = add_group(state, kept.spec)
+    if kept.spec.id in workflows:
+        group.workflow = Workflow(group)
+        _restore_workflow(state, group, workflows[kept.spec.id])
+    group.closed, group.held = kept.closed, kept.held
+    group.failed_by, group.doomed = kept.failed_by, kept.doomed
+    state.held_groups += kept.held
+
+
+def _settle_groups(state: State, kept: Snapshot) -> None:
+    for one in kept.groups:
+        group = state.groups[one.spec.id]
+        if one.settled:
+            group.settled = True
+            assert group.parent is not None
+            group.parent.unfinished -= 1
+
+
+def _restore_task(state: State, kept: KeptTask) -> None:
+    record = add_task(state, kept.spec)
+    _count(state, record, kept.state, 1)
+    record.state = kept.state
+    record.ready = int(kept.state == READY)
+    record.attempt, record.failures, record.losses = kept.attempt, kept.failures, kept.losses
+    record.held, record.priority, record.recalling, record.urgent = (
+        kept.held,
+        kept.priority,
+        kept.recalling,
+        kept.urgent,
+    )
+    record.turn, record.original, record.failure = kept.turn, kept.original, kept.failure
+    record.avoid = kept.avoid
+    if record.ready:
+        state.enqueue(record)
+
+
+def _restore_array(state: State, kept: KeptArray) -> None:
+    length = len(kept.states)
+    record = add_array(state, msgspec.structs.replace(kept.spec, length=length, open=kept.open))
+    record.spec = kept.spec
+    record.paged = kept.paged
+    for number in set(kept.states):
+        count = kept.states.count(number)
+        _count(state, record, number, count)
+        record.counts[WAITING] -= count
+        record.counts[number] += count
+    record.states = bytearray(kept.states)
+    record.held, record.held_ranges, record.priority = kept.held, kept.held_ranges, kept.priority
+    record.recalling, record.urgent = kept.recalling, kept.urgent
+    record.attempts, record.trouble, record.failures = kept.attempts, kept.trouble, kept.failures
+    record.doomed, record.found, record.shunned = kept.doomed, kept.found, kept.shunned
+    record.ready_ranges.extend(kept.ready)
+    record.ready = record.counts[READY]
+    if record.ready:
+        state.enqueue(record)
+
+
+def _count(state: State, record: Record, number: int, count: int) -> None:
+    """Move elements from waiting, where adding put them, to the state they had."""
+    counts = record.group.counts
+    counts[WAITING] -= count
+    counts[number] += count
+    if TaskState(number) in ENDED:
+        state.unended -= count
+        record.group.unfinished -= count
+
+
+def _link(state: State) -> None:
+    """Find again who waits for whom; ended ones too, since a retry by hand may wake them."""
+    for group in state.groups.values():
+        if group.parent is not None:
+            group.waits = graph.wait_for(state, group, -1, group.after)
+    for group in state.groups.values():
+        if group.parent is not None and group.parent.waits:
+            group.waits += 1
+            group.parent.gated.append((group, -1, group.generation))
+    for record in state.records.values():
+        if not (isinstance(record, TaskRecord) and record.state == _DONE):
+            _link_record(state, record)
+
+
+def _link_record(state: State, record: Record) -> None:
+    record.waits = graph.wait_for(state, record, -1, record.spec.after)
+    if record.group.waits:
+        record.waits += 1
+        record.group.gated.append((record, -1, record.generation))
+    if isinstance(record, ArrayRecord):
+        for index, deps in record.spec.element_after:
+            if record.states[index] != _DONE and (waits := graph.wait_for(state, record, index, deps)):
+                record.element_waits[index] = waits

@@ -1,0 +1,126 @@
+"""Who comes to a relay: each connection is tied to a channel of its own, byte for byte.
+
+Rule: an end that cannot send makes the other one stop reading, so that nothing is kept here beyond a few buffers; when
+one end is gone the other one is closed behind what was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from bough.transport.line import Line
+from bough.wire.framing import frame
+from bough.wire.messages import Refused
+
+MOST_STRANGERS = 256  # connections that the server has not let in yet
+_CUT_OFF = Refused("the relay has no connection to its server now", kind="PeerLost")
+_CROWDED = Refused("too many connections wait at the relay", kind="PeerLost")
+
+
+class _End(asyncio.Protocol):
+    """One of two ends that are tied together."""
+
+    other: _End
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It can speak now."""
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on."""
+        if self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """Too much waits to be sent here."""
+        self.other.read(on=False)
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self.other.read(on=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let the other one go too."""
+        self.transport = None
+        if self.other.transport is not None:
+            self.other.transport.close()
+
+    def read(self, *, on: bool) -> None:
+        """Stop reading, or go on."""
+        transport = self.transport
+        if transport is None or transport.is_closing() or transport.is_reading() is on:
+            return
+        if on:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+
+class _Far(_End):
+    """The channel's end. The server speaks first, to a stranger; who is spoken to again was let in."""
+
+    def __init__(self, let_in: Callable[[], None]) -> None:
+        super().__init__()
+        self._let_in = let_in
+        self._heard = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on."""
+        self._heard += 1
+        if self._heard == 2:
+            self._let_in()
+        super().data_received(data)
+
+
+class Guest(_End):
+    """The end of an executor, or of another relay."""
+
+    def __init__(self, guests: Guests) -> None:
+        super().__init__()
+        self._guests = guests
+        self._is_stranger = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Open its channel, or say why there is none."""
+        super().connection_made(transport)
+        guests = self._guests
+        line = guests.line
+        if line is None or guests.strangers >= MOST_STRANGERS:
+            self.other = _End()
+            assert self.transport is not None
+            self.transport.write(bytes(frame(_CUT_OFF if line is None else _CROWDED)))
+            self.transport.close()
+            return
+        self._is_stranger = True
+        guests.strangers += 1
+        self.other = _Far(self._let_in)
+        self.other.other = self
+        peer = transport.get_extra_info("peername")
+        line.open(self.other, str(peer[0]) if isinstance(peer, tuple) else "its own host")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It left, or is to leave."""
+        self._let_in()
+        super().connection_lost(exc)
+
+    def _let_in(self) -> None:
+        if self._is_stranger:
+            self._is_stranger = False
+            self._guests.strangers -= 1
+
+
+class Guests:
+    """All of them. `line`: to the server, if there is one now."""
+
+    def __init__(self) -> None:
+        self.line: Line | None = None
+        self.strangers = 0
+
+    def receive(self) -> Guest:
+        """One more, for asyncio."""
+        return Guest(self)

@@ -1,0 +1,141 @@
+"""Where a relay lives: its folder with certificate, key, lock, note and the access file that executors are given.
+
+Rule: one relay for each `$BOUGH_HOME`, and at the next start it is found at the same address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+import msgspec
+
+from bough.errors import SiteError, StoreHeld, UserError
+from bough.stores.lock import StoreLock, holder
+from bough.transport import home
+from bough.transport.access import UNIX, Access, read_access, split_address, write_access
+
+NOTE, ACCESS, PORT, SOCKET = "relay.json", "access.json", "port", "relay.sock"
+_LONGEST = 100  # bytes of a socket's path
+_BACKLOG = 512
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # names by which others cannot connect
+
+
+class RelayNote(msgspec.Struct, frozen=True):
+    """What `relay.json` says."""
+
+    pid: int
+    host: str
+    address: str  # where executors connect
+    access: str  # the file that says all they need
+    server: str  # where it connects itself
+    started: float
+    linked: bool = False  # it has its server
+    connections: int = 0  # of executors, and of relays behind it
+
+
+def access_path() -> str:
+    """The file for executors."""
+    return os.path.join(home.relay_dir(), ACCESS)
+
+
+def lock_folder() -> StoreLock:
+    """Make sure that there is one relay only."""
+    folder = home.make_private_dir(home.relay_dir())
+    try:
+        return StoreLock(folder)
+    except StoreHeld:
+        pid, host = holder(folder)
+        raise StoreHeld(
+            f"a relay runs already in {home.home()}: pid {pid} on host {host};"
+            " end it with bough relay stop, or set $BOUGH_HOME for another"
+        ) from None
+
+
+def running() -> RelayNote | None:
+    """The relay that runs here, if one does."""
+    folder = home.relay_dir()
+    try:
+        with open(os.path.join(folder, NOTE), "rb") as file:
+            note = msgspec.json.decode(file.read(), type=RelayNote)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if not os.path.exists(os.path.join(folder, "lock")):
+        return None
+    try:
+        StoreLock(folder).release()
+    except StoreHeld:
+        return note if holder(folder)[0] == note.pid else None
+    return None  # a killed one left its note
+
+
+def write_note(note: RelayNote) -> None:
+    """Say what is so now."""
+    home.write_private(os.path.join(home.relay_dir(), NOTE), msgspec.json.encode(note))
+
+
+def remove_note() -> None:
+    """Nobody is here any more."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(home.relay_dir(), NOTE))
+
+
+def publish_access(access: Access) -> None:
+    """Write the file for executors, unless it says the same."""
+    path = access_path()
+    with contextlib.suppress(UserError):
+        if read_access(path) == access:
+            return
+    write_access(path, access)
+
+
+def bind(listen: str) -> tuple[socket.socket, str]:
+    """A listening socket, and the address by which executors reach it: HOST:PORT, or unix:PATH if no port is wanted."""
+    if not listen or listen.startswith(UNIX):
+        return _bind_unix(listen.removeprefix(UNIX) or os.path.join(home.relay_dir(), SOCKET))
+    host, wanted = split_address(listen)
+    listener = _bind_before(host) if not wanted else None
+    if listener is None:
+        try:
+            listener = _bind(host, wanted)
+        except OSError as error:
+            raise SiteError(f"cannot listen on {listen}: {error.strerror or error}") from error
+    port = int(listener.getsockname()[1])
+    if not wanted:
+        home.write_private(os.path.join(home.relay_dir(), PORT), f"{port}\n".encode())
+    name = socket.gethostname() if host in _EVERYWHERE else host
+    return listener, f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+
+
+def _bind_before(host: str) -> socket.socket | None:
+    """At the port of the last time, if it is free: executors look for us there."""
+    try:
+        with open(os.path.join(home.relay_dir(), PORT), encoding="ascii") as file:
+            return _bind(host, int(file.read(10)))
+    except (OSError, ValueError, OverflowError):
+        return None
+
+
+def _bind_unix(path: str) -> tuple[socket.socket, str]:
+    path = os.path.abspath(path)
+    if len(os.fsencode(path)) > _LONGEST:
+        raise UserError(f"the path of the socket {path} is too long: name a shorter one with --listen unix:PATH")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # a killed one left it: we hold the lock
+        listener.bind(path)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SiteError(f"cannot listen on {path}: {error.strerror}") from error
+    finally:
+        os.umask(mask)
+    return listener, f"{UNIX}{path}"

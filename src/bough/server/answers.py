@@ -1,0 +1,257 @@
+"""What clients of a service ask besides: what there is of their workflow, how it went, who is there.
+
+An inventory is {"records": [{"id", "kind", "is_command", "key", "occurrence", "after" and "inputs" [(on, id, index)],
+"name", "group", "length", "is_array", "table", "pages" (a digest), "element_after", "open", "state", "counts",
+"failed", "command", "writes"}], "groups": [{"id", "name", "parent", "closed", "settled", "failed"}]}.
+
+Rule: as in `questions`: a question changes nothing. What has ended is told again in slices, so that a client that
+comes back to a big workflow keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+from bough.core.groups import GroupRecord
+from bough.core.records import CANCELLED, DONE, FAILED, NOTRUN, ArrayRecord, Record, TaskRecord
+from bough.core.states import TaskState
+from bough.errors import UserError
+from bough.model.ids import DIGEST_SIZE, RecordId
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import Dep, Kind, Page, TaskSpec
+from bough.server.peers import Client
+from bough.server.questions import Desk
+from bough.server.results import part
+from bough.server.returning import Returning
+from bough.server.shell import Shell
+from bough.server.tell import Message, cut_details
+from bough.server.workflows import Workflows
+from bough.stores.commandtext import task_text
+from bough.wire.messages import Outcome, Unsuccess
+
+_SLICE = 200  # messages told at a time
+_MOST_UNSENT = 8 << 20  # bytes that may wait to be sent before more is told
+_PAUSE = 0.01
+_UNSUCCESSFUL = bytes((FAILED, NOTRUN, CANCELLED))
+_CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
+_UNKNOWN = Failure(Cause.LOST, "why it failed is not known any more")
+
+
+class ServiceDesk(Desk):
+    """See the module."""
+
+    def __init__(self, shell: Shell, workflows: Workflows, returning: Returning) -> None:
+        super().__init__(shell.machine, shell.store, shell.peers, shell.info)
+        self._shell = shell
+        self._workflows = workflows
+        self._returning = returning
+        self._answers |= {
+            "ids": self._ids,
+            "inventory": self._inventory,
+            "outcomes": lambda client, arguments: len(list(self._wanted(client, arguments))),
+            "workflows": lambda *_: [self._workflow(run) for run in self._machine.state.workflows],
+            "executors": self._executors,
+        }
+
+    def _ids(self, client: Client, arguments: dict[str, object]) -> object:
+        count = arguments.get("count", 1000)
+        if not isinstance(count, int):
+            raise UserError("ids needs a count")
+        return self._workflows.more_numbers(client, count)
+
+    # --- a workflow --------------------------------------------------------------------------------
+
+    def _inventory(self, client: Client, _: dict[str, object]) -> object:
+        state = self._machine.state
+        if client.group not in state.groups or not client.run:
+            raise UserError("only the client of a workflow has an inventory")
+        group = state.groups[client.group]
+        return {
+            "records": [_record_entry(record) for record in group.records()],
+            "groups": [_group_entry(one) for one in _below(group)],
+        }
+
+    def _workflow(self, run: int) -> dict[str, object]:
+        workflow = self._machine.state.workflows[run]
+        clients = self._peers.of_run(run)
+        return {
+            "run": run,
+            "name": workflow.name,
+            "group": workflow.group.id,
+            "user": workflow.user,
+            "directory": workflow.directory,
+            "closed": workflow.closed,
+            "counts": _counts([workflow.group, *_below(workflow.group)]) if workflow.group.id else {},
+            "client": {"pid": clients[0].pid, "host": clients[0].host} if clients else None,
+        }
+
+    # --- outcomes ----------------------------------------------------------------------------------
+
+    def _wanted(self, client: Client, arguments: dict[str, object]) -> Iterator[Record]:
+        numbers = arguments.get("records")
+        if not isinstance(numbers, list):
+            raise UserError("outcomes needs a list of records")
+        records = self._machine.state.records
+        for number in numbers:
+            record = records.get(number)
+            if record is not None and client.run in {0, record.group.workflow.run}:
+                yield record
+
+    def tell_outcomes(self, client: Client, arguments: dict[str, object]) -> None:
+        """Tell of everything among some records that has ended."""
+        if isinstance(arguments.get("records"), list):
+            self._tell(client, self._outcomes(list(self._wanted(client, arguments))))
+
+    def _tell(self, client: Client, messages: Iterator[Message]) -> None:
+        connection = client.connection
+        if not connection.is_open:
+            return
+        if connection.unsent < _MOST_UNSENT:
+            for _ in range(_SLICE):
+                message = next(messages, None)
+                if message is None:
+                    connection.flush()
+                    return
+                connection.say(message)
+            connection.flush()
+            self._shell.loop.call_soon(self._tell, client, messages)
+        else:
+            self._shell.loop.call_later(_PAUSE, self._tell, client, messages)
+
+    def _outcomes(self, records: Iterable[Record]) -> Iterator[Message]:
+        for record in records:
+            yield from self._successes(record)
+            for low, high in record.runs(_UNSUCCESSFUL, 0, record.length):
+                for index in range(low, high):
+                    failure = record.failure_of(index)
+                    if failure is None:
+                        failure = _CANCELLED if record.state_of(index) == CANCELLED else _UNKNOWN
+                    yield Unsuccess(RecordId(record.id), index, index + 1, 0, failure)
+
+    def _successes(self, record: Record) -> Iterator[Message]:
+        hosts = {executor.id: executor.host for executor in self._machine.state.executors.values()}
+        for success in list(record.successes()):
+            shift = success.start - success.source_start
+            end = success.stop - shift
+            found = self._shell.results.successes(success.turn, RecordId(success.source), success.source_start, end)
+            for low, high, span in found:
+                yield Outcome(
+                    RecordId(record.id),
+                    low + shift,
+                    high + shift,
+                    span.attempt,
+                    hosts.get(span.executor, ""),
+                    part(span, low, high),
+                    cut_details(span.details, low, high, shift),
+                    reused=success.source != record.id,
+                )
+
+    # --- executors ---------------------------------------------------------------------------------
+
+    def _executors(self, *_: object) -> object:
+        found = []
+        for executor in self._machine.state.executors.values():
+            peer = self._peers.executors.get(executor.id)
+            capacity = executor.capacity
+            if peer is None:
+                state = "missing"
+            elif executor.draining:
+                state = "draining"
+            elif executor.suspended:
+                state = "suspended"
+            else:
+                state = "active" if executor.spans else "idle"
+            found.append(
+                {
+                    "executor": executor.id,
+                    "site": executor.site,
+                    "host": executor.host,
+                    "pid": executor.pid,
+                    "cores": capacity.cores,
+                    "memory": capacity.memory,
+                    "gpus": capacity.gpus,
+                    "named": dict(capacity.named),
+                    "state": state,
+                    "running": len(executor.spans),
+                    "until": executor.until,
+                    "joined": peer.joined if peer is not None else 0.0,
+                }
+            )
+        return found
+
+
+def _below(group: GroupRecord) -> Iterator[GroupRecord]:
+    for child in group.children:
+        yield child
+        yield from _below(child)
+
+
+def _record_entry(record: Record) -> dict[str, object]:
+    spec = record.spec
+    if isinstance(spec, TaskSpec):
+        state = record.state_of(0)
+        own: dict[str, object] = {
+            "occurrence": record.occurrence if isinstance(record, TaskRecord) else 0,
+            "inputs": [_dep_entry(dep) for dep in spec.inputs],
+            "state": TaskState(state).label,
+            "failed": state in _UNSUCCESSFUL,
+            "command": task_text(spec) or "",
+            "writes": list(spec.writes),
+        }
+    else:
+        assert isinstance(record, ArrayRecord)
+        counts = record.counts
+        ended = sum(counts[state] for state in (DONE, *_UNSUCCESSFUL)) == record.length and not record.open
+        own = {
+            "table": spec.table,
+            "pages": _pages_digest(record.paged),
+            "element_after": bool(spec.element_after),
+            "open": record.open,
+            "counts": {TaskState(state).label: count for state, count in enumerate(counts) if count},
+            "failed": ended and counts[DONE] < record.length,
+        }
+    return {
+        "id": record.id,
+        "kind": int(spec.kind),
+        "is_command": spec.kind == Kind.COMMAND,
+        "key": spec.key,
+        "after": [_dep_entry(dep) for dep in spec.after],
+        "name": spec.name,
+        "group": record.group.id,
+        "length": record.length,
+        "is_array": record.is_array,
+        **own,
+    }
+
+
+def _pages_digest(pages: Iterable[Page]) -> bytes:
+    """What stands for the arguments of an array that came in pages; nothing for one without."""
+    digest, some = blake2b(digest_size=DIGEST_SIZE), False
+    for page in pages:
+        digest.update(page.data)
+        some = True
+    return digest.digest() if some else b""
+
+
+def _dep_entry(dep: Dep) -> tuple[int, int, int]:
+    return int(dep.on), dep.id, dep.index
+
+
+def _group_entry(group: GroupRecord) -> dict[str, object]:
+    return {
+        "id": group.id,
+        "name": group.name,
+        "parent": group.parent.id if group.parent is not None else 0,
+        "closed": group.closed,
+        "settled": group.settled,
+        "failed": bool(group.failed_by),
+    }
+
+
+def _counts(groups: Iterable[GroupRecord]) -> dict[str, int]:
+    totals = [0] * len(TaskState)
+    for group in groups:
+        for state, count in enumerate(group.counts):
+            totals[state] += count
+    return {TaskState(state).label: count for state, count in enumerate(totals) if count}

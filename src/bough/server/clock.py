@@ -1,0 +1,42 @@
+"""The server's clock: what the system's says at the start, and steady from then on.
+
+Waits that end at a time (another attempt, a rest of an executor) must not end early or late because somebody set
+the clock. Rule: `now` never goes back, and goes on as fast as time does, also while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from bough.model.ids import Seconds
+
+_NOTED = 5.0  # seconds of difference that are spoken of
+
+
+def _boot_time() -> Seconds:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Clock:
+    """See the module."""
+
+    def __init__(
+        self, wall: Callable[[], Seconds] = time.time, steady: Callable[[], Seconds] = _boot_time
+    ) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._offset = wall() - steady()
+        self._noted = 0.0
+
+    def now(self) -> Seconds:
+        """Seconds since the epoch."""
+        return self._offset + self._steady()
+
+    def jump(self) -> Seconds:
+        """By how much the system's clock was set since the last time this was asked; 0: not to speak of."""
+        apart = self._wall() - self.now()
+        if abs(apart - self._noted) < _NOTED:
+            return 0.0
+        jumped, self._noted = apart - self._noted, apart
+        return jumped

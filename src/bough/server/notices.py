@@ -1,0 +1,217 @@
+"""What the operator is told of without asking: workflows that are over or stuck, tasks that run too long, hosts in trouble.
+
+Facts are looked at as they are written, the rest every few seconds. Rule: the same thing is not said twice within an
+hour, and nothing here waits for whoever brings the message (see `messenger`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bough.core.groups import Workflow
+from bough.core.room import ExecutorRecord, Span
+from bough.errors import UserError
+from bough.model.facts import (
+    ExecutorDrained,
+    ExecutorJoined,
+    ExecutorLost,
+    ExecutorSuspended,
+    Fact,
+    RunClosed,
+    SpanStarted,
+)
+from bough.model.ids import Seconds
+from bough.server.hands import SITE, is_hand
+from bough.server.shell import Shell
+from bough.server.standing import Standing, below, why_stuck, workflows_of
+from bough.server.takeable import label
+
+KINDS = ("finished", "stuck", "overlong", "silent", "suspended", "lost")
+_LOOK = 5.0  # seconds between two looks
+_AGAIN = 3600.0  # seconds within which the same thing is not said again
+_NAMED = 5  # tasks of a silent executor that are named
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One thing worth knowing."""
+
+    event: str
+    text: str
+    workflow: str = ""
+    task: str = ""
+    host: str = ""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What is told of, and what counts as too long."""
+
+    kinds: tuple[str, ...] = KINDS
+    factor: float = 10.0  # times the user's estimate, or the measured mean
+    least: Seconds = 600.0  # and at least so long
+
+
+def read_kinds(text: str) -> tuple[str, ...]:
+    """Kinds of events as people list them; "suspended" means lost executors, too."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in KINDS:
+            raise UserError(f"there is no event {word!r} to be told of; there are: {', '.join(KINDS)}")
+    return tuple(dict.fromkeys([*words, *(["lost"] if "suspended" in words else [])]))
+
+
+class Notices:
+    """See the module. `say` brings the message."""
+
+    def __init__(self, shell: Shell, rules: Rules, say: Callable[[Notice], None]) -> None:
+        self._shell = shell
+        self._state = shell.machine.state
+        self._rules = rules
+        self._say = say
+        self._said: dict[tuple[object, ...], Seconds] = {}
+        self._hosts: dict[int, str] = {}
+        self._leaving: set[int] = set()
+        self._started: dict[int, Seconds] = {}  # spans of which somebody said that they run
+        self._stuck: set[int] = set()  # workflows that were stuck at the last look
+        self._silent: set[int] = set()  # executors that were missing at the last look
+        self._timer: asyncio.TimerHandle | None = None
+        self._hear: dict[type, Callable[..., None]] = {
+            ExecutorJoined: self._joined,
+            ExecutorDrained: lambda fact: self._leaving.add(fact.executor),
+            ExecutorSuspended: self._suspended,
+            ExecutorLost: self._lost,
+            RunClosed: self._closed,
+            SpanStarted: lambda fact: self._started.setdefault(fact.span, time.time()),
+        }
+        for executor in self._state.executors.values():
+            self._hosts[executor.id] = executor.host
+            if executor.draining:
+                self._leaving.add(executor.id)
+        now = time.time()
+        for span in self._state.spans:  # when they began is not known any more: now, at the latest
+            self._started[span] = now
+
+    def start(self) -> None:
+        """Look now and then."""
+        self._timer = self._shell.loop.call_later(_LOOK, self._look)
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._hear = {}
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tell(self, notice: Notice, *key: object) -> None:
+        now = time.time()
+        known = (notice.event, *key)
+        if notice.event not in self._rules.kinds or now < self._said.get(known, 0.0) + _AGAIN:
+            return
+        self._said = {old: when for old, when in self._said.items() if now < when + _AGAIN}
+        self._said[known] = now
+        self._say(notice)
+
+    # --- what is heard -----------------------------------------------------------------------------------
+
+    def hear(self, facts: Sequence[Fact]) -> None:
+        """Look through the facts of a turn."""
+        hear = self._hear
+        for fact in facts:
+            handler = hear.get(type(fact))
+            if handler is not None:
+                handler(fact)
+
+    def _joined(self, fact: ExecutorJoined) -> None:
+        self._hosts[fact.executor] = fact.host
+        self._leaving.discard(fact.executor)
+        if fact.site == SITE and not fact.pid:
+            self._leaving.add(fact.executor)  # nobody is surprised when a hand is done
+
+    def _suspended(self, fact: ExecutorSuspended) -> None:
+        peer = self._shell.peers.executors.get(fact.executor)
+        if peer is None or not peer.ready:
+            return  # it is missing, and that is another matter
+        host = self._hosts.get(fact.executor, "")
+        text = f"executor {fact.executor} on {host} gets nothing for a while: {fact.reason}"
+        self._tell(Notice("suspended", text, host=host), fact.executor)
+
+    def _lost(self, fact: ExecutorLost) -> None:
+        host = self._hosts.pop(fact.executor, "")
+        if fact.executor not in self._leaving:
+            text = f"executor {fact.executor} on {host} is lost: {fact.reason}; others get its tasks"
+            self._tell(Notice("lost", text, host=host), fact.executor)
+        self._leaving.discard(fact.executor)
+        self._silent.discard(fact.executor)
+
+    def _closed(self, fact: RunClosed) -> None:
+        workflow = self._state.workflows.get(fact.run)
+        if workflow is not None and workflow.group.id:
+            standing = Standing(below(workflow.group))
+            text = f"workflow {workflow.name}, run {workflow.run}, has ended: {standing}"
+            self._tell(Notice("finished", text, workflow.name), workflow.run)
+
+    # --- what is looked at -------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._timer = self._shell.loop.call_later(_LOOK, self._look)
+        if self._shell.is_stuck:
+            return
+        self._look_for_silence()
+        self._look_for_overlong(time.time())
+        if not self._shell.is_busy:
+            self._look_for_stuck()
+
+    def _look_for_silence(self) -> None:
+        """Executors that were missing at the last look, too, and have something to do."""
+        missing = {
+            executor.id
+            for executor in self._state.executors.values()
+            if executor.id not in self._shell.peers.executors and not is_hand(executor)
+        }
+        for number in missing & self._silent:
+            executor = self._state.executors[number]  # type: ignore[index]
+            if executor.spans:
+                tasks = _tasks_on(executor)
+                shown = ", ".join(tasks[:_NAMED]) + (", ..." if len(tasks) > _NAMED else "")
+                text = f"no sign of life from executor {number} on {executor.host}, which has {shown}"
+                self._tell(Notice("silent", text, task=tasks[0], host=executor.host), number)
+        self._silent = missing
+
+    def _look_for_overlong(self, now: Seconds) -> None:
+        rules, spans = self._rules, self._state.spans
+        for number, began in list(self._started.items()):
+            span = spans.get(number)
+            if span is None:
+                del self._started[number]
+                continue
+            limits, mean = span.record.spec.limits, span.record.runtime.mean
+            expected = max(limits.walltime, mean) * sum(high - low for low, high in span.left)
+            ran = now - began
+            if expected and ran > max(rules.least, rules.factor * expected):
+                task, host = label(span.record, span.left[0][0]), span.executor.host
+                text = f"task {task} has run on {host} for {ran:.0f} s, and {expected:.0f} s were expected"
+                name = span.record.group.workflow.name
+                self._tell(Notice("overlong", text, name, task, host), span.record.id, span.left[0][0])
+
+    def _look_for_stuck(self) -> None:
+        """Workflows that were stuck at the last look, too."""
+        found: dict[int, tuple[Workflow, str]] = {}
+        for workflow in workflows_of(self._state):
+            why = why_stuck(self._state, workflow)
+            if why:
+                found[workflow.run] = workflow, why
+        for run in found.keys() & self._stuck:
+            workflow, why = found[run]
+            text = f"workflow {workflow.name}, run {run}, can go on no more: {why}"
+            self._tell(Notice("stuck", text, workflow.name), run)
+        self._stuck = set(found)
+
+
+def _tasks_on(executor: ExecutorRecord) -> list[str]:
+    return [label(span.record, span.left[0][0]) for span in executor.spans.values() if _has(span)]
+
+
+def _has(span: Span) -> bool:
+    return bool(span.left)

@@ -1,0 +1,46 @@
+"""A sample of statistics as Prometheus reads it: the text exposition format, version 0.0.4.
+
+Rule: names and units follow Prometheus' conventions: base units, `_total` for what only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_EXECUTORS = ("idle", "active", "suspended", "draining", "missing")
+_TASKS = ("waiting", "held", "ready", "placed", "running")
+_SINGLE = (
+    ("bough_clients", "gauge", "Clients that are connected", "clients"),
+    ("bough_connections", "gauge", "Clients and executors that are connected", "connections"),
+    ("bough_cores", "gauge", "Cores of all executors", "cores"),
+    ("bough_taken_by_hand", "gauge", "Tasks that somebody took by hand", "hands"),
+    ("bough_tasks_ended_total", "counter", "Tasks that ended since the server began", "ended"),
+    ("bough_tasks_failed_total", "counter", "Of these, tasks that failed or could not run", "failed"),
+    ("bough_tasks_reused_total", "counter", "Of these, results of earlier runs", "reused"),
+    ("bough_journal_turns_total", "counter", "Turns in the journal", "turns"),
+    ("bough_server_cpu_seconds_total", "counter", "CPU time of the server", "cpu_seconds"),
+    ("bough_server_resident_memory_bytes", "gauge", "Resident memory of the server", "memory"),
+    ("bough_server_start_time_seconds", "gauge", "When the server began, since the epoch", "started"),
+)
+
+
+def exposition(sample: Mapping[str, object]) -> str:
+    """The whole text."""
+    lines: list[str] = []
+    for name, kind, text, field in _SINGLE:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {_number(sample[field])}"]
+    for name, text, states in (
+        ("bough_executors", "Executors by state", _EXECUTORS),
+        ("bough_tasks", "Tasks that have not ended by state", _TASKS),
+    ):
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+        lines += [f'{name}{{state="{state}"}} {_number(sample[state])}' for state in states]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return repr(round(value, 6))
+    return str(value)

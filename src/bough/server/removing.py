@@ -1,0 +1,216 @@
+"""Workflows that are removed with their records, by hand or by age, and the space that they took given back.
+
+First the core forgets the workflow, then a snapshot without it is saved, then its facts are taken out of the journal,
+a slice at a time between turns. Rule: what goes on is not removed; a workflow is gone for its users as soon as the
+removal is written, and whatever of the space is not given back when the server ends is given back by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from bough.core.groups import GroupRecord, Workflow
+from bough.errors import BoughError, InternalError, UnknownName, UserError
+from bough.model.facts import Cancelled, GroupClosed, RunClosed, RunRemoved
+from bough.model.ids import GroupId, Seconds
+from bough.model.tasks import Dep, On
+from bough.server.errand import Errand
+from bough.server.log import log
+from bough.server.shell import Shell
+from bough.server.standing import Standing, below, workflows_of
+from bough.stores.jobs import Value
+from bough.stores.opening import open_jobs
+
+_SLICE = 200  # turns of the journal looked at between two turns
+_PAUSE = 0.005  # seconds between two slices
+_AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
+_TURNS = 20  # that a workflow which is told to end is waited for
+_LOOK = 3600.0  # seconds between looks for old workflows
+_FIRST_LOOK = 5.0
+_OLD = "SELECT run, name, closed FROM runs WHERE closed IS NOT NULL AND closed < ? ORDER BY run"
+
+
+class Removing:
+    """See the module. `where`: the store's folder or database; `keep`: seconds after which workflows go, 0: never."""
+
+    def __init__(self, shell: Shell, where: str, keep: Seconds = 0.0) -> None:
+        self._shell = shell
+        self._state = shell.machine.state
+        self._where = where
+        self._keep = keep
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prune")
+        self._sweeping = False
+        self._stopped = False
+
+    def start(self) -> None:
+        """Go on with what an earlier server left, and look for old workflows now and then."""
+        self._shell.upkeep.when_folded(self._sweep)
+        if self._keep:
+            self._shell.loop.call_later(_FIRST_LOOK, self._look)
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # --- by name -----------------------------------------------------------------------------------------
+
+    def remove(self, errand: Errand) -> None:
+        """Remove the workflows that are named; those that go on only if they are to be killed."""
+        names, kill = errand.arguments.get("workflows"), bool(errand.arguments.get("kill"))
+        if not isinstance(names, list) or not names:
+            raise UserError("say which workflows to remove")
+        workflows = {one.run: one for name in names for one in self._named(str(name))}
+        for one in workflows.values():
+            if not kill and (why := self._goes_on(one)):
+                raise UserError(
+                    f"workflow {one.name}, run {one.run}, goes on: {why}; wait for it, or say --kill to end it"
+                )
+        self._remove(list(workflows.values()), errand.answer)
+
+    def _named(self, name: str) -> list[Workflow]:
+        """A run by its number, a run as name#number, or all runs of a name."""
+        known = workflows_of(self._state)
+        wanted, hash_, number = name.rpartition("#")
+        if hash_ and number.isdigit():
+            found = [one for one in known if one.name == wanted and one.run == int(number)]
+        elif name.isdigit() and int(name) in self._state.workflows:
+            found = [one for one in known if one.run == int(name)]
+        else:
+            found = [one for one in known if one.name == name]
+        if not found:
+            names = ", ".join(dict.fromkeys(one.name for one in known)) or "none"
+            raise UnknownName(f"there is no workflow {name!r}; there are: {names}")
+        return found
+
+    def _goes_on(self, workflow: Workflow) -> str:
+        """Why a workflow is not over; empty when it is. A queue in which all has ended is over, too."""
+        standing = Standing(below(workflow.group))
+        if standing.unended:
+            return str(standing)
+        if self._shell.peers.of_run(workflow.run):
+            return "it has a client"
+        return ""
+
+    # --- by age ------------------------------------------------------------------------------------------
+
+    def prune(self, errand: Errand) -> None:
+        """Remove the workflows that ended so many seconds ago, or only say which."""
+        seconds = errand.arguments.get("seconds")
+        if not isinstance(seconds, int | float) or seconds < 0:
+            raise UserError("prune needs an age in seconds")
+        dry = bool(errand.arguments.get("dry_run"))
+
+        def found(old: list[dict[str, object]]) -> None:
+            workflows = [self._state.workflows[run] for one in old if isinstance(run := one["run"], int)]
+            self._remove([] if dry else workflows, lambda _: errand.answer(old))
+
+        self._find_old(float(seconds), found, errand.refuse)
+
+    def _look(self) -> None:
+        if self._stopped:
+            return
+        self._shell.loop.call_later(_LOOK, self._look)
+
+        def found(old: list[dict[str, object]]) -> None:
+            workflows = [self._state.workflows[run] for one in old if isinstance(run := one["run"], int)]
+            self._remove(workflows, lambda _: None)
+
+        self._find_old(self._keep, found, lambda error: log(f"old workflows could not be looked for: {error}"))
+
+    def _find_old(
+        self, age: Seconds, then: Callable[[list[dict[str, object]]], None], failed: Callable[[BoughError], None]
+    ) -> None:
+        """The workflows that ended before a time, by the jobs database, which is asked in a thread."""
+        before = time.time() - age
+
+        def query() -> Sequence[Sequence[Value]]:
+            with open_jobs(self._where) as jobs:
+                return jobs.query(_OLD, [before])[1]
+
+        def ask() -> None:
+            if not self._stopped:
+                asked = self._shell.loop.run_in_executor(self._thread, query)
+                asked.add_done_callback(lambda done: answered(done.exception(), done))
+
+        def answered(error: BaseException | None, done: object) -> None:
+            if error is not None:
+                failed(error if isinstance(error, BoughError) else InternalError(f"{type(error).__name__}: {error}"))
+                return
+            rows = done.result()  # type: ignore[attr-defined]
+            over = {one.run for one in workflows_of(self._state) if one.closed and not self._goes_on(one)}
+            then([{"run": run, "name": name, "closed": closed} for run, name, closed in rows if run in over])
+
+        self._shell.upkeep.when_folded(ask)
+
+    # --- how ---------------------------------------------------------------------------------------------
+
+    def _remove(self, workflows: Sequence[Workflow], then: Callable[[object], None]) -> None:
+        value = [{"run": one.run, "name": one.name} for one in workflows]
+        if not workflows:
+            then(value)
+            return
+        for one in workflows:
+            if Standing(below(one.group)).unended:
+                self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
+            for group in _upwards(one.group):
+                if not group.closed:
+                    self._shell.news(GroupClosed(GroupId(group.id)))
+        self._shell.after_turn(lambda: self._forget({one.run for one in workflows}, _TURNS, lambda: then(value)))
+
+    def _forget(self, runs: set[int], tries: int, then: Callable[[], None]) -> None:
+        """Once they are settled and closed: forget them."""
+        left = {run for run in runs if run in self._state.workflows}
+        ready = [run for run in left if self._state.workflows[run].group.settled]
+        for run in ready:
+            if not self._state.workflows[run].closed:
+                self._shell.news(RunClosed(run, "removed"))
+            self._shell.news(RunRemoved(run))
+        if left and tries:
+            self._shell.after_turn(lambda: self._forget(left, tries - 1, then))
+            return
+        if runs:
+            log(f"{len(runs)} workflows could not be removed: they did not settle" if left else "workflows were removed")
+        self._shell.upkeep.save_snapshot(self._state.turn)
+        self._shell.upkeep.when_synced(then)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        if not self._sweeping and not self._stopped:
+            self._sweeping = True
+            self._clean()
+
+    def _clean(self) -> None:
+        """Give back a slice of the space, and come again while there is more."""
+        if self._stopped:
+            return
+        wait = _PAUSE
+        try:
+            done = self._shell.store.remove_runs((), _SLICE)
+            _delete(self._shell.store.forgotten_files(), self._shell.info.store_dir)
+        except BoughError as error:
+            log(f"the space of removed workflows could not be given back: {error}")
+            done, wait = False, _AGAIN
+        if done:
+            self._sweeping = False
+        else:
+            self._shell.loop.call_later(wait, self._clean)
+
+
+def _upwards(group: GroupRecord) -> Iterable[GroupRecord]:
+    """All groups below one and itself, those below first."""
+    return reversed(list(below(group)))
+
+
+def _delete(paths: Iterable[str], folder: str) -> None:
+    """Delete files of results and arguments, nothing outside of the store."""
+    inside = os.path.realpath(folder) + os.sep
+    for path in paths:
+        if os.path.realpath(path).startswith(inside):
+            try:
+                os.unlink(path)
+            except OSError:
+                continue  # it is gone, or will be found as a leftover

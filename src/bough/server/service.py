@@ -1,0 +1,334 @@
+"""The life of a service: it goes on where the one before it ended, serves, and ends in good order.
+
+Rule: nothing of a run is closed by ending the server. Executors are told nothing unless they are to leave: they go
+on with their tasks and come back to the next server on this store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+
+from bough.core.machine import Machine
+from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
+from bough.model.facts import RunOpened
+from bough.policies.registry import load_placement
+from bough.server import place
+from bough.server.connection import Connection
+from bough.server.embedded import internal_error
+from bough.server.log import log
+from bough.server.numbers import NumberBook
+from bough.server.recovery import replay_run
+from bough.server.returning import Returning
+from bough.server.run import RunInfo
+from bough.server.service_reception import ServiceReception
+from bough.server.shell import Shell
+from bough.server.workflows import Workflows
+from bough.stores.api import LastRun, Store
+from bough.stores.faults import reported
+from bough.stores.lock import StoreLock, holder
+from bough.stores.opening import Lock, is_postgres, lock_store, open_store
+from bough.transport import home
+from bough.wire.messages import Leave
+
+if TYPE_CHECKING:
+    import ssl
+
+    from bough.server.doorman import Doorman
+
+TOKEN = "token"  # the file in the store's folder by which executors see that they share it
+_GRACE = 5.0  # seconds that tasks of executors that leave get
+_SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What `bough server start` asks for."""
+
+    store: str = ""  # a folder or postgresql://..., empty: the folder `store` beside `server.json`
+    listen: str = ""  # HOST:PORT for other machines, empty: the Unix socket only
+    name: str = "server"
+    policy: str = "fifo"
+    heartbeat: float = 30.0
+    reconnect: float = 60.0
+
+    @property
+    def folder(self) -> str:
+        """Where outputs and results lie, and the journal if it is not in a database elsewhere."""
+        if self.store and not is_postgres(self.store):
+            return os.path.abspath(self.store)
+        return os.path.join(home.server_dir(), "store")
+
+    @property
+    def place(self) -> str:
+        """Where the journal is: that folder, or a database."""
+        return self.store if is_postgres(self.store) else self.folder
+
+
+def serve(settings: Settings) -> int:
+    """Run a service until it is told to end; its exit code. BoughError when it cannot begin."""
+    gc.disable()  # until all is loaded
+    load_placement(settings.policy)  # first: an unknown name shall leave no trace
+    server_dir = home.make_server_dir()
+    locks: list[Lock] = [_lock_home(server_dir)]
+    try:
+        if os.path.realpath(settings.folder) != os.path.realpath(server_dir):
+            locks.append(StoreLock(settings.folder))
+        if is_postgres(settings.store):
+            locks.append(lock_store(settings.store))
+        service = Service(settings)
+        try:
+            return uvloop.run(service.live())
+        finally:
+            service.withdraw()
+    finally:
+        for lock in reversed(locks):
+            lock.release()
+
+
+def _lock_home(server_dir: str) -> StoreLock:
+    try:
+        return StoreLock(server_dir)
+    except StoreHeld:
+        pid, host = holder(server_dir)
+        raise StoreHeld(
+            f"a server runs already in {home.home()}: pid {pid} on host {host};"
+            " end it with bough server stop, or set $BOUGH_HOME for another"
+        ) from None
+
+
+def open_own_store(settings: Settings) -> Store:
+    """The store that was named; it must be a service's, or new."""
+    with reported(settings.folder):
+        for folder in place.FOLDERS:
+            os.makedirs(os.path.join(settings.folder, folder), exist_ok=True)
+    store = open_store(settings.place)
+    try:
+        store.claim("service")
+    except BoughError:
+        store.close()
+        raise
+    return store
+
+
+def open_machine(store: Store, settings: Settings, numbers: NumberBook) -> tuple[Machine, int, str]:
+    """Go on with the service's own run, or begin it; that run's number, and the token of the store."""
+    policy = load_placement(settings.policy)
+    token = _token_of(store, numbers.own_run, numbers.own_turn) if numbers.own_run else ""
+    if not token:  # a new store, or one that came without its file of numbers
+        last = store.last_run()
+        numbers.beyond(
+            record=last.last_record,
+            group=last.last_group,
+            run=max(last.run, last.last_run),
+            executor=last.last_executor,
+        )
+        if not last.run or last.clean:
+            return _begin(store, settings, numbers, last)
+        turn = store.turns_of_run(last.run)
+        token = _token_of(store, last.run, turn)
+        if not token:
+            raise StoreFailed(f"the store does not say how its run {last.run} began")
+        numbers.begin(last.run, turn)
+    return replay_run(store, numbers.own_run, numbers.own_turn, policy), numbers.own_run, token
+
+
+def _begin(store: Store, settings: Settings, numbers: NumberBook, last: LastRun) -> tuple[Machine, int, str]:
+    run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
+    policy = load_placement(settings.policy)
+    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span)
+    opened = RunOpened(run, settings.name, socket.gethostname(), os.getpid(), policy=settings.policy, token=token)
+    turn = machine.turn(now, [opened])
+    store.append(turn.number, now, turn.facts)
+    store.sync()
+    numbers.begin(run, turn.number)
+    return machine, run, token
+
+
+def _token_of(store: Store, run: int, turn: int) -> str:
+    """What the service's own run was opened with, if that turn opened it."""
+    try:
+        facts = store.turn(turn)
+    except KeyError:
+        return ""
+    return next((fact.token for fact in facts if isinstance(fact, RunOpened) and fact.run == run), "")
+
+
+class Service:
+    """One server process. `finished` is its exit code once all is over."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        begun = time.monotonic()
+        self._store: Store = open_own_store(settings)
+        self._numbers = NumberBook(settings.folder)
+        self._machine, run, token = open_machine(self._store, settings, self._numbers)
+        self._info = RunInfo(run, settings.folder, f"{token}:{run}", memos=True, embedded=False, token=token)
+        with reported(settings.folder):
+            self._write_token(token)
+        self._listener, self._socket = place.bind_lasting(home.server_dir())
+        self._shell: Shell | None = None
+        self._address = self._fingerprint = ""
+        self._ending: asyncio.Task[None] | None = None
+        took, count = time.monotonic() - begun, len(self._machine.state.records)
+        log(f"the store {settings.store or settings.folder} was opened in {took:.2f} s: {count} records")
+
+    def _write_token(self, token: str) -> None:
+        path = os.path.join(self._settings.folder, TOKEN)
+        with open(f"{path}.{os.getpid()}", "w", encoding="ascii") as file:
+            file.write(token)
+        os.replace(file.name, path)
+
+    async def live(self) -> int:
+        """Serve until told to end."""
+        loop = asyncio.get_running_loop()
+        self._finished: asyncio.Future[int] = loop.create_future()
+        shell = self._shell = Shell(loop, self._machine, self._store, self._info)
+        shell.on_fatal = self._fail
+        loop.set_exception_handler(lambda _, context: self._fail(internal_error(context)))
+        workflows = Workflows(shell, self._numbers)
+        returning = Returning(shell, self._numbers, self._settings.reconnect)
+        where = self._settings.place
+        reception = ServiceReception(
+            shell, workflows, returning, store=where, heartbeat=self._settings.heartbeat, shutdown=self.end
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.end, False)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        server = await loop.create_unix_server(lambda: Connection(reception, shell.dirty), sock=self._listener)
+        try:
+            doorman = await self._open_door(reception, shell) if self._settings.listen else None
+            reception.relays.fingerprint = self._fingerprint
+        except BoughError:
+            server.close()
+            self._store.close()
+            raise
+        shell.resume()
+        self._publish()
+        log(f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
+        gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
+        gc.set_threshold(100_000, 50, 100)
+        gc.enable()
+        code = await self._finished
+        server.close()
+        if doorman is not None:
+            await doorman.close()
+        return code
+
+    async def _open_door(self, reception: ServiceReception, shell: Shell) -> Doorman:
+        """Listen for other machines."""
+        from bough.server.doorman import Doorman
+        from bough.transport.access import split_address
+        from bough.transport.certificates import make_certificate
+        from bough.transport.tls import server_context
+        from bough.transport.tokens import make_tokens, secret
+
+        make_tokens()
+        cert, key, self._fingerprint = make_certificate()
+        host, port = split_address(self._settings.listen)
+        doorman = Doorman(lambda: Connection(reception, shell.dirty), secret, self._fingerprint)
+        context = server_context(cert, key)
+        if port:
+            await doorman.listen(host, port, context)
+        else:
+            port = await self._listen_as_before(doorman, host, context)
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return doorman
+
+    async def _listen_as_before(self, doorman: Doorman, host: str, context: ssl.SSLContext) -> int:
+        """Any port, but the one of the last time if it is free: executors look for us there."""
+        path = os.path.join(home.server_dir(), "port")
+        try:
+            with open(path, encoding="ascii") as file:
+                port = await doorman.listen(host, int(file.read(10)), context)
+        except (OSError, ValueError, SiteError):
+            port = await doorman.listen(host, 0, context)
+        home.write_private(path, f"{port}\n".encode())
+        return port
+
+    def _publish(self) -> None:
+        home.write_note(
+            home.ServerNote(
+                self._address,
+                self._socket,
+                os.getpid(),
+                socket.gethostname(),
+                self._fingerprint,
+                self._settings.store or self._settings.folder,
+                time.time(),
+            )
+        )
+
+    def withdraw(self) -> None:
+        """Be found no more."""
+        home.remove_note()
+        place.unbind(self._socket)
+
+    # --- the end -----------------------------------------------------------------------------------
+
+    def end(self, dismiss: bool) -> None:
+        """End in good order; `dismiss`: executors leave, too."""
+        assert self._shell is not None
+        if self._ending is None:
+            log("told to end" + (", with all executors" if dismiss else ""))
+            self._ending = self._shell.loop.create_task(self._run_down(dismiss))
+
+    async def _run_down(self, dismiss: bool) -> None:
+        shell = self._shell
+        assert shell is not None
+        try:
+            if dismiss:
+                await self._let_executors_go(shell)
+            await self._catch_up(shell)
+            await shell.upkeep.stop()
+            shell.upkeep.save_snapshot(self._machine.state.turn)
+            self._store.close()
+            self._numbers.close()
+            code = 0
+        except BoughError as error:
+            log(f"the store could not be closed: {error}")
+            code = error.exit_code
+        for connection in [*shell.peers.clients, *shell.peers.by_connection]:
+            connection.close()
+        log("ended")
+        await asyncio.sleep(0)
+        self._finish(code)
+
+    async def _let_executors_go(self, shell: Shell) -> None:
+        for executor in shell.peers.executors.values():
+            executor.leaving = "the server ended"
+            executor.connection.say(Leave(_GRACE))
+        shell.flush()
+        until = shell.loop.time() + _GRACE + _SPARE
+        while shell.peers.executors and shell.loop.time() < until:
+            await asyncio.sleep(0.01)
+
+    async def _catch_up(self, shell: Shell) -> None:
+        """Write what has arrived; what comes later will be said again to the next server."""
+        shell.closed = True
+        written = asyncio.Event()
+        shell.after_turn(written.set)
+        try:
+            await asyncio.wait_for(written.wait(), _SPARE)
+        except TimeoutError:
+            raise StoreFailed("the last turn could not be written: free some space") from None
+
+    def _fail(self, error: BoughError) -> None:
+        """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
+        log(f"the server cannot go on: {error}")
+        story = getattr(error, "story", "")
+        if story:
+            log(story)
+        self._finish(error.exit_code)
+
+    def _finish(self, code: int) -> None:
+        if not self._finished.done():
+            self._finished.set_result(code)

@@ -1,0 +1,229 @@
+"""Who comes to a service and what they may say: several clients, each with its workflow, and executors that return.
+
+Rule: a role says only what it may: "read" asks, "submit" is a client, "execute" an executor; who comes by the Unix
+socket is the user himself and may do all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bough.errors import UnknownName, UserError
+from bough.model.facts import ExecutorDrained, ExecutorResumed, GroupClosed, PagesAdded, Submitted
+from bough.model.ids import ExecutorId
+from bough.server.answers import ServiceDesk
+from bough.server.connection import Connection
+from bough.server.fetching import Fetching
+from bough.server.peers import Client, Executor
+from bough.server.reception import Message, Reception, check_python
+from bough.server.relays import Relays
+from bough.server.returning import Returning
+from bough.server.shell import Shell
+from bough.server.sqlwindow import SqlWindow
+from bough.server.workflows import Workflows
+from bough.wire.messages import (
+    VERSION,
+    Alive,
+    Answer,
+    Appointed,
+    Ask,
+    ClientHello,
+    Close,
+    Drain,
+    ExecutorHello,
+    Fetched,
+    Heard,
+    Holding,
+    Leave,
+    Leaving,
+    Manage,
+    Refused,
+    Submit,
+    Subscribe,
+)
+from bough.wire.relaying import RelayHello
+
+_ASKING = frozenset({Ask, Subscribe, Close})
+_GRACE = 5.0  # seconds that tasks of an executor that is stopped get
+
+
+class ServiceReception(Reception):
+    """See the module. `store`: where its jobs database is.
+
+    `shutdown` is called when somebody tells the server to end, with whether executors go too.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        workflows: Workflows,
+        returning: Returning,
+        *,
+        store: str,
+        heartbeat: float,
+        shutdown: Callable[[bool], None],
+    ) -> None:
+        super().__init__(shell, lambda _: None, lambda: None, heartbeat)
+        self._workflows = workflows
+        self._returning = returning
+        self._shutdown = shutdown
+        self._desk = self._own_desk = ServiceDesk(shell, workflows, returning)
+        self._fetching = Fetching(shell)
+        self._sql = SqlWindow(shell.loop, store)
+        self._from_client[Manage] = self._manage
+        self.relays = Relays(self, shell.dirty, heartbeat)
+
+    # --- greetings ---------------------------------------------------------------------------------
+
+    def heard(self, connection: Connection, messages: list[Message]) -> None:
+        """Messages arrived; what comes by a relay arrives from elsewhere once that has said hello."""
+        if type(messages[0]) is RelayHello and not self._peers.knows(connection):
+            self.relays.greet(connection, messages[0], alone=len(messages) == 1)
+        else:
+            super().heard(connection, messages)
+
+    def _welcome(self, connection: Connection, hello: ClientHello) -> None:
+        if connection.role == "execute":
+            raise UserError("this access file is for executors; ask for one with bough server access --role submit")
+        if connection.role == "read" and hello.workflow:
+            raise UserError("this access file is for reading; ask for one with bough server access --role submit")
+        self._workflows.welcome(connection, hello)
+
+    def _appoint(self, connection: Connection, hello: ExecutorHello) -> None:
+        if connection.role not in {"owner", "execute"}:
+            raise UserError(
+                "this access file is not for executors; ask for one with bough server access --role execute"
+            )
+        check_python(hello)
+        info = self._shell.info
+        if hello.executor and hello.marker != info.marker:
+            raise UnknownName("the executor belongs to another server, or to another store; start it anew")
+        executor = self._returning.appoint(connection, hello)
+        connection.say(
+            Appointed(
+                VERSION,
+                executor.number,
+                info.folder("out"),
+                info.folder("results"),
+                info.folder("spill"),
+                info.marker,
+                embedded=False,
+                store_token=info.token,
+                heartbeat=self._silence,
+            )
+        )
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone: a workflow goes on without its client, an executor may come back."""
+        self._peers.clients.pop(connection, None)
+        executor = self._peers.by_connection.get(connection)
+        if executor is not None:
+            self._lose(executor, "its connection was lost")
+
+    # --- executors ---------------------------------------------------------------------------------
+
+    def _hear_other(self, executor: Executor, message: Message) -> bool:
+        match message:
+            case Alive():
+                executor.connection.say(Heard(executor.acknowledged))  # so that it knows that we live
+            case Holding():
+                self._returning.holds(executor, message)
+            case Leaving():
+                self._returning.leaves(executor, message.reason)
+            case Fetched():
+                self._fetching.fetched(message)
+            case _:
+                return False
+        return True
+
+    def _lose(self, executor: Executor, reason: str) -> None:
+        self._returning.gone(executor, reason)
+        self._fetching.lost(executor)
+
+    # --- clients -----------------------------------------------------------------------------------
+
+    def _hear_client(self, client: Client, messages: list[Message]) -> None:
+        if client.connection.role == "read" and any(type(message) not in _ASKING for message in messages):
+            client.connection.refuse("this access file is for reading only", "UserError")
+            return
+        super()._hear_client(client, messages)
+
+    def _submit(self, client: Client, message: Submit) -> None:
+        problem = self._workflows.problem_with(client, message.items)
+        if problem:
+            client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
+        elif message.items and self._workflows.is_repeated(message.items):
+            self._again(client, message.request)
+        else:
+            self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
+
+    def _pages(self, client: Client, message: PagesAdded) -> None:
+        problem = self._workflows.problem_with_pages(client, message.record)
+        if problem:
+            client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
+        elif message.request and self._workflows.has_pages(message):
+            self._again(client, message.request)
+        else:
+            super()._pages(client, message)
+
+    def _again(self, client: Client, request: int) -> None:
+        """It is stored already: say so, behind what was said before."""
+        self._shell.after_turn(
+            lambda: self._shell.upkeep.when_synced(lambda: self._shell.acknowledge({client: request}))
+        )
+
+    def _group_closed(self, client: Client, message: GroupClosed) -> None:
+        problem = self._workflows.problem_with_group(client, message.group)
+        if problem:
+            client.connection.say(Refused(problem, kind="InvalidWorkload"))
+        else:
+            self._shell.news(message)
+
+    def _answer(self, client: Client, message: Ask) -> None:
+        if message.what == "output":
+            self._fetching.ask(client, message)
+            return
+        if message.what == "sql":
+            self._sql.ask(client, message)
+            return
+        super()._answer(client, message)
+        if message.what == "outcomes":
+            self._own_desk.tell_outcomes(client, message.arguments)
+
+    def _close(self, client: Client, message: Close) -> None:
+        self._workflows.close(client, message.how)
+
+    def _manage(self, client: Client, message: Manage) -> None:
+        say = client.connection.say
+        if message.what in {"shutdown", "dismiss"}:
+            if client.connection.role != "owner":
+                say(Refused("only who can use the server's Unix socket can stop it", message.request))
+                return
+            client.connection.send(Answer(message.request, []))
+            self._shutdown(message.what == "dismiss")
+            return
+        unknown = [number for number in message.executors if number not in self._shell.machine.state.executors]
+        if unknown:
+            known = ", ".join(map(str, self._shell.machine.state.executors)) or "none"
+            error = UnknownName(f"there is no executor {unknown[0]}; there are: {known}")
+            say(Refused(str(error), message.request, "UnknownName"))
+            return
+        for number in message.executors:
+            if not self._manage_one(message.what, number):
+                say(Refused(f"executors cannot be told to {message.what!r}", message.request))
+                return
+        self._shell.after_turn(lambda: say(Answer(message.request, message.executors)))
+
+    def _manage_one(self, what: str, number: ExecutorId) -> bool:
+        executor = self._peers.executors.get(number)
+        if what == "resume":
+            self._shell.news(ExecutorResumed(number))
+        elif what in {"drain", "stop"}:
+            self._shell.news(ExecutorDrained(number))
+            if executor is not None:
+                if what == "stop":
+                    executor.leaving = "it was stopped"
+                executor.connection.say(Drain() if what == "drain" else Leave(_GRACE))
+        else:
+            return False
+        return True

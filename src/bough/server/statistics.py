@@ -1,0 +1,168 @@
+"""What a service counts, once a second, kept for the last hour.
+
+A sample is made of counters that are kept anyway. Rule: what a second costs does not grow with the number of tasks;
+the tasks by state are summed over groups, and where there are many groups, not every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from bough.core.machine import Machine
+from bough.model.facts import ElementFailed, Fact, NotRunnable, Recalled, SpanEnded
+from bough.server.errand import Errand, number_in
+from bough.server.hands import is_hand
+from bough.server.peers import Peers
+
+KEPT = 3600  # samples
+_EVERY = 1.0  # seconds
+_SHARE = 0.005  # of the time that summing over groups may take
+_MINUTE = 60
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """One second of a service."""
+
+    time: float
+    started: float  # when the server began
+    clients: int
+    connections: int
+    allocated: int  # executors there are, whatever they do
+    idle: int
+    active: int
+    suspended: int
+    draining: int
+    missing: int
+    hands: int  # tasks that somebody took by hand
+    cores: float
+    waiting: int
+    held: int
+    ready: int
+    placed: int
+    running: int
+    ended: int  # tasks, since the server began
+    failed: int  # of these
+    reused: int  # of these: results of earlier runs
+    throughput: float  # tasks ended a second, in the last second
+    throughput_60: float  # and in the last minute
+    cpu: float  # percent of one core, in the last second
+    cpu_seconds: float
+    memory: int  # bytes resident
+    turns: int  # of the journal
+
+
+class Statistics:
+    """See the module."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, peers: Peers) -> None:
+        self.samples: deque[Sample] = deque(maxlen=KEPT)
+        self._loop = loop
+        self._machine = machine
+        self._peers = peers
+        self._started = time.time()
+        self._ended = self._failed = self._reused = 0
+        self._counts: dict[str, int] = {}
+        self._count_again = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = loop.time()
+
+    # --- counting --------------------------------------------------------------------------------------
+
+    def hear(self, facts: Sequence[Fact]) -> None:
+        """Count what ended in a turn."""
+        for fact in facts:
+            kind = type(fact)
+            if kind is SpanEnded:
+                self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+            elif kind is ElementFailed:
+                if fact.retry_at < 0:  # type: ignore[union-attr]
+                    self._ended += 1
+                    self._failed += 1
+            elif kind is NotRunnable:
+                self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+                self._failed += fact.stop - fact.start  # type: ignore[union-attr]
+            elif kind is Recalled and fact.found:  # type: ignore[union-attr]
+                self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+                self._reused += fact.stop - fact.start  # type: ignore[union-attr]
+
+    def start(self) -> None:
+        """Take a sample now, and every second from now on."""
+        self.samples.append(self.sample())
+        self._next = max(self._next + _EVERY, self._loop.time())
+        self._timer = self._loop.call_later(self._next - self._loop.time(), self.start)
+
+    def stop(self) -> None:
+        """Take no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def sample(self) -> Sample:
+        """How things are now."""
+        now, state = time.time(), self._machine.state
+        counts = self._states()
+        kinds = dict.fromkeys(("idle", "active", "suspended", "draining", "missing", "hands"), 0)
+        cores = 0.0
+        for executor in state.executors.values():
+            if is_hand(executor):
+                kinds["hands"] += 1
+                continue
+            cores += executor.capacity.cores
+            if executor.id not in self._peers.executors:
+                kinds["missing"] += 1
+            elif executor.draining or executor.suspended:
+                kinds["draining" if executor.draining else "suspended"] += 1
+            else:
+                kinds["active" if executor.spans else "idle"] += 1
+        cpu = time.process_time()
+        last = self.samples[-1] if self.samples else None
+        past = max(now - last.time, 1e-6) if last else _EVERY
+        minute = self.samples[-min(_MINUTE, len(self.samples))] if last else None
+        return Sample(
+            time=now,
+            started=self._started,
+            clients=len(self._peers.clients),
+            connections=len(self._peers.clients) + len(self._peers.by_connection),
+            allocated=len(state.executors) - kinds["hands"],
+            **kinds,
+            cores=cores,
+            **{name: counts.get(name, 0) for name in ("waiting", "held", "ready", "placed", "running")},
+            ended=self._ended,
+            failed=self._failed,
+            reused=self._reused,
+            throughput=(self._ended - last.ended) / past if last else 0.0,
+            throughput_60=(self._ended - minute.ended) / max(now - minute.time, 1e-6) if minute else 0.0,
+            cpu=100 * (cpu - last.cpu_seconds) / past if last else 0.0,
+            cpu_seconds=cpu,
+            memory=_resident(),
+            turns=state.turn,
+        )
+
+    def _states(self) -> dict[str, int]:
+        begun = time.perf_counter()
+        if begun >= self._count_again:
+            self._counts = self._machine.counts()
+            now = time.perf_counter()
+            self._count_again = now + (now - begun) / _SHARE - _EVERY
+        return self._counts
+
+    # --- answers ---------------------------------------------------------------------------------------
+
+    def answer(self, errand: Errand) -> None:
+        """The samples of the last so many seconds, oldest first."""
+        many = max(1, number_in(errand, "seconds", 1))
+        wanted = list(self.samples)[-many:]
+        errand.answer([msgspec.structs.asdict(sample) for sample in wanted])
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,240 @@
+"""The workflows of a service and their clients: opened, joined, left, and ended.
+
+A workflow goes on without its client. Rule: a client touches nothing but its own workflow: the numbers it was
+given, and groups below its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bough.core.records import ArrayRecord
+from bough.errors import UnknownName, UserError
+from bough.model.facts import Cancelled, GroupClosed, PagesAdded, RunClosed, RunOpened
+from bough.model.ids import GroupId
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
+from bough.server.connection import Connection
+from bough.server.log import log
+from bough.server.numbers import NumberBook
+from bough.server.peers import Client
+from bough.server.shell import Shell
+from bough.wire.messages import VERSION, ClientHello, Closed, GroupDone, Welcome
+
+
+class Workflows:
+    """See the module."""
+
+    def __init__(self, shell: Shell, numbers: NumberBook) -> None:
+        self._shell = shell
+        self._peers = shell.peers
+        self._numbers = numbers
+        self._opening: dict[int, RunOpened] = {}  # those whose turn has not come yet
+        shell.on_settle = self._settled
+        self._close_settled()
+
+    # --- coming ------------------------------------------------------------------------------------
+
+    def welcome(self, connection: Connection, hello: ClientHello) -> None:
+        """Let a client in: to its workflow, or only to ask and act; UserError when it may not."""
+        if not hello.workflow:
+            self._peers.clients[connection] = Client(connection, hello.pid, hello.host)
+            info = self._shell.info
+            connection.say(Welcome(VERSION, info.run, 0, 0, info.store_dir, embedded=False, ids=0))
+            return
+        found = self._going_on(hello.workflow)
+        if found is None and hello.join:
+            raise UnknownName(f"no workflow of the name {hello.workflow!r} goes on; bough status shows which do")
+        if found is None:
+            self._open(connection, hello)
+        else:
+            self._join(connection, hello, *found)
+
+    def _going_on(self, name: str) -> tuple[int, int, bool] | None:
+        """The run, the group and the memos of the workflow of a name that has not ended."""
+        for opened in self._opening.values():
+            if opened.name == name:
+                return opened.run, opened.group, opened.memos
+        for workflow in self._shell.machine.state.workflows.values():
+            if workflow.name == name and workflow.group.id and not workflow.closed:
+                return workflow.run, workflow.group.id, workflow.memos
+        return None
+
+    def _open(self, connection: Connection, hello: ClientHello) -> None:
+        known = self._shell.machine.state.workflows.values()
+        memos = not hello.fresh and any(workflow.name == hello.workflow and workflow.group.id for workflow in known)
+        run, group = self._numbers.new_workflow()
+        opened = RunOpened(
+            run,
+            hello.workflow,
+            hello.host,
+            hello.pid,
+            hello.fail_fast,
+            hello.policy or "fifo",
+            memos,
+            GroupId(group),
+            hello.directory,
+            hello.token,
+            hello.user,
+        )
+        if memos:
+            self._shell.refresh_memos()
+        self._opening[run] = opened
+        self._shell.news(opened, then=lambda: self._opening.__delitem__(run))
+        log(f"workflow {hello.workflow} opened as run {run} by pid {hello.pid} on {hello.host}")
+        self._let_in(connection, hello, run, group, memos, joined=False)
+
+    def _join(self, connection: Connection, hello: ClientHello, run: int, group: int, memos: bool) -> None:
+        for other in self._peers.of_run(run):
+            if (other.pid, other.host) == (hello.pid, hello.host) or not other.connection.is_open:
+                del self._peers.clients[other.connection]  # the same one, whose connection broke without a word
+                other.connection.abort()
+                continue
+            raise UserError(
+                f"the workflow {hello.workflow!r} has a client already: pid {other.pid} on host {other.host};"
+                " wait for it, end it, or choose another name"
+            )
+        record = self._shell.machine.state.groups.get(group)
+        if record is not None and record.closed and not hello.join:
+            raise UserError(
+                f"the workflow {hello.workflow!r} takes nothing more and goes on until its tasks have ended;"
+                " wait for it, or choose another name"
+            )
+        self._let_in(connection, hello, run, group, memos, joined=True)
+
+    def _let_in(
+        self, connection: Connection, hello: ClientHello, run: int, group: int, memos: bool, *, joined: bool
+    ) -> None:
+        given = self._numbers.give(run, hello.ids)
+        info = self._shell.info
+        self._peers.clients[connection] = Client(connection, hello.pid, hello.host, run=run, group=group)
+        welcome = Welcome(
+            VERSION,
+            run,
+            given.record,
+            given.group,
+            info.store_dir,
+            memos,
+            group,
+            joined,
+            embedded=False,
+            shared=_sees(hello),
+            ids=given.many,
+        )
+        self._shell.after_turn(lambda: self._shell.upkeep.when_synced(lambda: connection.send(welcome)))
+
+    def more_numbers(self, client: Client, count: int) -> object:
+        """Another range for a client that has used up its own."""
+        if not client.run:
+            raise UserError("only the client of a workflow is given numbers")
+        given = self._numbers.give(client.run, count)
+        return {"first_id": given.record, "first_group": given.group, "ids": given.many}
+
+    # --- what clients may submit -------------------------------------------------------------------
+
+    def problem_with(self, client: Client, items: Iterable[Item]) -> str:
+        """Why a client may not submit these; empty when it may."""
+        run, numbers = client.run, self._numbers
+        if not run:
+            return "a client that names no workflow cannot submit"
+        for item in items:
+            is_group = isinstance(item, GroupSpec)
+            if not (numbers.owns_group(run, item.id) if is_group else numbers.owns_record(run, item.id)):
+                return f"the number {item.id} was not given to this client's workflow"
+            above = item.parent if isinstance(item, GroupSpec) else item.group
+            if above != client.group and not numbers.owns_group(run, above):
+                return f"the group {above} is not one of this client's workflow"
+        return ""
+
+    def problem_with_group(self, client: Client, group: int) -> str:
+        """Why a client may not close a group; empty when it may."""
+        if not client.run or (group != client.group and not self._numbers.owns_group(client.run, group)):
+            return f"the group {group} is not one of this client's workflow"
+        return ""
+
+    def problem_with_pages(self, client: Client, record: int) -> str:
+        """Why a client may not add to an array; empty when it may."""
+        if not client.run or not self._numbers.owns_record(client.run, record):
+            return f"the array {record} is not one of this client's workflow"
+        return ""
+
+    def is_repeated(self, items: Iterable[Item]) -> bool:
+        """Whether all of a submission is there: a client that came back says again what was not acknowledged."""
+        state = self._shell.machine.state
+        for item in items:
+            if isinstance(item, TaskSpec | ArraySpec):
+                record = state.records.get(item.id)
+                if record is None or record.spec.name != item.name or record.spec.body != item.body:
+                    return False
+            else:
+                group = state.groups.get(item.id)
+                if group is None or group.name != item.name:
+                    return False
+        return True
+
+    def has_pages(self, message: PagesAdded) -> bool:
+        """Whether an array has these pages already."""
+        record = self._shell.machine.state.records.get(message.record)
+        if not isinstance(record, ArrayRecord):
+            return False
+        is_there = all(page.stop <= record.length for page in message.pages)
+        return is_there and not (message.last and record.open)
+
+    # --- going -------------------------------------------------------------------------------------
+
+    def close(self, client: Client, how: str) -> None:
+        """A client leaves: its workflow goes on, or nothing more comes."""
+        if how == "detach" or not client.run:
+            client.connection.say(Closed("detached"))
+            client.connection.close()
+            return
+        target = Dep(On.GROUP, client.group)
+        if how != "drain":
+            self._shell.news(Cancelled(target))
+        group = self._shell.machine.state.groups.get(client.group)
+        if group is not None and group.settled and group.closed:
+            self._end(client.run, failed=bool(group.failed_by))
+        else:
+            self._shell.news(GroupClosed(GroupId(client.group)))
+
+    def _settled(self, group: int, failed: bool) -> None:
+        """A group is done: its clients hear of it; a workflow whose own group it is has ended."""
+        record = self._shell.machine.state.groups.get(group)
+        if record is None:
+            return
+        run = record.workflow.run
+        for client in self._peers.listeners(run):
+            client.connection.say(GroupDone(group, failed))
+        if group and record.workflow.group is record:
+            self._end(run, failed=failed)
+
+    def _end(self, run: int, *, failed: bool) -> None:
+        workflow = self._shell.machine.state.workflows.get(run)
+        if workflow is None or workflow.closed:
+            self._say_closed(run)
+            return
+        log(f"workflow {workflow.name}, run {run}, has ended{' with failures' if failed else ''}")
+        self._shell.news(RunClosed(run, "done"), then=lambda: self._say_closed(run))
+
+    def _say_closed(self, run: int) -> None:
+        for client in self._peers.of_run(run):
+            client.connection.say(Closed("done"))
+            client.connection.close()
+
+    def _close_settled(self) -> None:
+        """Workflows that had settled when the server before this one ended, and were not closed."""
+        state = self._shell.machine.state
+        for workflow in list(state.workflows.values()):
+            group = workflow.group
+            if group.id and not workflow.closed and group.closed and group.settled:
+                self._end(workflow.run, failed=bool(group.failed_by))
+
+
+def _sees(hello: ClientHello) -> bool:
+    """Whether this machine sees the client's directory: its token file is there."""
+    if not hello.directory or not hello.token:
+        return False
+    try:
+        with open(f"{hello.directory}/.bough/token", encoding="utf-8") as file:
+            return file.read(200).strip() == hello.token
+    except (OSError, UnicodeDecodeError):
+        return False

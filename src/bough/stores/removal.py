@@ -1,0 +1,226 @@
+"""Take what was said of removed runs out of the journal, a slice at a time.
+
+What the tables still know is alive: a fact about a record or a group that they do not know any more is dropped,
+wherever it is met. Rule: a success that a living run reuses stays, and so do the facts that a run was opened, closed
+and removed; only rows that no replay will read are touched. A slice is done wholly or not at all, and doing one twice
+is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from bough.errors import InvariantBroken
+from bough.journal.codec import encode
+from bough.model import facts as f
+from bough.model.outcomes import ResultFile
+from bough.model.tasks import GroupSpec, On, TaskSpec
+from bough.stores.database import Database, found_in
+from bough.stores.ledger import HIGHEST
+
+SLICE_BYTES: Final = 4 << 20  # of journal rows looked at in one go
+MOST_BLOBS: Final = 100  # deleted in one go
+
+_OF_RECORD: Final = (
+    f.PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.Recalled,
+    f.NotRunnable,
+)  # fmt: skip
+_TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.Retried, f.Prioritised)
+_UNUSED: Final = """
+SELECT blob FROM blob_uses WHERE run = 0 AND NOT EXISTS (
+  SELECT 1 FROM blob_uses AS others WHERE others.blob = blob_uses.blob AND others.run != 0) LIMIT ?"""
+
+_STILL_USED: Final = """
+DELETE FROM blob_uses WHERE run = 0 AND blob IN (SELECT others.blob FROM blob_uses AS others WHERE others.run != 0)"""
+
+
+class Named(msgspec.Struct):
+    """The records and groups that facts are about."""
+
+    records: set[int]
+    groups: set[int]
+
+
+def named_by(facts: Iterable[f.Fact]) -> Named:
+    """What facts are about."""
+    named = Named(set(), set())
+    for fact in facts:
+        if isinstance(fact, f.Submitted):
+            for item in fact.items:
+                (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
+        elif isinstance(fact, _OF_RECORD):
+            named.records.add(fact.record)
+        elif isinstance(fact, f.GroupClosed):
+            named.groups.add(fact.group)
+        elif isinstance(fact, _TARGETED):
+            (named.groups if fact.target.on is On.GROUP else named.records).add(fact.target.id)
+    return named
+
+
+def without(facts: Sequence[f.Fact], dead: Named, borrowed: set[int]) -> list[f.Fact]:
+    """The facts that are not about what is dead, and successes of borrowed records."""
+    kept: list[f.Fact] = []
+    for fact in facts:
+        if isinstance(fact, f.Submitted):
+            items = [
+                item
+                for item in fact.items
+                if item.id not in (dead.groups if isinstance(item, GroupSpec) else dead.records)
+            ]
+            if items:
+                kept.append(fact if len(items) == len(fact.items) else msgspec.structs.replace(fact, items=items))
+            continue
+        if isinstance(fact, _OF_RECORD):
+            gone = fact.record in dead.records and not (isinstance(fact, f.SpanEnded) and fact.record in borrowed)
+        elif isinstance(fact, f.GroupClosed):
+            gone = fact.group in dead.groups
+        elif isinstance(fact, _TARGETED):
+            gone = fact.target.id in (dead.groups if fact.target.on is On.GROUP else dead.records)
+        else:
+            gone = False
+        if not gone:
+            kept.append(fact)
+    return kept
+
+
+def files_of(facts: Iterable[f.Fact]) -> set[str]:
+    """Files of results and arguments that facts name."""
+    files = {
+        fact.results.path for fact in facts if isinstance(fact, f.SpanEnded) and isinstance(fact.results, ResultFile)
+    }
+    for fact in facts:
+        if isinstance(fact, f.Submitted):
+            files |= {item.payload_path for item in fact.items if isinstance(item, TaskSpec) and item.payload_path}
+    return files
+
+
+class Removal:
+    """See the module."""
+
+    def __init__(self, database: Database, decode: Callable[[int, bytes], list[f.Fact]]) -> None:
+        self._database = database
+        self._decode = decode
+        self.files: list[str] = []
+        self.rewritten: set[int] = set()  # turns that are not what they were
+
+    def sweep(self, at_most: int, *, now: bool) -> bool:
+        """Rewrite the next rows; True when none are left. The tables must have caught up.
+
+        Rows that a replay would read wait for the next snapshot, or, if it must be `now`, are an error.
+        """
+        database = self._database
+        pending = database.execute("SELECT first, last, removed FROM sweeps ORDER BY first LIMIT 1").fetchone()
+        if pending is None:
+            return True
+        first, last, removed = pending
+        if self._is_replayed(removed):
+            if now:
+                raise InvariantBroken(
+                    f"a run was removed in turn {removed} and no snapshot saved since: save one first"
+                )
+            return True
+        rows, after = self._slice(first, last, at_most)
+        facts = {turn: self._decode(turn, data) for turn, data in rows}
+        dead = self._dead(named_by(fact for some in facts.values() for fact in some))
+        borrowed: dict[int, set[int]] = {}
+        for turn, source in database.execute(
+            "SELECT turn, source FROM borrowed WHERE turn >= ? AND turn < ?", (first, after)
+        ):
+            borrowed.setdefault(turn, set()).add(source)
+        changed, files = [], set()
+        for turn, some in facts.items():
+            kept = without(some, dead, borrowed.get(turn, set()))
+            if kept != some:
+                changed.append((turn, kept))
+                files |= files_of(some) - files_of(kept)
+        self._write(changed, (first, last, after, removed))
+        self.files += sorted(files)
+        self.rewritten |= {turn for turn, _ in changed}
+        return False
+
+    def _slice(self, first: int, last: int, at_most: int) -> tuple[list[tuple[int, bytes]], int]:
+        """Rows from a turn on, and the turn to go on with."""
+        sizes = self._database.execute(
+            "SELECT turn, length(facts) FROM journal WHERE turn >= ? AND turn <= ? ORDER BY turn LIMIT ?",
+            (first, last, at_most),
+        ).fetchall()
+        total, until = 0, first
+        for turn, size in sizes:
+            total, until = total + size, turn
+            if total > SLICE_BYTES:
+                break
+        if total <= SLICE_BYTES and len(sizes) < at_most:
+            until = last
+        found = self._database.execute(
+            "SELECT turn, facts FROM journal WHERE turn >= ? AND turn <= ? ORDER BY turn", (first, until)
+        ).fetchall()
+        return [(turn, bytes(data)) for turn, data in found], until + 1
+
+    def _is_replayed(self, removed: int) -> bool:
+        """Whether a server that starts now would read this turn."""
+        run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
+        if clean:
+            return False
+        saved = self._database.execute("SELECT turn FROM snapshots WHERE run = ?", (run,)).fetchone()
+        begun = self._database.execute("SELECT turn FROM runs WHERE run = ?", (run,)).fetchone()[0] - 1
+        return bool(max(begun, saved[0] if saved else 0) < removed)
+
+    def _dead(self, named: Named) -> Named:
+        records = found_in(self._database, "SELECT id FROM tasks WHERE id IN ({})", named.records)
+        groups = found_in(self._database, "SELECT id FROM groups WHERE id IN ({})", named.groups)
+        return Named(named.records - records - {0}, named.groups - groups - {0})
+
+    def _write(self, changed: list[tuple[int, list[f.Fact]]], sweep: tuple[int, int, int, int]) -> None:
+        first, last, after, removed = sweep
+        database = self._database
+        newest = database.execute("SELECT max(turn) FROM journal").fetchone()[0]
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            self._keep_numbers()
+            empty = [(turn,) for turn, kept in changed if not kept and turn != newest]
+            full = [(bytes(encode(kept)), turn) for turn, kept in changed if kept or turn == newest]
+            database.executemany("DELETE FROM journal WHERE turn = ?", empty)
+            database.executemany("UPDATE journal SET facts = ? WHERE turn = ?", full)
+            database.execute("DELETE FROM sweeps WHERE first = ?", (first,))
+            if after <= last:
+                database.execute(
+                    "INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT (first) DO UPDATE SET last = excluded.last"
+                    " WHERE sweeps.last < excluded.last",
+                    (after, last, removed),
+                )
+            else:
+                database.execute("DELETE FROM snapshots WHERE turn < ?", (removed,))
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+    def _keep_numbers(self) -> None:
+        """What was the highest stays so when the tables are folded anew from what is left."""
+        columns = ", ".join("grp" if name == "group" else name for name in HIGHEST)
+        highest = self._database.execute(f"SELECT {columns} FROM position").fetchone()
+        self._database.execute(
+            "INSERT INTO about VALUES ('highest', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (" ".join(map(str, highest)),),
+        )
+
+    def drop_blobs(self, needed: Iterable[bytes]) -> list[bytes]:
+        """Delete some of the blobs that only removed runs used, and forget about those that are needed again."""
+        database, needed = self._database, set(needed)
+        unused = [bytes(row[0]) for row in database.execute(_UNUSED, (MOST_BLOBS,)).fetchall()]
+        gone = [blob for blob in unused if blob not in needed]
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.executemany("DELETE FROM blobs WHERE id = ?", [(blob,) for blob in gone])
+            database.executemany("DELETE FROM blob_uses WHERE blob = ? AND run = 0", [(blob,) for blob in unused])
+            database.execute(_STILL_USED)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        return unused

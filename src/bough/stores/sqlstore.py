@@ -1,0 +1,329 @@
+"""What stores in SQL databases share: the order of turns, blobs, the lazy folding, memos, and removal.
+
+A subclass brings the connection (`_database`), writes a turn (`_insert`), reads the journal and gives space
+back. Rule: one process writes (it holds the store's lock), any number reads.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from bough.errors import InvariantBroken, StoreFailed, UserError
+from bough.journal.codec import Unreadable, decode, encode
+from bough.model.facts import Fact, Recalled, RunClosed, RunOpened, RunRemoved, SpanEnded
+from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
+from bough.model.tasks import Reuse
+from bough.stores.api import LastRun, OldArray
+from bough.stores.database import Database
+from bough.stores.memos import Memos
+from bough.stores.projector import Projector
+from bough.stores.removal import Removal
+
+CACHED_BYTES: Final = 64 << 20  # of journal rows kept decoded
+KINDS: Final = ("session", "service")
+_RUN_FACTS: Final = frozenset({RunOpened, RunClosed, RunRemoved})
+_DECLARED: Final = """
+SELECT path FROM declared WHERE run IN ({0})
+UNION SELECT path FROM files JOIN tasks ON tasks.id = files.id WHERE tasks.run IN ({0})"""
+_NAMESAKES: Final = "SELECT run FROM runs WHERE name = (SELECT name FROM runs WHERE run = :run)"
+
+
+class SqlStore:
+    """See the module, and `api.Store` for what each method promises."""
+
+    path: str  # how messages name it
+    _last: int  # the newest turn
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.rows_read = 0  # journal rows decoded since the store was opened
+        self._closed = False
+        self._blobs: dict[BlobId, bytes] = {}  # written with the next turn
+        self._known: set[BlobId] = set()
+        self._unsettled: set[bytes] = set()  # blobs that were put and that no folded task uses yet
+        self._stale = True  # a run opened or closed since the last complete projection
+        self._decoded: OrderedDict[int, tuple[int, dict[int, list[SpanEnded]]]] = OrderedDict()
+        self._decoded_bytes = 0
+        self._projector: Projector | None = None
+        self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
+        self._removal = Removal(database, self._decode)
+
+    # --- what differs ---
+
+    def _reported(self) -> AbstractContextManager[None]:
+        """Turn exceptions of the database into ours."""
+        raise NotImplementedError
+
+    def _insert(self, values: tuple[int, float, bytes | bytearray]) -> None:
+        """Write a turn, and `_blobs` if there are any."""
+        raise NotImplementedError
+
+    def _rows(self, after: int) -> Iterator[tuple[int, float, bytes]]:
+        """Journal rows after a turn, lazily."""
+        raise NotImplementedError
+
+    def _newest(self) -> int:
+        """The newest turn in the journal, 0 when there is none."""
+        return int(self._database.execute("SELECT coalesce(max(turn), 0) FROM journal").fetchone()[0])
+
+    def reopened(self) -> None:
+        """See what was written besides this object, as if the store had just been opened."""
+        self._projector, self._stale = None, True
+        with self._reported():
+            self._last = self._newest()
+
+    def _give_back(self) -> bool:
+        """Return some unused space to the file system; True once all of it is."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Bring everything to the disk."""
+        raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """Close the connection."""
+        raise NotImplementedError
+
+    # --- the journal ---
+
+    def append(self, turn: int, now: Seconds, facts: Sequence[Fact]) -> None:
+        """Write one turn; it survives `kill -9` when this returns."""
+        if turn != self._last + 1:
+            raise InvariantBroken(f"turn {turn} was to follow turn {self._last} in {self.path}")
+        self._insert((turn, now, encode(facts)))
+        self._last = turn
+        if not _RUN_FACTS.isdisjoint(map(type, facts)):
+            self._stale = True
+
+    def journal(self, after: int = 0) -> Iterator[tuple[int, Seconds, list[Fact]]]:
+        """Turns in order, lazily."""
+        with self._reported():
+            for turn, time, data in self._rows(after):
+                yield turn, time, self._decode(turn, data)
+
+    def turn(self, number: int) -> list[Fact]:
+        """The facts of one turn."""
+        return self._decode(number, self._row(number))
+
+    def turns_of_run(self, run: int) -> int:
+        """Where a run begins."""
+        self._freshen()
+        with self._reported():
+            row = self._database.execute("SELECT turn FROM runs WHERE run = ?", (run,)).fetchone()
+        if row is None:
+            raise KeyError(run)
+        return int(row[0])
+
+    def last_run(self) -> LastRun:
+        """How the store was left."""
+        self.project()
+        with self._reported():
+            row = self._database.execute(
+                "SELECT run, clean, record, grp, executor, span, last FROM position"
+            ).fetchone()
+        run, clean, record, group, executor, span, last = row
+        return LastRun(run, bool(clean), self._last, record, group, executor, span, last, self.kind == "service")
+
+    @property
+    def kind(self) -> str:
+        """Whose store it is."""
+        with self._reported():
+            said = self._database.execute("SELECT value FROM about WHERE name = 'kind'").fetchone()
+        if said:
+            return str(said[0])
+        self._freshen()
+        with self._reported():
+            run, service = self._database.execute("SELECT run, service FROM position").fetchone()
+        return "service" if service else "session" if run else ""
+
+    def claim(self, kind: str) -> None:
+        """Say whose store it is; `UserError` when it is the other's."""
+        if kind not in KINDS:
+            raise InvariantBroken(f"a store is a session's or a service's, not {kind!r}")
+        now = self.kind
+        if now and now != kind:
+            raise UserError(f"the store {self.path} is a {now}'s, not a {kind}'s: choose another with --store")
+        with self._reported():
+            self._database.execute("INSERT INTO about VALUES ('kind', ?) ON CONFLICT DO NOTHING", (kind,))
+
+    def _row(self, number: int) -> bytes:
+        with self._reported():
+            row = self._database.execute("SELECT facts FROM journal WHERE turn = ?", (number,)).fetchone()
+        if row is None:
+            raise KeyError(number)
+        return bytes(row[0])
+
+    def _decode(self, turn: int, data: bytes) -> list[Fact]:
+        self.rows_read += 1
+        try:
+            return decode(data)
+        except Unreadable as error:
+            raise StoreFailed(f"turn {turn} of the store {self.path} cannot be read: {error}") from error
+
+    # --- blobs and snapshots ---
+
+    def put_blob(self, blob: BlobId, data: bytes) -> None:
+        """Keep a blob with the next turn."""
+        self._unsettled.add(blob)
+        if blob not in self._known:
+            self._blobs[blob] = data
+
+    def blob(self, blob: BlobId) -> bytes:
+        """A blob's content."""
+        if blob in self._blobs:
+            return self._blobs[blob]
+        with self._reported():
+            row = self._database.execute("SELECT data FROM blobs WHERE id = ?", (blob,)).fetchone()
+        if row is None:
+            raise KeyError(blob)
+        return bytes(row[0])
+
+    def save_snapshot(self, turn: int, run: int, data: bytes) -> None:
+        """Keep the newest snapshot of a run."""
+        with self._reported():
+            self._database.execute(
+                "INSERT INTO snapshots VALUES (?, ?, ?)"
+                " ON CONFLICT (run) DO UPDATE SET turn = excluded.turn, data = excluded.data",
+                (run, turn, data),
+            )
+
+    def snapshot(self, run: int) -> tuple[int, bytes] | None:
+        """The newest snapshot of a run."""
+        with self._reported():
+            row = self._database.execute("SELECT turn, data FROM snapshots WHERE run = ?", (run,)).fetchone()
+        return (int(row[0]), bytes(row[1])) if row else None
+
+    # --- the jobs database and the memos ---
+
+    def project(self, at_most: int = 0) -> bool:
+        """Fold journalled facts; True once caught up."""
+        try:
+            with self._reported():
+                position = self._project(at_most)
+        except BaseException:
+            self._projector = None  # what it holds in memory is ahead of the tables
+            self._roll_back()
+            raise
+        return position == self._last
+
+    def _roll_back(self) -> None:
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")
+
+    def _project(self, at_most: int) -> int:
+        if self._projector is None:
+            self._projector = Projector(
+                self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard
+            )
+        projector, folded = self._projector, False
+        after = projector.position
+        until = min(self._last, after + at_most) if at_most else self._last
+        if after < until:
+            for turn, time, facts in self.journal(after):
+                projector.fold(turn, time, facts)
+                folded = True
+                if turn >= until:  # rows may be missing: what they said was removed
+                    break
+                if projector.heavy:
+                    projector.commit()
+                    folded = False
+            if folded:
+                projector.commit()
+        position = projector.position
+        if position == self._last:
+            self._stale = False
+        run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
+        self._memos.before = run + 1 if clean else run
+        return position
+
+    def _freshen(self) -> None:
+        """Catch up when the answer depends on which run this is."""
+        if self._stale:
+            self.project()
+
+    def recall(  # noqa: PLR0917
+        self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
+    ) -> list[Recalled]:
+        """Successes of earlier runs."""
+        self._freshen()
+        with self._reported():
+            return self._memos.recall(record, start, stop, key, reuse, run=run)
+
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
+        """Arrays of earlier runs with this body."""
+        self._freshen()
+        with self._reported():
+            return self._memos.old_arrays(body, run)
+
+    def declared_paths(self, run: int = 0) -> list[str]:
+        """Paths ever declared or made as outputs."""
+        self.project()
+        sql = _DECLARED.format(_NAMESAKES) if run else "SELECT path FROM declared UNION SELECT path FROM files"
+        with self._reported():
+            rows = self._database.execute(sql, {"run": run} if run else ()).fetchall()
+        return [row[0] for row in rows]
+
+    def success(self, turn: int, record: int, index: int) -> SpanEnded | None:
+        """The success that covers an element."""
+        for fact in self._successes(turn).get(record, ()):
+            if fact.start <= index < fact.stop:
+                return fact
+        return None
+
+    def _successes(self, turn: int) -> dict[int, list[SpanEnded]]:
+        """The successes of a turn by record; recently used turns are kept."""
+        if turn in self._decoded:
+            self._decoded.move_to_end(turn)
+            return self._decoded[turn][1]
+        try:
+            data = self._row(turn)
+        except KeyError:
+            return {}
+        found: dict[int, list[SpanEnded]] = {}
+        for fact in self._decode(turn, data):
+            if isinstance(fact, SpanEnded):
+                found.setdefault(fact.record, []).append(fact)
+        self._decoded[turn] = (len(data), found)
+        self._decoded_bytes += len(data)
+        while self._decoded_bytes > CACHED_BYTES and len(self._decoded) > 1:
+            self._decoded_bytes -= self._decoded.popitem(last=False)[1][0]
+        return found
+
+    # --- removal ---
+
+    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
+        """Take removed runs out of the journal, a slice at a time; True once the space is given back."""
+        self.project()
+        with self._reported():
+            for run in runs:
+                if self._database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone():
+                    raise InvariantBroken(f"run {run} of {self.path} was not removed: append RunRemoved first")
+            if not self._removal.sweep(at_most, now=bool(runs)):
+                for turn in self._removal.rewritten & self._decoded.keys():
+                    self._decoded_bytes -= self._decoded.pop(turn)[0]
+                self._removal.rewritten.clear()
+                return False
+            gone = self._removal.drop_blobs(self._unsettled)
+            if gone:
+                self._known -= {BlobId(blob) for blob in gone}
+                return False
+            return self._give_back()
+
+    def forgotten_files(self) -> list[str]:
+        """Files that only removed runs had."""
+        files, self._removal.files = self._removal.files, []
+        return files
+
+    def close(self) -> None:
+        """Catch up, sync and let go; harmless the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.project()
+            self.sync()
+        finally:
+            self._let_go()

@@ -1,0 +1,150 @@
+"""What one needs to reach a server: its address, its certificate's fingerprint, a role and its token.
+
+A server is named by `unix:PATH`, by HOST:PORT, or by the path of an *access file*, which holds all
+of it and is what one copies to another machine. Rule: only who can read the user's own files is let
+in without one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+
+import msgspec
+
+from bough.errors import UserError
+from bough.transport.home import ServerNote, read_note, read_private, server_dir, write_private
+
+_HOST_PORT = re.compile(r"(\[[^\[\]\s]+\]|[^\[\]/:\s]+):(\d{1,5})")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_INCLUDES = {"submit": ("submit", "read"), "execute": ("execute",), "read": ("read",)}  # what a role may do
+UNIX = "unix:"
+NO_CERTIFICATE = "none"  # in place of the fingerprint of a server that listens on its Unix socket only
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How to reach a server and in which role; a server's own Unix socket needs the address only, a relay's all."""
+
+    address: str
+    fingerprint: str = ""
+    role: str = ""
+    token: str = ""
+    server_fingerprint: str = ""  # behind a relay: whom the token is proven to; the other one is the relay's
+
+    @property
+    def is_unix(self) -> bool:
+        """Whether file permissions say who may connect."""
+        return self.address.startswith(UNIX)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the server asks for a proof there: everywhere but on its own Unix socket."""
+        return not self.is_unix or bool(self.token)
+
+    @property
+    def proven_to(self) -> str:
+        """The fingerprint of the server to which the token is proven."""
+        return (self.server_fingerprint or self.fingerprint).strip().lower()
+
+    @property
+    def path(self) -> str:
+        """Of the Unix socket."""
+        return self.address.removeprefix(UNIX)
+
+
+def find_access(server: str | None, role: str) -> Access:
+    """Where the server is: as named, else by `$BOUGH_SERVER`, else the user's own that runs here.
+
+    `role`: "submit", "execute" or "read", what one wants to do there.
+    """
+    named = server or os.environ.get("BOUGH_SERVER", "")
+    if not named:
+        return _own(role)
+    if named.startswith(UNIX):
+        if named == UNIX:
+            raise UserError("the server address 'unix:' names no socket: use unix:PATH")
+        return Access(named, role=role)
+    path = os.path.expanduser(named)
+    if os.path.exists(path):
+        return _fitting(read_access(path), path, role)
+    if _HOST_PORT.fullmatch(named):
+        return _known(named, role)
+    raise UserError(f"the server {named!r} is neither unix:PATH, nor HOST:PORT, nor an access file that exists")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of a HOST:PORT; the host of [::1]:PORT comes without its brackets."""
+    found = _HOST_PORT.fullmatch(address)
+    if not found or int(found[2]) > 65535:
+        raise UserError(f"the address {address!r} is not of the form HOST:PORT")
+    return found[1].strip("[]"), int(found[2])
+
+
+def read_access(path: str) -> Access:
+    """Read an access file."""
+    data = read_private(path, "the access file")
+    try:
+        access = msgspec.json.decode(data, type=Access)
+    except msgspec.MsgspecError as error:
+        raise UserError(f"{path} is not an access file: {error}") from error
+    if not access.is_unix:
+        split_address(access.address)
+    return access
+
+
+def write_access(path: str, access: Access) -> None:
+    """Write an access file, which only the user can read."""
+    write_private(path, msgspec.json.format(msgspec.json.encode(access), indent=2) + b"\n")
+
+
+def own_access(role: str) -> Access:
+    """What another machine needs to reach the user's own server in a role, from the files of that server."""
+    note = read_note()
+    if note is None:
+        raise UserError(f"no server is known in {server_dir()}: start one with bough server start")
+    if not note.address:
+        raise UserError("the server listens on its Unix socket only: start it with --listen HOST:PORT")
+    return _with_token(note, role)
+
+
+def _own(role: str) -> Access:
+    note = read_note()
+    if note is None:
+        raise UserError(
+            "no server is known: start one with bough server start, or name one with --server or $BOUGH_SERVER"
+        )
+    if note.host == socket.gethostname() or not note.address:
+        return Access(f"{UNIX}{note.socket}", role=role)
+    return _with_token(note, role)  # the home directory is shared, the socket is not
+
+
+def _known(address: str, role: str) -> Access:
+    note = read_note()
+    if note is None or not note.address or not _same(note.address, address):
+        raise UserError(
+            f"the certificate of the server at {address} is not known here:"
+            " use an access file, which bough server access writes there, in place of the address"
+        )
+    return _with_token(msgspec.structs.replace(note, address=address), role)
+
+
+def _with_token(note: ServerNote, role: str) -> Access:
+    from bough.transport.tokens import read_token
+
+    return Access(note.address, note.fingerprint, role, read_token(role))
+
+
+def _same(one: str, other: str) -> bool:
+    (host, port), (other_host, other_port) = split_address(one), split_address(other)
+    host, other_host = host.lower(), other_host.lower()
+    return port == other_port and (host == other_host or {host, other_host} <= _LOOPBACK)
+
+
+def _fitting(access: Access, path: str, role: str) -> Access:
+    if not access.is_unix and role not in _INCLUDES.get(access.role, ()):
+        raise UserError(
+            f"the access file {path} is for the role {access.role!r}, this needs {role!r}:"
+            f" write one with bough server access --role {role}"
+        )
+    return access

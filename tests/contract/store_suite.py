@@ -1,0 +1,635 @@
+"""What every store must do. A store's own tests subclass `StoreSuite` and say how it is opened."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bough.errors import InvariantBroken, UserError
+from bough.model.facts import (
+    Cancelled,
+    ElementFailed,
+    ExecutorJoined,
+    ExecutorLost,
+    Fact,
+    GroupClosed,
+    Held,
+    NotRunnable,
+    PagesAdded,
+    Placed,
+    Recalled,
+    Released,
+    Retried,
+    RetryDue,
+    RunClosed,
+    RunOpened,
+    RunRemoved,
+    SpanEnded,
+    SpanReturned,
+    SpanStarted,
+    Submitted,
+)
+from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile
+from bough.model.resources import Needs
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec
+from bough.stores.api import LastRun, Store
+from bough.stores.sqlstore import SqlStore
+
+ROOT = Path(__file__).parents[2]
+BODY = b"b" * 16
+KEY = b"k" * 16
+
+
+def a_task(number: int, **fields: object) -> TaskSpec:
+    return TaskSpec(number, Kind.FUNCTION, **{"body": BODY, "payload": b"payload", "template": "f", **fields})
+
+
+def an_array(number: int, length: int, **fields: object) -> ArraySpec:
+    return ArraySpec(number, Kind.FUNCTION, BODY, length, **{"template": "f", **fields})
+
+
+def ended(span: int, record: int, start: int = 0, stop: int = 1, **fields: object) -> SpanEnded:
+    return SpanEnded(span, start, stop, 0.5, **{"record": record, "attempt": 1, "executor": 1, **fields})
+
+
+def failed(span: int, record: int, index: int = 0, **fields: object) -> ElementFailed:
+    failure = Failure(Cause.EXIT, "it exited with 3", exit_code=3)
+    return ElementFailed(span, index, failure, **{"record": record, "attempt": 1, "executor": 1, **fields})
+
+
+def output_of(path: Path, slot: str = "o") -> Output:
+    made = path.stat()
+    return Output(slot, str(path), made.st_size, made.st_mtime_ns)
+
+
+OPENED: list[Fact] = [RunOpened(1, "w", "here", 7), ExecutorJoined(1, "local", "here", 8, Needs(cores=4))]
+
+A_HISTORY: list[list[Fact]] = [
+    OPENED,
+    [
+        Submitted(
+            [GroupSpec(1, "align"), GroupSpec(2, "sub", 1), a_task(1, group=2), a_task(2, after=(Dep(On.TASK, 1),))]
+        )
+    ],
+    [Submitted([an_array(3, 100, key=KEY), an_array(4, 10, pages=(Page(0, 10, b"p"),), open=True, key=KEY)])],
+    [Placed(1, 1, 0, 1, 1, 1), Placed(2, 3, 0, 50, 1, 1), Placed(3, 3, 50, 100, 1, 1, True)],
+    [SpanStarted(2, 0, 50, 3), SpanStarted(1, 0, 1, 1)],
+    [failed(1, 1, retry_at=9.0), ended(2, 3, 0, 20, key=KEY), failed(2, 3, 20, retry_at=9.0), failed(2, 3, 21)],
+    [PagesAdded(4, [Page(10, 30, b"q")]), RetryDue(1, 0)],
+    [SpanReturned(3, 75, 100, 3), Placed(4, 1, 0, 1, 2, 1), Held(Dep(On.ARRAY, 4))],
+    [ended(2, 3, 22, 50, key=KEY), ended(4, 1, attempt=2), Placed(5, 3, 20, 21, 2, 1)],
+    [ended(5, 3, 20, 21, attempt=2, key=KEY), Cancelled(Dep(On.ARRAY, 3, 60), 80)],
+    [Placed(6, 2, 0, 1, 1, 1), ExecutorLost(1, "it was killed"), ExecutorJoined(2, "local", "here", 9, Needs())],
+    [failed(6, 2), NotRunnable(4, 5, 9, Failure(Cause.DEPENDENCY, "task 2 failed"))],
+    [Retried(Dep(On.GROUP, 0)), PagesAdded(4, [], last=True)],
+    [Placed(7, 3, 50, 60, 2, 2), ended(7, 3, 50, 55, attempt=2, executor=2, key=KEY)],
+    [RunClosed(1, "interrupted")],
+]
+
+# run 2 and run 3 are two runs of one workflow in a service; the second reuses a task of the first
+A_SERVICE: list[list[Fact]] = [
+    [RunOpened(1, "bough", "here", 7), ExecutorJoined(1, "local", "here", 8, Needs(cores=4))],
+    [RunOpened(2, "w", "there", 9, group=5, directory="/d", user="me")],
+    [Submitted([GroupSpec(6, "sub", 5), a_task(1, group=5, writes=("/a",), key=KEY)])],
+    [Submitted([an_array(2, 2, group=6, key=KEY, pages=(Page(0, 2, b"p"),)), a_task(3, group=6, body=b"c" * 16)])],
+    [Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 2, 1, 1), Placed(3, 3, 0, 1, 1, 1)],
+    [SpanStarted(2, 0, 2, 2)],
+    [ended(1, 1, key=b"l" * 16, results=b"r"), ended(2, 2, 0, 2, key=KEY), failed(3, 3)],
+    [GroupClosed(5), RunClosed(2)],
+    [RunOpened(3, "w", "there", 9, group=7)],
+    [Submitted([GroupSpec(8, "sub", 7), a_task(4, group=8), a_task(5, group=8, after=(Dep(On.TASK, 4),))])],
+    [Recalled(4, 0, 1, True, 1, 0, 1, 7)],
+    [Placed(5, 5, 0, 1, 1, 1)],
+    [SpanReturned(5, 0, 1, 5), Held(Dep(On.GROUP, 7)), Released(Dep(On.GROUP, 7))],
+]
+
+
+class StoreSuite:
+    """The suite; `open_store` is called with a directory as often as a test wants a fresh process's view."""
+
+    open_store: Callable[[Path], Store]
+
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+        stores: list[Store] = []
+
+        def open_again() -> Store:
+            while stores:
+                stores.pop().close()
+            stores.append(type(self).open_store(tmp_path / "store"))
+            return stores[-1]
+
+        yield open_again
+        while stores:
+            stores.pop().close()
+
+    def write(self, store: Store, *turns: list[Fact]) -> int:
+        turn = store.last_run().last_turn
+        for facts in turns:
+            turn += 1
+            store.append(turn, 100.0 + turn, facts)
+        return turn
+
+    def tables(self, store: SqlStore) -> dict[str, list[tuple[object, ...]]]:
+        names = ["runs", "groups", "tasks", "elements", "spans", "attempts", "executors", "files", "after"]
+        names += ["memo", "arrays", "array_pages", "borrowed", "blob_uses", "declared", "group_after"]
+        read = store._database.execute
+        return {name: sorted(read(f"SELECT * FROM {name}").fetchall(), key=repr) for name in names}
+
+    # --- the journal ---
+
+    def test_a_new_store_is_empty_and_clean(self, opened):
+        assert opened().last_run() == LastRun(0, True, 0, 0, 0, 0, 0)
+
+    def test_what_was_appended_is_read_back_equal_and_in_order(self, opened):
+        store = opened()
+        self.write(store, *A_HISTORY)
+        store = opened()
+        read = list(store.journal())
+        assert [turn for turn, _, _ in read] == list(range(1, len(A_HISTORY) + 1))
+        assert [facts for _, _, facts in read] == A_HISTORY
+        assert [time for _, time, _ in read] == [100.0 + turn for turn in range(1, len(A_HISTORY) + 1)]
+        assert [turn for turn, _, _ in store.journal(after=12)] == list(range(13, len(A_HISTORY) + 1))
+        assert store.turn(3) == A_HISTORY[2]
+
+    def test_a_turn_out_of_order_is_refused(self, opened):
+        store = opened()
+        self.write(store, OPENED)
+        for wrong in (1, 3):
+            with pytest.raises(InvariantBroken):
+                store.append(wrong, 1.0, [])
+
+    def test_the_last_run_tells_the_highest_ids_and_whether_it_was_closed(self, opened):
+        store = opened()
+        self.write(store, *A_HISTORY[:-1])
+        assert store.last_run() == LastRun(1, False, 14, 4, 2, 2, 7, 1)
+        self.write(store, A_HISTORY[-1], [RunOpened(2, "w", "here", 7)], [RunClosed(2)])
+        assert opened().last_run() == LastRun(2, True, 17, 4, 2, 2, 7, 2)
+
+    def test_a_run_is_found_by_the_turn_that_opened_it(self, opened):
+        store = opened()
+        self.write(store, OPENED, [], [RunClosed(1)], [], [RunOpened(2, "w", "here", 7)])
+        assert (store.turns_of_run(1), store.turns_of_run(2)) == (1, 5)
+        with pytest.raises(KeyError):
+            store.turns_of_run(3)
+
+    def test_sync_may_be_called_at_any_time(self, opened):
+        store = opened()
+        store.sync()
+        self.write(store, OPENED)
+        store.sync()
+
+    # --- blobs and snapshots ---
+
+    def test_blobs_are_there_at_once_and_kept_with_the_next_turn(self, opened):
+        store = opened()
+        store.put_blob(BODY, b"content")
+        assert store.blob(BODY) == b"content"
+        self.write(store, OPENED)
+        store.put_blob(BODY, b"content")
+        self.write(store, [])
+        assert opened().blob(BODY) == b"content"
+        store = opened()
+        with pytest.raises(KeyError):
+            store.blob(b"x" * 16)
+
+    def test_the_newest_snapshot_of_a_run_is_kept(self, opened):
+        store = opened()
+        self.write(store, OPENED, [], [])
+        assert store.snapshot(1) is None
+        store.save_snapshot(2, 1, b"two")
+        store.save_snapshot(3, 1, b"three")
+        store.save_snapshot(3, 2, b"other")
+        assert opened().snapshot(1) == (3, b"three")
+
+    # --- memos ---
+
+    def test_a_loose_task_of_an_earlier_run_is_recalled_by_its_key(self, opened):
+        store = opened()
+        done = ended(1, 1, key=KEY, results=b"r")
+        self.write(store, OPENED, [Submitted([a_task(1)]), Placed(1, 1, 0, 1, 1, 1)], [done], [RunClosed(1)])
+        self.write(store, [RunOpened(2, "w", "here", 7)])
+        assert store.recall(9, 0, 1, KEY, ()) == [Recalled(9, 0, 1, True, 1, 0, 1, 3)]
+        assert store.recall(9, 0, 1, b"other", ()) == [Recalled(9, 0, 1, False)]
+        assert store.success(3, 1, 0) == done
+        assert store.success(3, 1, 1) is None
+        assert store.success(99, 1, 0) is None
+
+    def test_the_newest_of_two_successes_is_recalled(self, opened):
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)], [RunClosed(1)])
+        self.write(store, [RunOpened(2, "w", "h", 7), Submitted([a_task(2)]), ended(2, 2, key=KEY)], [RunClosed(2)])
+        self.write(store, [RunOpened(3, "w", "h", 7)])
+        assert store.recall(9, 0, 1, KEY, ())[0].source == 2
+
+    def test_nothing_is_shared_within_a_run(self, opened):
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)])
+        store.project()
+        assert store.recall(2, 0, 1, KEY, ()) == [Recalled(2, 0, 1, False)]
+
+    def test_a_success_without_a_key_is_never_recalled(self, opened):
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1)], [RunClosed(1)], [RunOpened(2, "w", "h", 7)])
+        assert not store.recall(9, 0, 1, b"", ())[0].found
+
+    def test_a_success_whose_output_changed_or_is_gone_does_not_count(self, opened, tmp_path):
+        path = tmp_path / "made"
+        path.write_text("content")
+        detail = Detail(0, outputs=(output_of(path),))
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY, details=(detail,))], [RunClosed(1)])
+        assert store.recall(9, 0, 1, KEY, ())[0].found
+        os.utime(path, ns=(1, 1))
+        assert not store.recall(9, 0, 1, KEY, ())[0].found
+        path.unlink()
+        assert not store.recall(9, 0, 1, KEY, ())[0].found
+
+    def test_a_success_whose_result_file_is_gone_does_not_count(self, opened, tmp_path):
+        path = tmp_path / "result"
+        path.write_bytes(b"12345")
+        store = opened()
+        done = ended(1, 1, key=KEY, results=ResultFile(str(path), 5))
+        self.write(store, OPENED, [Submitted([a_task(1)])], [done], [RunClosed(1)])
+        assert store.recall(9, 0, 1, KEY, ())[0].found
+        path.unlink()
+        assert not store.recall(9, 0, 1, KEY, ())[0].found
+
+    def test_elements_of_arrays_are_recalled_piece_by_piece(self, opened, tmp_path):
+        paths = [tmp_path / f"made{index}" for index in range(3)]
+        for path in paths:
+            path.write_text("x")
+        details = tuple(Detail(30 + n, outputs=(output_of(path),)) for n, path in enumerate(paths))
+        store = opened()
+        facts: list[Fact] = [
+            ended(1, 1, 0, 10, key=KEY),
+            ended(2, 1, 10, 20, key=KEY),
+            ended(3, 1, 25, 30, key=KEY, attempt=2),
+            ended(4, 1, 30, 33, key=KEY, details=details),
+        ]
+        self.write(store, OPENED, [Submitted([an_array(1, 40, key=KEY)])], facts[:1], facts[1:], [RunClosed(1)])
+        paths[1].unlink()
+        assert store.recall(9, 100, 145, KEY, [Reuse(102, 142, 1, 0)]) == [
+            Recalled(9, 100, 102, False),
+            Recalled(9, 102, 112, True, 1, 0, 1, 3),
+            Recalled(9, 112, 122, True, 1, 10, 1, 4),
+            Recalled(9, 122, 127, False),
+            Recalled(9, 127, 132, True, 1, 25, 2, 4),
+            Recalled(9, 132, 133, True, 1, 30, 1, 4),
+            Recalled(9, 133, 134, False),
+            Recalled(9, 134, 135, True, 1, 32, 1, 4),
+            Recalled(9, 135, 145, False),
+        ]
+        # the middle of a success, one that continues another, and a second candidate for what the first lacks
+        assert store.recall(9, 3, 6, KEY, [Reuse(0, 40, 1, 0)]) == [Recalled(9, 3, 6, True, 1, 3, 1, 3)]
+        assert store.recall(9, 0, 6, KEY, [Reuse(0, 6, 1, 20), Reuse(0, 6, 1, 4)]) == [
+            Recalled(9, 0, 5, True, 1, 4, 1, 3),
+            Recalled(9, 5, 6, True, 1, 25, 2, 4),
+        ]
+        assert store.recall(9, 0, 6, b"other", [Reuse(0, 40, 1, 0)]) == [Recalled(9, 0, 6, False)]
+
+    def test_pieces_of_one_turn_that_continue_each_other_are_one(self, opened):
+        store = opened()
+        facts: list[Fact] = [ended(1, 1, start, start + 5, key=KEY) for start in range(0, 20, 5)]
+        self.write(store, OPENED, [Submitted([an_array(1, 20, key=KEY)])], facts, [RunClosed(1)])
+        assert store.recall(9, 0, 20, KEY, [Reuse(0, 20, 1, 0)]) == [Recalled(9, 0, 20, True, 1, 0, 1, 3)]
+
+    def test_old_arrays_come_with_their_table_or_pages_and_what_is_done(self, opened):
+        store = opened()
+        table = b"t" * 16
+        store.put_blob(table, pickle.dumps(range(10)))
+        arrays = [an_array(1, 10, key=KEY, table=table), an_array(2, 2, key=KEY, pages=(Page(0, 2, b"p"),), open=True)]
+        self.write(store, OPENED, [Submitted([*arrays, an_array(3, 5, key=KEY), an_array(4, 5, key=b"other")])])
+        self.write(store, [PagesAdded(2, [Page(2, 4, b"q")])])
+        self.write(store, [ended(1, 1, 0, 3, key=b"full"), ended(2, 1, 3, 5, key=b"full"), ended(3, 2, 2, 4, key=b"f")])
+        assert store.old_arrays(KEY) == []
+        self.write(
+            store, [RunClosed(1, "crashed")], [RunOpened(2, "w", "here", 7), Submitted([an_array(5, 1, key=KEY)])]
+        )
+        found = {array.record: array for array in store.old_arrays(KEY)}
+        assert list(found) == [2, 1]
+        assert (found[1].length, found[1].table, found[1].pages) == (10, pickle.dumps(range(10)), [])
+        assert found[1].done == [(0, 5)]
+        assert (found[2].length, found[2].pages, found[2].done) == (4, [(0, 2, b"p"), (2, 4, b"q")], [(2, 4)])
+
+    def test_declared_paths_are_those_asked_for_and_those_made(self, opened, tmp_path):
+        path = tmp_path / "made"
+        path.write_text("x")
+        store = opened()
+        done = ended(1, 2, key=KEY, details=(Detail(0, outputs=(output_of(path),)),))
+        self.write(store, OPENED, [Submitted([a_task(1, writes=("/a", "/b")), a_task(2)])], [done])
+        assert sorted(store.declared_paths()) == sorted(["/a", "/b", str(path)])
+
+    # --- a service: many workflows in one journal ---
+
+    def test_workflows_of_a_service_have_runs_of_their_own(self, opened):
+        store = opened()
+        store.claim("service")
+        self.write(store, *A_SERVICE)
+        assert store.last_run() == LastRun(1, False, len(A_SERVICE), 5, 8, 1, 5, 3, True)
+        tables = self.tables(store)
+        assert [(row[0], row[1], row[9]) for row in tables["runs"]] == [(1, "bough", 0), (2, "w", 5), (3, "w", 7)]
+        assert [(row[0], row[1], row[4]) for row in tables["groups"]] == [(0, 1, ""), (5, 2, ""), (6, 2, "sub"),
+                                                                         (7, 3, ""), (8, 3, "sub")]  # fmt: skip
+        assert [(row[0], row[1], row[2], row[7]) for row in tables["tasks"]] == [
+            (1, 2, 5, "done"), (2, 2, 6, "done"), (3, 2, 6, "failed"), (4, 3, 8, "done"), (5, 3, 8, "waiting"),
+        ]  # fmt: skip
+        assert sorted((row[1], row[6]) for row in tables["memo"]) == [(1, 2), (2, 2)]
+        assert [row[1] for row in tables["executors"]] == [1]
+        closed = {row[0]: (row[5] is not None, row[6]) for row in tables["runs"]}
+        assert closed == {1: (False, None), 2: (True, "done"), 3: (False, None)}
+        assert store.turns_of_run(1) == 1
+        self.write(store, [Held(Dep(On.GROUP, 7))])
+        store.project()
+        assert [row[7] for row in self.tables(store)["tasks"]] == ["done", "done", "failed", "done", "held"]
+        self.write(store, [RunClosed(1, "interrupted")])
+        assert store.last_run().clean
+        assert [row[6] for row in self.tables(store)["runs"]] == ["interrupted", "done", "interrupted"]
+
+    def test_a_workflow_sees_memos_of_its_name_only(self, opened):
+        store = opened()
+        self.write(store, *A_SERVICE)
+        others: list[Fact] = [RunOpened(4, "other", "h", 7, group=9), RunOpened(5, "w", "h", 7, group=10)]
+        self.write(store, others)
+        array, loose = KEY, b"l" * 16
+        assert [store.recall(9, 0, 1, loose, (), run)[0].found for run in (2, 3, 4, 5)] == [False, True, False, True]
+        reuse = [Reuse(0, 2, 2, 0)]
+        assert [store.recall(9, 0, 2, array, reuse, run)[0].found for run in (2, 3, 4, 5)] == [
+            False, True, False, True,
+        ]  # fmt: skip
+        assert [[old.record for old in store.old_arrays(KEY, run)] for run in (2, 3, 4, 5)] == [[], [2], [], [2]]
+        assert [sorted(store.declared_paths(run)) for run in (2, 4, 5)] == [["/a"], [], ["/a"]]
+
+    def test_projection_of_a_service_in_slices_equals_projection_at_once(self, opened, tmp_path):
+        store = opened()
+        history = [*A_SERVICE, [RunClosed(3)], [RunRemoved(2)], [Submitted([a_task(9, group=7)])]]
+        self.write(store, *history)
+        store.project()
+        whole = self.tables(store)
+        directory = tmp_path / "restarted"
+        for turn, facts in enumerate(history, 1):
+            again = type(self).open_store(directory)
+            again.append(turn, 100.0 + turn, facts)
+            again.close()
+        again = type(self).open_store(directory)
+        assert self.tables(again) == whole
+        again.close()
+
+    def test_a_store_is_a_sessions_or_a_services(self, opened):
+        store = opened()
+        assert store.kind == ""
+        store.claim("service")
+        store.claim("service")
+        with pytest.raises(UserError, match="is a service's, not a session's"):
+            store.claim("session")
+        assert opened().last_run().service
+
+    def test_a_store_that_a_session_used_is_not_a_services(self, opened):
+        store = opened()
+        self.write(store, OPENED)
+        assert store.kind == "session"
+        with pytest.raises(UserError, match="is a session's"):
+            store.claim("service")
+
+    # --- removal ---
+
+    def swept(self, store: Store, *runs: int, at_most: int = 2) -> None:
+        calls = 0
+        while not store.remove_runs(runs, at_most):
+            calls += 1
+            assert calls < 10_000
+
+    def test_a_removed_run_leaves_nothing_but_what_others_use(self, opened):
+        store = opened()
+        for blob in (BODY, b"c" * 16):
+            store.put_blob(blob, b"content")
+        self.write(store, *A_SERVICE, [RunClosed(3)], [RunRemoved(2)])
+        store.project()
+        tables = self.tables(store)
+        for name, column in {"runs": 0, "groups": 1, "tasks": 1, "memo": 6, "arrays": 1, "declared": 1}.items():
+            assert 2 not in {row[column] for row in tables[name]}, name
+        for name in ("elements", "spans", "attempts", "files", "after", "array_pages"):
+            assert not {row[0] for row in tables[name]} & {1, 2, 3}, name
+        last = store.last_run()
+        store.save_snapshot(last.last_turn, 1, b"the core")
+        self.swept(store, 2)
+        store = opened()
+        assert store.last_run() == last
+        kept = [fact for _, _, facts in store.journal() for fact in facts]
+        about = [fact for fact in kept if 1 <= getattr(fact, "record", 0) <= 3]
+        assert about == [A_SERVICE[6][0]]  # what run 3 reuses
+        assert [item.id for fact in kept if isinstance(fact, Submitted) for item in fact.items] == [8, 4, 5]
+        assert [fact.run for fact in kept if isinstance(fact, RunOpened)] == [1, 2, 3]
+        assert store.success(7, 1, 0) == A_SERVICE[6][0]
+        assert store.blob(BODY) == b"content"  # run 3 has tasks with this body
+        with pytest.raises(KeyError):
+            store.blob(b"c" * 16)
+        assert store.recall(9, 0, 1, b"l" * 16, (), 3) == [Recalled(9, 0, 1, False)]
+        assert store.snapshot(1) == (last.last_turn, b"the core")
+        # the tables made anew from what is left say the same
+        whole = self.tables(store)
+        self.fold_anew(store)
+        store = opened()
+        assert store.last_run() == last
+        assert self.tables(store) == whole
+
+    def test_what_only_removed_runs_use_goes_with_the_last_of_them(self, opened):
+        store = opened()
+        self.write(store, *A_SERVICE, [RunClosed(3)], [RunRemoved(2)])
+        store.save_snapshot(store.last_run().last_turn, 1, b"")
+        self.swept(store, 2)
+        turn = self.write(store, [RunRemoved(3)], [])
+        store.save_snapshot(turn, 1, b"")
+        self.swept(store, 3)
+        kept = [fact for _, _, facts in store.journal() for fact in facts]
+        assert {type(fact) for fact in kept} == {RunOpened, RunClosed, RunRemoved, ExecutorJoined}
+        assert store.last_run().last_turn == turn
+        store.append(turn + 1, 1.0, [])
+        assert opened().last_run().last_record == 5
+
+    def test_nothing_is_removed_from_what_a_replay_would_read(self, opened):
+        store = opened()
+        self.write(store, *A_SERVICE)
+        with pytest.raises(InvariantBroken, match="append RunRemoved first"):
+            store.remove_runs([2])
+        self.write(store, [RunRemoved(2)])
+        with pytest.raises(InvariantBroken, match="save one first"):
+            store.remove_runs([2])
+        self.swept(store)
+        assert [facts for _, _, facts in store.journal()][:-1] == A_SERVICE
+
+    def test_files_of_removed_runs_are_told_once(self, opened):
+        store = opened()
+        self.write(store, [RunOpened(1, "bough", "h", 1)], [RunOpened(2, "w", "h", 1, group=1)])
+        self.write(store, [Submitted([a_task(1, group=1, payload_path="/args/1")])])
+        self.write(store, [ended(1, 1, results=ResultFile("/results/1", 5)), RunClosed(2)], [RunRemoved(2)])
+        store.save_snapshot(5, 1, b"")
+        self.swept(store, 2)
+        assert sorted(store.forgotten_files()) == ["/args/1", "/results/1"]
+        assert store.forgotten_files() == []
+
+    def test_removal_gives_space_back(self, opened):
+        store = opened()
+        store.claim("service")
+        self.write(store, [RunOpened(1, "bough", "h", 1)], [RunOpened(2, "w", "h", 1, group=1)])
+        store.put_blob(BODY, os.urandom(500_000))
+        for record in range(1, 400):
+            results = os.urandom(10_000)
+            self.write_one(store, [Submitted([a_task(record, group=1)]), ended(record, record, results=results)])
+        turn = self.write(store, [RunClosed(2)], [RunRemoved(2)], [])
+        store.save_snapshot(turn, 1, b"")
+        before = self.size(store)
+        self.swept(store, 2, at_most=100)
+        assert self.size(store) < before / 4
+        assert opened().last_run().last_record == 399
+
+    def write_one(self, store: SqlStore, facts: list[Fact]) -> None:
+        store.append(store._last + 1, 1.0, facts)
+
+    def size(self, store: SqlStore) -> int:
+        """Bytes on the disk."""
+        raise NotImplementedError
+
+    def fold_anew(self, store: SqlStore) -> None:
+        """Make the tables forget that they are folded, as a change of their shape does."""
+        raise NotImplementedError
+
+    # --- the projection ---
+
+    def test_projection_in_slices_equals_projection_at_once(self, opened, tmp_path):
+        store = opened()
+        self.write(store, *A_HISTORY)
+        store.project()
+        whole = self.tables(store)
+        assert whole["tasks"]
+        for step in (1, 2, 5):
+            sliced = type(self).open_store(tmp_path / f"sliced{step}")
+            for turn, facts in enumerate(A_HISTORY, 1):
+                sliced.append(turn, 100.0 + turn, facts)
+            while not sliced.project(step):
+                pass
+            assert self.tables(sliced) == whole
+            sliced.close()
+
+    def test_projection_goes_on_in_a_fresh_process_as_if_nothing_happened(self, opened, tmp_path):
+        store = opened()
+        self.write(store, *A_HISTORY)
+        store.project()
+        whole = self.tables(store)
+        directory = tmp_path / "restarted"
+        for turn, facts in enumerate(A_HISTORY, 1):
+            again = type(self).open_store(directory)
+            again.append(turn, 100.0 + turn, facts)
+            again.close()
+        again = type(self).open_store(directory)
+        assert self.tables(again) == whole
+        again.close()
+
+    def test_project_says_when_it_has_caught_up(self, opened):
+        store = opened()
+        self.write(store, OPENED, [], [], [])
+        store.project()
+        store.append(5, 1.0, [])
+        store.append(6, 1.0, [])
+        assert [store.project(1), store.project(1), store.project(1)] == [False, True, True]
+
+    # --- crashes ---
+
+    def test_everything_that_append_returned_for_survives_kill_9(self, opened, tmp_path):
+        store = opened()
+        store.close()
+        child = subprocess.Popen(
+            [sys.executable, inspect.getfile(type(self)), type(self).__name__, str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert child.stdout is not None
+        said = 0
+        try:
+            while said < 500:
+                said = int(child.stdout.readline())
+        finally:
+            os.kill(child.pid, signal.SIGKILL)
+            said = max([said, *map(int, child.stdout.read().split(b"\n")[:-1])])
+            child.stdout.close()
+            child.wait()
+        store = opened()
+        turns = [turn for turn, _, _ in store.journal()]
+        assert turns == list(range(1, len(turns) + 1))
+        assert len(turns) >= said
+        assert store.last_run().last_turn == len(turns)
+        assert store.project()
+        assert len(self.tables(store)["tasks"]) == store.last_run().last_record
+
+    def test_reopening_reads_no_more_than_what_was_not_folded(self, opened):
+        store = opened()
+        self.write(store, OPENED)
+        turn = 1
+        for first in range(1, 100_001, 1000):
+            turn += 1
+            ends = [ended(n, n, key=n.to_bytes(16, "big")) for n in range(first, first + 1000)]
+            places = [Placed(n, n, 0, 1, 1, 1) for n in range(first, first + 1000)]
+            store.append(turn, 2.0, [Submitted([a_task(n) for n in range(first, first + 1000)]), *places, *ends])
+        array = 100_001
+        store.append(turn + 1, 3.0, [Submitted([an_array(array, 1_000_000, key=KEY)])])
+        ends = [ended(array + n, array, n * 1000, n * 1000 + 1000, key=KEY) for n in range(1000)]
+        for at in range(0, 1000, 10):
+            store.append(turn + 2 + at // 10, 3.0, ends[at : at + 10])
+        self.write(store, [RunClosed(1)])
+        store = opened()
+        assert store.last_run().last_record == array
+        assert store.recall(array + 1, 0, 1_000_000, KEY, [Reuse(0, 1_000_000, array, 0)])[0].found
+        assert store.recall(array + 2, 0, 1, (5).to_bytes(16, "big"), ())[0].source == 5
+        assert [old.done for old in store.old_arrays(KEY)] == [[(0, 1_000_000)]]
+        assert store.rows_read == 0
+
+
+def append_for_ever(store: Store) -> None:
+    """What the child process does until it is killed."""
+    store.append(1, 1.0, OPENED)
+    turn = 1
+    while True:
+        turn += 1
+        store.append(turn, 1.0, [Submitted([a_task(turn - 1)])])
+        os.write(1, b"%d\n" % turn)
+        if turn % 50 == 0:
+            store.project(20)
+
+
+_APPEND = """
+import sys
+from bough.stores.opening import lock_store, open_store
+from tests.contract.store_suite import append_for_ever
+lock = lock_store(sys.argv[1])
+append_for_ever(open_store(sys.argv[1]))
+"""
+
+
+@contextmanager
+def appending(where: str) -> Iterator[Callable[[int], None]]:
+    """Another process that holds a store and appends to it; waits until it has reached a turn."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", _APPEND, where], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert child.stdout is not None
+
+    def reach(turn: int) -> None:
+        assert child.stdout is not None
+        while int(child.stdout.readline()) < turn:
+            pass
+
+    try:
+        yield reach
+    finally:
+        child.kill()
+        child.stdout.close()
+        child.wait()

@@ -1,0 +1,283 @@
+"""Feed hostile frames to everything that reads the wire: python tests/fuzz/fuzz_wire.py --frames 1000000 --seed 1.
+
+Valid frames of every message are made from the messages' own types, then broken in many ways. Rule: each
+is understood, waited for or a `ProtocolError`; anything else is printed with the bytes that caused it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import random
+import sys
+import time
+import typing
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec import inspect
+
+from bough.errors import ProtocolError
+from bough.server.connection import Connection
+from bough.wire.framing import Frames, frame_list
+from bough.wire.handshake import split_first
+from bough.wire.messages import FromClient, FromExecutor, ToClient, ToExecutor
+
+UNIONS: dict[str, object] = {
+    "server": FromClient | FromExecutor,
+    "client": ToClient,
+    "executor": ToExecutor,
+}
+_LENGTHS = (0, 1, 2, 15, 31, 32, 255, 256, 65535, 65536, 1 << 24, 1 << 30, (1 << 30) + 1, (1 << 32) - 1)
+_CODES = bytes((0xC0, 0xC1, 0xC4, 0xC6, 0xC9, 0xCA, 0xCB, 0xCF, 0xD3, 0xD6, 0xDB, 0xDD, 0xDF, 0x91, 0x81, 0xA1, 0xFF))
+
+
+# --- valid messages --------------------------------------------------------------------------------
+
+
+def kinds(union: object) -> list[type]:
+    """The messages of a union."""
+    return list(typing.get_args(union))
+
+
+def make(kind: type, dice: random.Random) -> object:
+    """A valid message of a kind, with random content."""
+    return _build(inspect.type_info(kind), dice, 0)
+
+
+def make_many(union: object, count: int, dice: random.Random) -> list[object]:
+    """Random messages of a union."""
+    choice = kinds(union)
+    return [make(dice.choice(choice), dice) for _ in range(count)]
+
+
+_SCALARS: dict[type, Callable[[random.Random], object]] = {
+    inspect.NoneType: lambda _: None,
+    inspect.BoolType: lambda dice: dice.random() < 0.5,
+    inspect.IntType: lambda dice: dice.choice(
+        (0, 1, -1, dice.getrandbits(8), dice.getrandbits(31), dice.getrandbits(63))
+    ),
+    inspect.FloatType: lambda dice: dice.choice((0.0, 1.5, dice.random() * 1e9, float("inf"))),
+    inspect.StrType: lambda dice: dice.choice(("", "status", "a/b.c", "näh", "x" * dice.randrange(300))),
+    inspect.BytesType: lambda dice: dice.randbytes(dice.choice((0, 16, 32, dice.randrange(300)))),
+    inspect.AnyType: lambda dice: dice.choice((None, 1, "x", [1, "y"], {"k": [b"z"]})),
+    inspect.CustomType: lambda dice: dice.choice((None, 1, "x", [1, "y"], {"k": [b"z"]})),  # `object`
+}
+_DEEP = 5
+
+
+def _build(shape: inspect.Type, dice: random.Random, depth: int) -> object:
+    if type(shape) in _SCALARS:
+        return _SCALARS[type(shape)](dice)
+    few = range(0 if depth > _DEEP else dice.choice((0, 1, 1, 3)))
+    match shape:
+        case inspect.StructType():
+            return shape.cls(**{field.name: _build(field.type, dice, depth + 1) for field in shape.fields})
+        case inspect.UnionType():
+            ends = [kind for kind in shape.types if type(kind) in _SCALARS]
+            return _build(dice.choice(ends if ends and depth > _DEEP else shape.types), dice, depth)
+        case inspect.ListType():
+            return [_build(shape.item_type, dice, depth + 1) for _ in few]
+        case inspect.VarTupleType():
+            return tuple(_build(shape.item_type, dice, depth + 1) for _ in few)
+        case inspect.TupleType():
+            return tuple(_build(item, dice, depth + 1) for item in shape.item_types)
+        case inspect.DictType():
+            key, value = shape.key_type, shape.value_type
+            return {_build(key, dice, depth + 1): _build(value, dice, depth + 1) for _ in few}
+        case inspect.EnumType():
+            return dice.choice(list(shape.cls))
+    raise AssertionError(f"no random value for {shape}")
+
+
+# --- breaking them ---------------------------------------------------------------------------------
+
+
+def mutate(data: bytes, other: bytes, dice: random.Random) -> bytes:
+    """Break a frame in one to four ways; mostly the length is set right again, so that the inside is read."""
+    out = bytearray(data)
+    for _ in range(dice.choice((1, 1, 1, 2, 4))):
+        dice.choice(_WAYS)(out, other, dice)
+    if len(out) >= 4 and dice.random() < 0.85:
+        out[:4] = (len(out) - 4).to_bytes(4, "big")
+    return bytes(out)
+
+
+def _flip(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    if out:
+        out[dice.randrange(len(out))] ^= 1 << dice.randrange(8)
+
+
+def _code(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    if out:
+        out[dice.randrange(len(out))] = dice.choice(_CODES)
+
+
+def _cut(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    del out[dice.randrange(len(out) + 1) :]
+
+
+def _drop(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    at = dice.randrange(len(out) + 1)
+    del out[at : at + dice.randrange(1, 9)]
+
+
+def _insert(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    at = dice.randrange(len(out) + 1)
+    out[at:at] = dice.randbytes(dice.randrange(1, 9))
+
+
+def _repeat(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    at = dice.randrange(len(out) + 1)
+    out[at:at] = out[at : at + dice.randrange(1, 33)] * dice.randrange(1, 20)
+
+
+def _splice(out: bytearray, other: bytes, dice: random.Random) -> None:
+    out[dice.randrange(len(out) + 1) :] = other[dice.randrange(len(other) + 1) :]
+
+
+def _length(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    at = dice.randrange(len(out) + 1)
+    out[at:at] = bytes((dice.choice(b"\xdb\xc6\xdd\xdf\xc9"),)) + dice.choice(_LENGTHS).to_bytes(4, "big")
+
+
+def _head(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    out[:4] = dice.choice(_LENGTHS).to_bytes(4, "big")
+
+
+def _nest(out: bytearray, _other: bytes, dice: random.Random) -> None:
+    at = dice.randrange(min(4, len(out)), len(out) + 1)
+    out[at:at] = dice.choice((b"\x91", b"\x81\xa1k")) * dice.choice((2, 100, 3000))
+
+
+_WAYS: tuple[Callable[[bytearray, bytes, random.Random], None], ...] = (
+    _flip,
+    _flip,
+    _code,
+    _cut,
+    _drop,
+    _insert,
+    _repeat,
+    _splice,
+    _length,
+    _head,
+    _nest,
+)
+
+
+# --- who reads them --------------------------------------------------------------------------------
+
+
+class Silent(asyncio.Transport):
+    """The other end of a connection; counts how often it was hung up."""
+
+    closed = False
+
+    def write(self, data: object) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class Ears:
+    """Listens to a connection of the server."""
+
+    heard_count = 0
+
+    def heard(self, _connection: Connection, messages: list[typing.Any]) -> None:
+        self.heard_count += len(messages)
+
+    def lost(self, _connection: Connection) -> None:
+        pass
+
+
+def read_as_frames(union: object, data: bytes, dice: random.Random) -> str:
+    """As client and executor read: in pieces."""
+    frames: Frames[object] = Frames(union)
+    at = dice.randrange(len(data) + 1)
+    try:
+        found = frames.feed(data[:at]) + frames.feed(data[at:])
+    except ProtocolError:
+        return "refused"
+    return "understood" if found else "waiting"
+
+
+def read_as_server(data: bytes) -> str:
+    """As the server reads from a peer it has let in."""
+    ears, transport = Ears(), Silent()
+    connection = Connection(ears, [])
+    connection.connection_made(transport)
+    connection.data_received(data)
+    return "refused" if transport.closed else "understood" if ears.heard_count else "waiting"
+
+
+def read_as_doorman(data: bytes) -> str:
+    """As the server reads from a stranger."""
+    try:
+        found = split_first(data)
+    except ProtocolError:
+        return "refused"
+    return "understood" if found else "waiting"
+
+
+def attack(frames: int, seed: int, report: Callable[[str], None]) -> tuple[Counter[str], int]:
+    """Feed this many hostile frames; what became of them, and how many broke something."""
+    dice = random.Random(seed)
+    pool = {
+        name: [bytes(frame_list([make(kind, dice)])) for kind in kinds(union) for _ in range(30)]
+        + [bytes(frame_list(make_many(union, dice.randrange(2, 6), dice))) for _ in range(100)]
+        for name, union in UNIONS.items()
+    }
+    counts: Counter[str] = Counter()
+    broken = 0
+    names = list(UNIONS)
+    for number in range(frames):
+        name = names[number % len(names)]
+        data = mutate(dice.choice(pool[name]), dice.choice(pool[dice.choice(names)]), dice)
+        try:
+            counts[f"{name}: {read_as_frames(UNIONS[name], data, dice)}"] += 1
+            if name == "server":
+                counts[f"connection: {read_as_server(data)}"] += 1
+                counts[f"doorman: {read_as_doorman(data)}"] += 1
+        except Exception as error:
+            broken += 1
+            counts[f"broken by {type(error).__name__}"] += 1
+            if broken <= 10:
+                report(f"{name}: {type(error).__name__}: {error}: {data[:200].hex()}")
+    return counts, broken
+
+
+def resident() -> int:
+    """KiB of memory this process has now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4
+
+
+def main() -> int:
+    """Attack as the command line says; 1 if anything broke."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    attack(min(5000, options.frames), options.seed + 1, lambda _: None)  # warm up: caches are no leak
+    gc.collect()
+    before, start = resident(), time.monotonic()
+    counts, broken = attack(options.frames, options.seed, lambda line: print(line, file=sys.stderr))
+    gc.collect()
+    print(f"{options.frames} hostile frames in {time.monotonic() - start:.1f} s, seed {options.seed}")
+    for what, count in sorted(counts.items()):
+        print(f"{count:>10}  {what}")
+    print(f"memory before {before} KiB, after {resident()} KiB")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,278 @@
+"""A connection that outlives its server: what is said again, what waits, what ends it. The test plays the server."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from bough.api import lasting
+from bough.api.lasting import LastingConnection
+from bough.errors import BoughError, PeerLost, SessionClosed, UserError
+from bough.model.facts import Cancelled, GroupClosed
+from bough.model.ids import BlobId, GroupId
+from bough.model.tasks import Dep, On
+from bough.wire.framing import frame, server_frames
+from bough.wire.messages import (
+    Accepted,
+    Act,
+    Answer,
+    Ask,
+    Blob,
+    ClientHello,
+    Close,
+    Closed,
+    Outcome,
+    Refused,
+    Submit,
+    ToClient,
+    Welcome,
+)
+from tests.builders import task
+
+BLOB = BlobId(b"b" * 16)
+WELCOME = Welcome(1, 1, 10, 5, "/store", group=3, embedded=False)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class Far:
+    """The server's end of one connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sock.settimeout(10)
+        self._frames = server_frames()
+        self._heard: list[object] = []
+
+    def next(self) -> object:
+        while not self._heard:
+            data = self._sock.recv(1 << 16)
+            assert data, "the client hung up"
+            self._heard = list(self._frames.feed(data))
+        return self._heard.pop(0)
+
+    def say(self, *messages: object) -> None:
+        for message in messages:
+            self._sock.sendall(frame(message))
+
+    def hang_up(self) -> None:
+        self._sock.close()
+
+    def greeted(self) -> ClientHello:
+        hello = self.next()
+        assert isinstance(hello, ClientHello)
+        self.say(WELCOME)
+        return hello
+
+
+class Stage:
+    """A client and the servers that it finds one after the other."""
+
+    def __init__(self) -> None:
+        self.ends: queue.Queue[socket.socket] = queue.Queue()
+        self.heard: list[ToClient] = []
+        self.lost: list[BoughError | None] = []
+        self.unended: list[int] = []
+        far = self.new_server()
+        self.client = LastingConnection(
+            self._dial,
+            "there",
+            hear=self._hear,
+            refused=lambda *_: None,
+            lost=self.lost.append,
+            unended=lambda: self.unended,
+        )
+        self.client.start(ClientHello(1, 2, "here", workflow="w"))
+        assert far.greeted().workflow == "w"
+        assert self.client.welcome() == WELCOME
+        self.far = far
+
+    def new_server(self) -> Far:
+        ours, theirs = socket.socketpair()
+        self.ends.put(ours)
+        return Far(theirs)
+
+    def _dial(self) -> tuple[socket.socket, list[object], bytes]:
+        try:
+            return self.ends.get(timeout=0.05), [], b""
+        except queue.Empty:
+            raise PeerLost("nobody is there") from None
+
+    def _hear(self, messages: Sequence[ToClient]) -> None:
+        for message in messages:
+            self.heard.append(message)
+            if isinstance(message, Outcome) and message.record in self.unended:
+                self.unended.remove(message.record)
+
+    def restart(self) -> Far:
+        """The server goes away and comes back; what it hears first is a client that joins."""
+        self.far.hang_up()
+        self.far = self.new_server()
+        hello = self.far.greeted()
+        assert (hello.workflow, hello.join) == ("w", True)
+        return self.far
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setattr(lasting, "FIRST_PAUSE", 0.01)
+    made = Stage()
+    yield made
+    made.client.leave(SessionClosed("the test is over"))
+    made.far.hang_up()
+
+
+def test_what_was_not_acknowledged_is_said_again_with_its_blobs_in_order(stage: Stage) -> None:
+    client = stage.client
+    client.submit(task(10), 100, [(BLOB, b"body")])
+    client.submit(task(11), 100)
+    client.post(GroupClosed(GroupId(5)))
+    first = [stage.far.next() for _ in range(4)]
+    assert [type(message) for message in first] == [Blob, Submit, Submit, GroupClosed]
+    stage.far.say(Accepted(first[1].request))  # type: ignore[attr-defined]
+    stage.far.say(Accepted(first[1].request))  # type: ignore[attr-defined]
+    stage.unended = [10, 11]
+    far = stage.restart()
+    again = [far.next() for _ in range(3)]
+    assert again[0] == first[2]
+    assert again[1] == first[3]
+    assert isinstance(again[2], Ask)
+    assert again[2].arguments == {"records": [10, 11]}
+
+
+def test_a_blob_whose_submission_was_not_acknowledged_travels_again(stage: Stage) -> None:
+    stage.client.submit(task(10), 100, [(BLOB, b"body")])
+    first = [stage.far.next(), stage.far.next()]
+    far = stage.restart()
+    assert [far.next(), far.next()] == first
+
+
+def test_submissions_and_questions_while_the_server_is_away_wait_for_it(stage: Stage) -> None:
+    stage.far.hang_up()
+    far = stage.far = stage.new_server()
+    hello = far.next()
+    assert isinstance(hello, ClientHello)
+    stage.client.submit(task(10), 100)
+    answers: list[object] = []
+    asking = threading.Thread(target=lambda: answers.append(stage.client.ask("processors")))
+    asking.start()
+    until(lambda: bool(stage.client._replies))
+    far.say(WELCOME)
+    heard = [far.next(), far.next()]
+    submit = next(message for message in heard if isinstance(message, Submit))
+    ask = next(message for message in heard if isinstance(message, Ask))
+    far.say(Accepted(submit.request), Answer(ask.request, {"local": 2}))
+    asking.join(10)
+    assert answers == [{"local": 2}]
+    assert stage.client.settle(10)
+
+
+def test_an_act_is_said_again_until_it_is_answered(stage: Stage) -> None:
+    stage.client.act(Cancelled(Dep(On.TASK, 10)))
+    stage.client.act(Cancelled(Dep(On.TASK, 11)))
+    one, two = stage.far.next(), stage.far.next()
+    assert isinstance(one, Act)
+    stage.far.say(Answer(one.request, {"tasks": 1}))
+    until(lambda: list(stage.client._outbox._loose) == [two])
+    stage.client.submit(task(12), 100)
+    submit = stage.far.next()
+    far = stage.restart()
+    assert [far.next(), far.next()] == [two, submit]
+
+
+def test_a_good_bye_is_said_again(stage: Stage) -> None:
+    stage.client.close("drain")
+    assert stage.far.next() == Close("drain")
+    far = stage.restart()
+    assert far.next() == Close("drain")
+    far.say(Closed("done"))
+    assert stage.client.ended.wait(10)
+    assert stage.lost == [None]
+
+
+def test_a_server_that_still_believes_in_the_old_connection_is_tried_again(stage: Stage) -> None:
+    stage.far.hang_up()
+    far = stage.far = stage.new_server()
+    assert isinstance(far.next(), ClientHello)
+    far.say(Refused("the workflow has a client already"))
+    far.hang_up()
+    stage.far = stage.new_server()
+    assert stage.far.greeted().join
+    stage.client.submit(task(10), 100)
+    assert isinstance(stage.far.next(), Submit)
+
+
+def test_a_workflow_that_ended_meanwhile_is_asked_for_and_over(stage: Stage) -> None:
+    stage.unended = [10]
+    stage.far.hang_up()
+    far = stage.far = stage.new_server()
+    assert isinstance(far.next(), ClientHello)
+    far.say(Refused("no workflow of that name goes on", kind="UnknownName"))
+    far.hang_up()
+    far = stage.far = stage.new_server()
+    assert far.greeted().workflow == ""
+    ask = far.next()
+    assert isinstance(ask, Ask)
+    assert ask.arguments == {"records": [10]}
+    far.say(Answer(ask.request, 1), Outcome(10, 0, 1, 1))  # type: ignore[arg-type]
+    assert stage.client.ended.wait(10)
+    assert stage.lost == [None]
+
+
+def test_a_workflow_that_is_unknown_fails_what_still_waits(stage: Stage) -> None:
+    stage.unended = [10]
+    stage.far.hang_up()
+    far = stage.far = stage.new_server()
+    assert isinstance(far.next(), ClientHello)
+    far.say(Refused("no workflow of that name goes on", kind="UnknownName"))
+    far.hang_up()
+    far = stage.far = stage.new_server()
+    far.greeted()
+    ask = far.next()
+    assert isinstance(ask, Ask)
+    far.say(Answer(ask.request, 0))
+    assert stage.client.ended.wait(10)
+    assert isinstance(stage.lost[0], UserError)
+
+
+def test_leaving_tells_those_who_wait_why(stage: Stage) -> None:
+    stage.client.leave(SessionClosed("left"))
+    assert stage.client.ended.is_set()
+    assert str(stage.lost[0]) == "left"
+
+
+def test_leaving_works_while_the_server_is_away(stage: Stage) -> None:
+    stage.far.hang_up()
+    until(lambda: stage.client.is_away)
+    stage.client.leave(SessionClosed("left"))
+    assert stage.client.ended.is_set()
+
+
+def test_who_is_refused_at_first_does_not_come_back() -> None:
+    ours, theirs = socket.socketpair()
+    client = LastingConnection(
+        lambda: (ours, [], b""),
+        "there",
+        hear=lambda _: None,
+        refused=lambda *_: None,
+        lost=lambda _: None,
+        unended=list,
+    )
+    client.start(ClientHello(1, 2, "here", workflow="w"))
+    far = Far(theirs)
+    far.next()
+    far.say(Refused("no such luck"))
+    far.hang_up()
+    with pytest.raises(UserError, match="no such luck"):
+        client.welcome()
+    assert client.ended.wait(10)

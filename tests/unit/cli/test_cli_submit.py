@@ -1,0 +1,155 @@
+"""What `bough submit` reads, how a command finds its server, and what shells complete."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_workshop import Workshop
+
+from bough.cli.completion import commands
+from bough.cli.finding import Place, Service, find_target
+from bough.cli.submission import _template
+from bough.cli.submit import Submitted, read_range
+from bough.errors import UserError
+from bough.transport.home import ServerNote, write_note
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+# --- submitting -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-9:3", [1, 4, 7]), ("1,5,8-9", [1, 5, 8, 9]), ("0-0", [0])],
+)
+def test_ranges_include_both_ends(text: str, numbers: list[int]) -> None:
+    assert read_range(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["", "a", "4-1", "1-", "-3", "1-9:0", "1,,2", "1.5"])
+def test_a_wrong_range_is_named(text: str) -> None:
+    with pytest.raises(UserError, match="--array"):
+        read_range(text)
+
+
+def test_only_our_places_are_filled_in() -> None:
+    text = "awk '{print $1}' {index} ${HOME} {line}"
+    assert _template(text, {"index": [], "line": []}) == "awk '{{print $1}}' {index} ${{HOME}} {line}"
+    with pytest.raises(UserError, match=r"no \{line\}"):
+        _template("echo", {"line": []})
+
+
+def test_what_was_submitted_reads_well() -> None:
+    assert Submitted("q", 1, [7], 1).line() == "task 7 submitted to q"
+    assert Submitted("q", 1, [7], 40).line() == "array 7 of 40 tasks submitted to q"
+    assert Submitted("q", 1, [7, 8, 9], 3).line() == "tasks 7-9 submitted to q"
+
+
+def test_wrong_uses_of_submit_are_named(bough: Call, workshop: Workshop) -> None:
+    (workshop.home / "list.txt").write_text("true\n")
+    for words, said in [
+        ([], "give a FILE, or -- and a COMMAND"),
+        (["--"], "give a FILE, or -- and a COMMAND"),
+        (["--array", "1-3", "list.txt"], "--array is for a command"),
+        (["list.txt", "extra"], "takes no arguments"),
+        (["missing.txt"], "cannot read missing.txt"),
+        (["--array", "1", "--each-line", "list.txt", "--", "true"], "exclude each other"),
+    ]:
+        code, out, err = bough("submit", *words)
+        assert (code, out) == (2, "")
+        assert said in err
+
+
+# --- finding a server -----------------------------------------------------------------------------------
+
+
+def options(**given: str) -> argparse.Namespace:
+    return argparse.Namespace(**({"server": None, "store": None, "name": None} | given))
+
+
+def live_note(folder: Path) -> None:
+    (folder / "server.json").write_text(json.dumps({"pid": os.getpid(), "host": "here", "socket": "s"}))
+
+
+@pytest.fixture
+def own_service(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own service says that it runs: as this process."""
+    import socket
+
+    monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home-of-bough"))
+    write_note(ServerNote("", "/nowhere/s.sock", os.getpid(), socket.gethostname()))
+
+
+def test_a_command_finds_its_server_in_the_promised_order(
+    workshop: Workshop, own_service: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_target(options()) == Service("")
+    store = workshop.store()
+    assert find_target(options()) == Service("")  # a session that is over is no server
+    live_note(store)
+    assert isinstance(find_target(options()), Place)
+    monkeypatch.setenv("BOUGH_SERVER", "unix:from-the-environment")
+    assert find_target(options()) == Service("unix:from-the-environment")
+    assert find_target(options(server="unix:named")) == Service("unix:named")
+    assert isinstance(find_target(options(store=str(store))), Place)
+
+
+def test_a_store_that_is_named_is_found_though_a_service_runs(workshop: Workshop, own_service: None) -> None:
+    store = workshop.store()
+    assert find_target(options(name=store.name)) == Place(str(store), store.name)
+    assert find_target(options(name="elsewhere")) == Service("")
+
+
+def test_a_service_that_has_died_is_not_found(workshop: Workshop, tmp_path: Path, own_service: None) -> None:
+    import socket
+
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    write_note(ServerNote("", "/nowhere/s.sock", gone.pid, socket.gethostname()))
+    store = workshop.store()
+    assert find_target(options()) == Place(str(store), store.name)
+
+
+# --- completion -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["bough", "sta"], ["status"]),
+        (["bough", "server", "sto"], ["stop"]),
+        (["bough", "server", "access", "--role", "e"], ["execute"]),
+        (["bough", "submit", "--each"], ["--each-line"]),
+        (["bough", "status", "--fai"], ["--failed"]),
+        (["bough", "log", "-f", "--std"], ["--stdout", "--stderr"]),
+        (["bough", "completion", ""], ["bash", "zsh", "fish"]),
+        (["bough", "run", "--cores", "x"], []),
+        (["bough", "run", "some"], []),
+    ],
+)
+def test_bash_completes(bough: Call, tmp_path: Path, words: list[str], found: list[str]) -> None:
+    code, script, _ = bough("completion", "bash")
+    assert code == 0
+    (tmp_path / "completion.bash").write_text(script)
+    ask = 'source "$0"; complete -p bough >/dev/null || exit 9; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bough'
+    asked = [f'{ask}; printf "%s\\n" "${{COMPREPLY[@]}}"', str(tmp_path / "completion.bash"), *words]
+    done = subprocess.run(["bash", "-c", *asked], capture_output=True, text=True, timeout=30, check=True)
+    assert (done.stdout.split(), done.stderr) == (found, "")
+
+
+def test_every_command_and_option_is_completed_in_every_shell(bough: Call) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        code, script, _ = bough("completion", shell)
+        assert code == 0
+        for word in commands():
+            assert word.name in script
+            for option in word.options:
+                name = max(option.names, key=len)
+                assert (name if shell != "fish" else f"-l {name[2:]}") in script

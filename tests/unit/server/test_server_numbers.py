@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from bough.server.numbers import FILE, NumberBook
+
+
+def test_ranges_do_not_overlap_and_know_their_run(tmp_path: Path) -> None:
+    book = NumberBook(str(tmp_path))
+    run, group = book.new_workflow()
+    mine = book.give(run, 10)
+    other_run, other_group = book.new_workflow()
+    yours = book.give(other_run, 10)
+
+    assert (run, other_run) == (1, 2)
+    assert (mine.record, yours.record) == (1, 11)
+    assert group not in range(mine.group, mine.group + 10)
+    assert other_group not in range(mine.group, mine.group + 10)
+    assert book.owns_record(run, 10)
+    assert not book.owns_record(run, 11)
+    assert book.owns_group(other_run, yours.group)
+    assert not book.owns_group(run, yours.group)
+    book.close()
+
+
+def test_what_was_given_is_known_by_the_next_server(tmp_path: Path) -> None:
+    book = NumberBook(str(tmp_path))
+    book.begin(1, 7)
+    run, _ = book.new_workflow()
+    given = book.give(run, 100)
+    executor = book.new_executor()
+    book.close()
+
+    again = NumberBook(str(tmp_path))
+
+    assert (again.own_run, again.own_turn) == (1, 7)
+    assert again.owns_record(run, given.record + 99)
+    assert again.new_workflow() == (run + 1, given.group + 100)
+    assert again.new_executor() == executor + 1
+    again.close()
+
+
+def test_a_line_that_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("range 2 1 1 10\nexecutor 4\nrange 3 11 1")
+
+    book = NumberBook(str(tmp_path))
+
+    assert book.owns_record(2, 5)
+    assert not book.owns_record(3, 11)
+    assert book.new_executor() == 5
+    book.close()
+
+
+def test_numbers_that_the_journal_has_are_not_given_again(tmp_path: Path) -> None:
+    book = NumberBook(str(tmp_path))
+    book.beyond(record=50, group=5, run=3, executor=2)
+
+    assert book.new_workflow() == (4, 6)
+    assert book.give(4, 10)[1:] == (51, 7, 10)
+    assert book.new_executor() == 3
+    book.close()
+
+
+def test_nobody_is_given_more_than_the_most_or_less_than_one(tmp_path: Path) -> None:
+    book = NumberBook(str(tmp_path))
+
+    assert book.give(1, 0).many == 1
+    assert book.give(1, 1 << 60).many == 1 << 32
+    book.close()

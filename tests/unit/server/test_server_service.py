@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from server_fakes import FakeLoop, FakeStore, FakeTransport
+
+from bough.core.machine import Machine
+from bough.model.facts import ExecutorLost, RunClosed, RunOpened, SpanEnded, SpanReturned, Submitted
+from bough.model.resources import Needs
+from bough.model.tasks import Kind, TaskSpec
+from bough.policies.registry import load_placement
+from bough.server.connection import Connection
+from bough.server.numbers import NumberBook
+from bough.server.returning import Returning
+from bough.server.run import RunInfo
+from bough.server.service_reception import ServiceReception
+from bough.server.shell import Shell
+from bough.server.workflows import Workflows
+from bough.wire.framing import frame
+from bough.wire.messages import (
+    VERSION,
+    Accepted,
+    Alive,
+    Answer,
+    Appointed,
+    Ask,
+    ClientHello,
+    Close,
+    Closed,
+    Drain,
+    ExecutorHello,
+    Heard,
+    Holding,
+    Leave,
+    Leaving,
+    Manage,
+    Outcome,
+    Refused,
+    Report,
+    Run,
+    Stop,
+    Submit,
+    Welcome,
+)
+
+PATIENCE = 60.0
+
+
+class SlowDisk(FakeLoop):
+    """A sync is done when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs: list[Callable[[], None]] = []
+        self.slow = False
+
+    def run_in_executor(self, _, function):
+        if not self.slow:
+            return super().run_in_executor(_, function)
+        done = _Later()
+        self.syncs.append(done.finish)
+        return done
+
+
+class _Later:
+    def add_done_callback(self, callback) -> None:
+        self.callback = callback
+
+    def exception(self) -> None:
+        return None
+
+    def finish(self) -> None:
+        self.callback(self)
+
+
+class Harness:
+    """A service with a fake loop, store and transports around the real core."""
+
+    def __init__(self, folder: Path, machine: Machine | None = None) -> None:
+        self.loop = SlowDisk()
+        self.store = FakeStore()
+        self.machine = machine or Machine(load_placement("fifo"))
+        if machine is None:
+            turn = self.machine.turn(0, [RunOpened(1, "server", "here", 1, token="t")])
+            self.store.append(turn.number, 0, turn.facts)
+        else:
+            self.store.rows = [(number + 1, 0.0, []) for number in range(machine.state.turn)]
+        info = RunInfo(1, str(folder), "t:1", memos=True, embedded=False, token="t")
+        self.numbers = NumberBook(str(folder))
+        self.numbers.beyond(record=0, group=0, run=1, executor=0)
+        self.shell = Shell(self.loop, self.machine, self.store, info)
+        workflows = Workflows(self.shell, self.numbers)
+        returning = Returning(self.shell, self.numbers, PATIENCE)
+        self.ends: list[bool] = []
+        self.reception = ServiceReception(
+            self.shell, workflows, returning, store=str(folder), heartbeat=30, shutdown=self.ends.append
+        )
+        self.loop.run()
+
+    def facts(self, kind: type) -> list[object]:
+        return [fact for _, _, facts in self.store.rows for fact in facts if isinstance(fact, kind)]
+
+    def client(self, name: str = "one", pid: int = 1, role: str = "owner") -> Peer:
+        peer = Peer(self, role)
+        peer.say(ClientHello(VERSION, pid, "here", workflow=name, ids=100))
+        (peer.welcome,) = peer.said()
+        return peer
+
+    def executor(self, number: int = 0, spans: list[int] | None = None, reports: tuple[object, ...] = ()) -> Peer:
+        peer = Peer(self, to_executor=True)
+        peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), "3.11", number, marker="t:1" if number else ""))
+        appointed, *_ = peer.said()
+        assert isinstance(appointed, Appointed), appointed
+        peer.number = appointed.executor
+        peer.say(*reports, Holding(spans or []))
+        return peer
+
+
+class Peer:
+    def __init__(self, harness: Harness, role: str = "owner", *, to_executor: bool = False) -> None:
+        self.harness = harness
+        self.transport = FakeTransport()
+        self.transport.to_executor = to_executor
+        self.connection = Connection(harness.reception, harness.shell.dirty)
+        self.connection.role = role
+        self.connection.connection_made(self.transport)
+
+    def say(self, *messages: object) -> None:
+        self.connection.data_received(bytes(frame(*messages)))
+        self.harness.loop.run()
+
+    def said(self, kind: type = object) -> list[object]:
+        return [message for message in self.transport.said() if isinstance(message, kind)]
+
+    def hang_up(self) -> None:
+        self.connection.connection_lost(None)
+        self.harness.loop.run()
+
+    def submit(self, count: int = 1, request: int = 1) -> list[int]:
+        first = self.welcome.first_id
+        ids = list(range(first + 10 * request, first + 10 * request + count))
+        items = [TaskSpec(i, Kind.COMMAND, b"", b"call", group=self.welcome.group) for i in ids]
+        self.say(Submit(items, request))
+        return ids
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Harness]:
+    harness = Harness(tmp_path)
+    yield harness
+    harness.numbers.close()
+
+
+def test_a_submission_is_acknowledged_only_when_it_is_on_the_disk(service: Harness) -> None:
+    client = service.client()
+    service.loop.slow = True
+
+    client.submit(1, request=1)
+    client.submit(1, request=2)
+    assert service.facts(Submitted)
+    assert client.said(Accepted) == []
+
+    service.loop.syncs.pop(0)()
+    assert client.said(Accepted) == [Accepted(1)]
+    service.loop.syncs.pop(0)()
+    assert client.said(Accepted) == [Accepted(2)]
+
+
+def test_outcomes_go_to_the_clients_of_their_workflow_alone(service: Harness) -> None:
+    one, two = service.client("one"), service.client("two", pid=2)
+    executor = service.executor()
+    (task,) = one.submit()
+    (run,) = executor.said(Run)
+
+    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+
+    assert [outcome.record for outcome in one.said(Outcome)] == [task]
+    assert two.said(Outcome) == []
+
+
+def test_a_missing_executor_that_comes_back_keeps_what_it_holds_and_loses_nothing_else(service: Harness) -> None:
+    client, executor = service.client(), service.executor()
+    first, second = client.submit(2)
+    (run,) = executor.said(Run)
+    executor.hang_up()
+    assert service.facts(ExecutorLost) == []
+
+    service.loop.advance(PATIENCE / 2)
+    back = service.executor(executor.number, [run.span])
+    service.loop.advance(PATIENCE)
+
+    assert service.facts(ExecutorLost) == []
+    assert back.said(Run | Stop) == []
+    back.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    assert [outcome.record for outcome in client.said(Outcome)] == [first]
+    assert [sent.record for sent in back.said(Run)] == [second]
+
+
+def test_what_a_returning_executor_does_not_hold_is_given_out_again_and_what_it_should_not_hold_is_stopped(
+    service: Harness,
+) -> None:
+    client, executor = service.client(), service.executor()
+    client.submit(1)
+    (run,) = executor.said(Run)
+    executor.hang_up()
+
+    back = service.executor(executor.number, [999])
+
+    assert [fact.span for fact in service.facts(SpanReturned)] == [run.span]
+    said = back.said(Run | Stop)
+    assert [message.span for message in said if isinstance(message, Stop)] == [999]
+    assert [message.record for message in said if isinstance(message, Run)] == [run.record]
+
+
+def test_a_report_that_was_not_heard_counts_before_what_is_held_is_compared(service: Harness) -> None:
+    client, executor = service.client(), service.executor()
+    (task,) = client.submit(1)
+    (run,) = executor.said(Run)
+    executor.hang_up()
+
+    back = service.executor(executor.number, [], reports=(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]),))
+
+    assert [outcome.record for outcome in client.said(Outcome)] == [task]
+    assert service.facts(SpanReturned) == []
+    assert back.said(Heard) == [Heard(1)]
+
+
+def test_an_executor_that_does_not_come_back_is_lost_and_may_join_again_late(service: Harness) -> None:
+    client, executor = service.client(), service.executor()
+    client.submit(1)
+    (run,) = executor.said(Run)
+    executor.hang_up()
+    service.loop.advance(PATIENCE + 1)
+    assert [fact.executor for fact in service.facts(ExecutorLost)] == [executor.number]
+    other = service.executor()
+    (again,) = other.said(Run)
+
+    late = service.executor(executor.number, [], reports=(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]),))
+
+    assert [outcome.attempt for outcome in client.said(Outcome)] == [1]
+    assert [stop.span for stop in other.said(Stop)] == [again.span]
+    assert late.number == executor.number
+
+
+def test_executors_that_a_restored_machine_knows_have_a_time_to_come_back(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    before = Harness(tmp_path / "before")
+    executor = before.executor()
+    before.client().submit(1)
+    (run,) = executor.said(Run)
+    machine = Machine.restore(before.machine.snapshot(), load_placement("fifo"))
+
+    after = Harness(tmp_path, machine)
+    client = Peer(after)
+    client.say(ClientHello(VERSION, 1, "here", workflow="one"))
+    assert client.said(Welcome)[0].joined
+    executor = after.executor(executor.number, [run.span])
+    executor.say(Report(7, [SpanEnded(run.span, 0, 1, 0.1)]))
+
+    assert len(client.said(Outcome)) == 1
+    assert executor.said(Heard) == [Heard(7)]
+    after.loop.advance(2 * PATIENCE)
+    assert after.facts(ExecutorLost) == []
+
+
+def test_an_executor_that_said_that_it_leaves_is_lost_at_once(service: Harness) -> None:
+    executor = service.executor()
+    executor.say(Leaving("it was idle"))
+    assert executor.said(Drain) == [Drain()]
+
+    executor.hang_up()
+
+    assert [fact.reason for fact in service.facts(ExecutorLost)] == ["it was idle"]
+
+
+def test_an_executor_of_another_store_is_refused(service: Harness) -> None:
+    peer = Peer(service, to_executor=True)
+    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), "3.11", 3, marker="another:1"))
+
+    assert "another" in peer.said(Refused)[0].message
+
+
+def test_a_sign_of_life_is_answered(service: Harness) -> None:
+    executor = service.executor()
+    executor.said()
+    executor.say(Alive())
+
+    assert executor.said() == [Heard(0)]
+
+
+def test_executors_are_drained_and_stopped_by_hand(service: Harness) -> None:
+    client, executor = service.client(), service.executor()
+    executor.said()
+
+    client.say(Manage(1, "drain", [executor.number]))
+    client.say(Manage(2, "stop", [executor.number]))
+    client.say(Manage(3, "stop", [77]))
+    client.say(Manage(4, "polish", [executor.number]))
+
+    assert executor.said(Drain | Leave) == [Drain(), Leave()]
+    assert [answer.request for answer in client.said(Answer)] == [1, 2]
+    client.say(Manage(5, "shutdown"))
+    assert service.ends == [False]
+
+
+def test_roles_may_do_what_is_theirs(service: Harness) -> None:
+    reader = Peer(service, "read")
+    reader.say(ClientHello(VERSION, 1, "here"), Ask(1, "workflows"))
+    assert reader.said(Answer)[0].value[0]["name"] == "server"
+    reader.say(Manage(2, "shutdown"))
+    assert reader.transport.closed
+    assert service.ends == []
+
+    for role, hello in (
+        ("read", ClientHello(VERSION, 1, "here", workflow="one")),
+        ("execute", ClientHello(VERSION, 1, "here")),
+        ("submit", ExecutorHello(VERSION, "local", "node", 7, Needs(1), "3.11")),
+    ):
+        peer = Peer(service, role)
+        peer.say(hello)
+        assert len(peer.said(Refused)) == 1
+        assert peer.transport.closed
+
+    submitter = Peer(service, "submit")
+    submitter.say(ClientHello(VERSION, 1, "here"), Manage(1, "shutdown"))
+    assert "Unix socket" in submitter.said(Refused)[0].message
+
+
+def test_a_workflow_is_closed_when_its_client_drains_it_and_all_has_ended(service: Harness) -> None:
+    client, executor = service.client(), service.executor()
+    client.submit(1)
+    (run,) = executor.said(Run)
+    client.say(Close("drain"))
+    assert client.said(Closed) == []
+
+    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+
+    assert client.said(Closed) == [Closed("done")]
+    assert [fact.run for fact in service.facts(RunClosed)] == [client.welcome.run]
+    assert not service.client().welcome.joined
+
+
+def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: Harness) -> None:
+    client, executor = service.client(), service.executor()
+    done, waiting = client.submit(2)
+    (run,) = executor.said(Run)
+    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    client.said()
+
+    client.say(Ask(1, "inventory"), Ask(2, "outcomes", {"records": [done, waiting]}), Ask(3, "ids", {"count": 5}))
+
+    said = client.said()
+    answers = {answer.request: answer.value for answer in said if isinstance(answer, Answer)}
+    states = {record["id"]: record["state"] for record in answers[1]["records"]}
+    assert states == {done: "done", waiting: "placed"}
+    assert [message.record for message in said if isinstance(message, Outcome)] == [done]
+    assert answers[3] == {"first_id": 101, "first_group": 102, "ids": 5}
