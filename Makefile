@@ -1,6 +1,7 @@
 # make demo    folds a protein in generations, draws the result          make test    checks, then all tests
 # make check   lint, format, types, layers                               make bench   our figures on this machine
-# make docs    the documentation, warnings are errors                    make clean   removes what make made
+# make docs    the documentation, warnings are errors                    make soak    ten minutes of faults under load
+# make clean   removes what make made
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +14,7 @@ POSTGRES := command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb 
     || echo "PostgreSQL is not installed: its tests will be skipped"
 
 .NOTPARALLEL:
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench soak docs clean
 
 demo: $(VENV)/.demo
 	cd $(DEMO) && ../../$(BIN)/bough run workflow.py
@@ -30,6 +31,9 @@ check: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python tests/bench/run.py
+
+soak: $(VENV)/.test
+	$(BIN)/python tests/e2e/soak.py
 
 docs: $(VENV)/.docs
 	$(BIN)/python docs/generate_states.py

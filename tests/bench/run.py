@@ -1,6 +1,6 @@
 """`make bench`: measures Bough beside its peers and limits in the same run, and prints the ratios.
 
-python tests/bench/run.py [--full] [--json | --markdown] [functions] [commands] [starts] [insides]
+python tests/bench/run.py [--full] [--json | --markdown] [functions] [commands] [starts] [insides] [service]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ sys.dont_write_bytecode = False
 
 from timing import Row  # noqa: E402 - after the line above, so that it is cached too
 
-SUBJECTS = ("functions", "commands", "starts", "insides")
+SUBJECTS = ("functions", "commands", "starts", "insides", "service")
 HEAD = ("subject", "ratio", "target", "Bough", "peer or limit", "its figure", "CPU us a task (ours / peer)")
 
 

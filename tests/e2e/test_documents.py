@@ -29,7 +29,7 @@ def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "BOUGH_HOME": str(folder / "home")},
         capture_output=True,
         text=True,
         timeout=60,
@@ -39,6 +39,14 @@ def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
+    try:
+        _show(page, tmp_path)
+    finally:
+        if (tmp_path / "home" / "server" / "server.json").exists():
+            _run("bough server stop --executors", tmp_path)
+
+
+def _show(page: Path, tmp_path: Path) -> None:
     for kind, text in BLOCK.findall(page.read_text()):
         named = FILE.match(text)
         if kind != "console" and named:

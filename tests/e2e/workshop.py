@@ -24,7 +24,7 @@ from processes import PATIENCE, is_alive, read, until
 
 from bough.cli.service import Service, connect
 
-HEARTBEAT, RECONNECT = "1s", "2s"
+HEARTBEAT, RECONNECT = "2s", "2s"  # short, so that faults are noticed within a test
 
 
 class Process:

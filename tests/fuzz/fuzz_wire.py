@@ -20,14 +20,18 @@ from msgspec import inspect
 
 from bough.errors import ProtocolError
 from bough.server.connection import Connection
+from bough.wire.channels import Channels
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import split_first
 from bough.wire.messages import FromClient, FromExecutor, ToClient, ToExecutor
+from bough.wire.relaying import Carried, FromRelay, Granted, Opened, RelayHello, Shut, ToRelay
 
 UNIONS: dict[str, object] = {
-    "server": FromClient | FromExecutor,
+    "server": FromClient | FromExecutor | RelayHello,
     "client": ToClient,
     "executor": ToExecutor,
+    "relay": ToRelay,
+    "line": FromRelay,
 }
 _LENGTHS = (0, 1, 2, 15, 31, 32, 255, 256, 65535, 65536, 1 << 24, 1 << 30, (1 << 30) + 1, (1 << 32) - 1)
 _CODES = bytes((0xC0, 0xC1, 0xC4, 0xC6, 0xC9, 0xCA, 0xCB, 0xCF, 0xD3, 0xD6, 0xDB, 0xDD, 0xDF, 0x91, 0x81, 0xA1, 0xFF))
@@ -219,6 +223,23 @@ def read_as_server(data: bytes) -> str:
     return "refused" if transport.closed else "understood" if ears.heard_count else "waiting"
 
 
+def read_as_line(data: bytes, dice: random.Random) -> str:
+    """As the server reads from a relay that has a few channels open."""
+    frames: Frames[object] = Frames(FromRelay)
+    channels = Channels(opens=False)
+    for number in range(dice.randrange(4)):
+        channels.hear(Opened(number + 1))
+        channels.write(number + 1, b"x")
+    try:
+        for message in frames.feed(data):
+            if isinstance(message, Opened | Carried | Granted | Shut):
+                channels.hear(message)
+                channels.used(message.channel, 1)
+    except ProtocolError:
+        return "refused"
+    return "understood" if channels.take() else "waiting"
+
+
 def read_as_doorman(data: bytes) -> str:
     """As the server reads from a stranger."""
     try:
@@ -247,6 +268,8 @@ def attack(frames: int, seed: int, report: Callable[[str], None]) -> tuple[Count
             if name == "server":
                 counts[f"connection: {read_as_server(data)}"] += 1
                 counts[f"doorman: {read_as_doorman(data)}"] += 1
+            elif name == "line":
+                counts[f"channels: {read_as_line(data, dice)}"] += 1
         except Exception as error:
             broken += 1
             counts[f"broken by {type(error).__name__}"] += 1

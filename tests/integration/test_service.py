@@ -449,10 +449,14 @@ def test_an_executor_that_does_not_see_the_store_keeps_outputs_and_sends_results
     client = service.client("one")
 
     task = client.command("echo far away")
+    long = client.command("head -c 100000 /dev/zero")
     big = client.function(bytes, 1_000_000)
     stdout = client.outcome(task).details[0].stdout
-    assert stdout.path.startswith(str(folder / "work"))
+    assert stdout.path.startswith(str(service.home / "server" / "store" / "out"))  # short ones come with the report
     assert client.ask("output", record=task, index=0)["data"] == b"far away\n"
+    stdout = client.outcome(long).details[0].stdout
+    assert stdout.path.startswith(str(folder / "work"))
+    assert client.ask("output", record=long, index=0)["data"] == bytes(100_000)
     assert pickle.loads(client.outcome(big).results) == [bytes(1_000_000)]
 
     refused = client.ask("output", record=task, index=0, path="/etc/passwd", executor=1, length=10)

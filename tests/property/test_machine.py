@@ -157,7 +157,11 @@ class Histories(RuleBasedStateMachine):
             patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
             rules = limits(retries=retries, backoff=data.draw(st.sampled_from([0.0, 5.0])), losses=3, replay=patience)
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
-            items.append(task(self.next_id, *self.deps(data), group=where, needs=shape, limits=rules, key=key))
+            word = data.draw(st.sampled_from(["", "x"]))  # tasks of one template soon have a known run time
+            after = self.deps(data)
+            if word and data.draw(st.booleans()) and self.next_id - 1 in self.machine.state.records:
+                after = [Dep(On.TASK, self.next_id - 1)]
+            items.append(task(self.next_id, *after, group=where, needs=shape, limits=rules, key=key, template=word))
             self.next_id += 1
         written = self.turn(submit(*items, request=1))
         assert bool(self.refused) != any(isinstance(fact, facts.Submitted) for fact in written)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from bough.api.ownership import library
+from bough.model.refs import Ref
 
 
 class NoDigestError(Exception):
@@ -105,7 +106,12 @@ def _refused(to: Sink, obj: object) -> None:
     raise NoDigestError(type(obj).__name__)
 
 
+def _ref(to: Sink, obj: Ref) -> None:
+    to.put(b"ref", b"%d" % obj.n)
+
+
 FEEDERS: dict[type, Callable[[Sink, Any], None]] = {
+    Ref: _ref,
     list: _items,
     tuple: _items,
     dict: _mapping,

@@ -60,8 +60,9 @@ def _dumps(obj: object) -> bytes:
         data = pickle.dumps(obj, 5)
     except Exception:  # noqa: BLE001 - whatever it raises, cloudpickle has the last word
         return by_value(obj)
-    if any(mark in data for mark in _marks):
-        return by_value(obj)
+    for mark in _marks:
+        if mark in data:
+            return by_value(obj)
     return data
 
 

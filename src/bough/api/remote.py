@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bough.api import defaults, interrupt
+from bough.api.carrying import FileCarrier
 from bough.api.inventory import Inventory, RecordThere, Stock
 from bough.api.lasting import LastingConnection
 from bough.api.launch import find_place
@@ -91,6 +92,7 @@ class RemoteSession(Session):
         self._submitted: list[int] = []  # kept for those who submit and leave
         self._prepare()
         self.ledger.far_output = self._read_output
+        self.carrier = FileCarrier(self)
         hello = {
             "workflow": self.name,
             "ids": numbers,
@@ -131,7 +133,7 @@ class RemoteSession(Session):
         return LastingConnection(
             self._dial,
             self.address,
-            hear=self.ledger.hear,
+            hear=self.carrier.hear,
             refused=self._refused,
             lost=self._lost,
             unended=self._unended,
@@ -325,6 +327,7 @@ class RemoteSession(Session):
     def let_go(self) -> None:
         """Leave, whatever the server has acknowledged."""
         self._is_detached = True
+        self.carrier.abandon()
         if not self._service.is_away:
             self._connection.close("detach")
             self._connection.ended.wait(_GOODBYE)
@@ -386,6 +389,7 @@ class RemoteSession(Session):
         interrupt.forget(self)
 
     def _lost(self, error: BoughError | None) -> None:
+        self.carrier.settle()
         super()._lost(self._left_error() if self._is_detached else error)
 
     def _died(self) -> PeerLost:

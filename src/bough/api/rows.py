@@ -49,6 +49,8 @@ def shown_text(call: CommandCall) -> str:
         if part.name in call.writes:
             path = part.format or call.writes[part.name]
             return shlex.quote(path) if call.parts else path
+        if part.mode == "r":
+            return shlex.quote(part.format) if call.parts else part.format
         return f"{{{part.name}}}"
 
     if call.parts:

@@ -48,6 +48,7 @@ class ArrayParts(msgspec.Struct):
     identities: Any = None  # of the files it reads that no task makes: path -> identity
     writes: bytes = b""  # digests of the paths it writes
     open: bool = False
+    files: bytes = b""  # declared files that may travel
 
 
 def send_array(session: Session, settings: Settings, group: int, parts: ArrayParts) -> Elements:
@@ -97,12 +98,13 @@ def send_array(session: Session, settings: Settings, group: int, parts: ArrayPar
         parts.key,
         reuse,
         bool(later) or parts.open,
+        parts.files,
     )
     ledger = session.ledger
     ledger.arrays[record] = elements
     ledger.progress.added(group, parts.length)
     try:
-        session.connection.submit(spec, 500 + _size(now), parts.blobs)
+        session.connection.submit(spec, 500 + _size(now) + len(parts.files), parts.blobs)
         for number, pages in enumerate(later, 1):
             last = number == len(later) and not parts.open
             session.connection.add_pages(record, list(pages), _size(pages), last=last)

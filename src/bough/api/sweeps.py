@@ -58,6 +58,10 @@ def submit_command(
             payload = _encoded(planned.call)
         after = tuple(dict.fromkeys([*after, *declared.after]))
     key = _command_key(session, planned, declared) if settings.memo else MemoKey(b"")
+    if session.is_remote and (planned.reads or planned.writes):
+        from bough.api.travelling import travelling_call
+
+        payload = _encoded(travelling_call(session, planned, declared, name))
     spec = TaskSpec(
         record,
         Kind.COMMAND,
@@ -123,6 +127,11 @@ def submit_sweep(
             body, blob = template_blob(planned.template)
         table, data = pack_table(planned.rows)
         outside = [*declared.external, *shared.external]
+        files = b""
+        if session.is_remote:
+            from bough.api.travelling import travelling_files
+
+            files = travelling_files(session, planned, outside, name)
         elements = session.send_array(
             settings,
             group,
@@ -140,6 +149,7 @@ def submit_sweep(
             rows=CommandRows(planned.template, planned.rows),
             identities=identities(outside) if settings.memo else None,
             writes=declared.writes,
+            files=files,
         )
     except BoughError:
         session.files.withdraw(record)

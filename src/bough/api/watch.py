@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import types
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 from bough.api.codefacts import SIMPLE
@@ -38,9 +39,10 @@ class Watch:
             now = contents(cell)
             if now is not thing if digest is None else digest_of(now) != digest:
                 return False
-        return all(_same(made_of(fn), parts) for fn, parts in self.functions) and all(
-            _same(list(vars(cls).values()), parts) for cls, parts in self.classes
-        )
+        for fn, parts in self.functions:
+            if not _same(made_of(fn), parts):
+                return False
+        return all(_same(list(vars(cls).values()), parts) for cls, parts in self.classes) if self.classes else True
 
 
 def contents(cell: types.CellType) -> object:
@@ -57,7 +59,7 @@ def made_of(fn: types.FunctionType) -> tuple[Any, ...]:
 
 
 def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(map(is_, a, b))
 
 
 def is_fixed(obj: object) -> bool:

@@ -95,13 +95,8 @@ def _status(_: argparse.Namespace, output: Output) -> int:
     }
     state = "has its server" if note.linked else "cannot reach its server"
     age = show_seconds(max(0.0, time.time() - note.started))
-    output.answer(
-        value,
-        lambda: [
-            f"relay {note.pid} on {note.host} has listened at {note.address} for {age};"
-            f" it {state}, {note.connections} connections"
-        ],
-    )
+    said = f"relay {note.pid} on {note.host} has listened at {note.address} for {age}"
+    output.answer(value, lambda: [f"{said}; it {state}, {note.connections} connections"])
     return 0
 
 

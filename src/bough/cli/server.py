@@ -10,6 +10,7 @@ import os
 import time
 
 from bough.cli.output import Output, show_seconds, table_lines
+from bough.cli.serveroptions import add_extra_arguments, extra_words, read_extras
 from bough.cli.service import add_server_argument, add_verb, connect, detach, duration
 from bough.errors import PeerLost, SiteError, UserError
 from bough.transport import home
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time to come back for a missing executor (60s)",
     )
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
+    add_extra_arguments(start)
     stop = add_verb(verbs, "stop", "end the server in good order; tasks go on, the next start goes on", EXAMPLES[4:])
     stop.add_argument("--executors", action="store_true", help="executors end their tasks and leave, too")
     status = add_verb(verbs, "status", "say whether a server runs, and what it has to do", EXAMPLES[2:3])
@@ -69,7 +71,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _start(args: argparse.Namespace, output: Output) -> int:
     from bough.server.service import Settings, serve
 
-    settings = Settings(args.store, args.listen, args.name, args.policy, args.heartbeat, args.reconnect)
+    extras = read_extras(args)
+    settings = Settings(args.store, args.listen, args.name, args.policy, args.heartbeat, args.reconnect, extras)
     if not args.detach:
         return serve(settings)
     words = ["server", "start", "--store", settings.place]
@@ -77,6 +80,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]
+    words += extra_words(args)
     pid = detach(words, "server.log", _is_up)
     note = home.read_note()
     value = {"pid": pid, "socket": note.socket if note else "", "address": note.address if note else ""}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from bough.cli.counts import show_counts
 from bough.cli.database import Database, Workflow
+from bough.cli.figures import figure_lines
 from bough.cli.output import Output, table_lines
 from bough.errors import UnknownName, UserError
 
 SHOWN = 20  # workflows that are over
+_STATS = 60  # seconds of statistics
 
 
 def show_service(database: Database, output: Output) -> None:
@@ -29,6 +31,7 @@ def _executors(database: Database) -> list[dict[str, object]]:
 
 
 def _lines(label: str, workflows: list[Workflow], executors: list[dict[str, object]]) -> list[str]:
+    executors = [one for one in executors if one.get("state") != "hand"]
     cores = sum(number for one in executors if isinstance(number := one.get("cores"), int | float))
     lines = [f"{label}: {_count(len(workflows), 'workflow')}, {_count(len(executors), 'executor')}, {cores:g} cores"]
     if not workflows:
@@ -61,10 +64,13 @@ def show_stats(database: Database, output: Output) -> None:
     if database.server is None:
         raise UserError("--stats: no server runs here; see bough server start")
     try:
-        stats = database.server.ask("stats")
-    except UnknownName:
+        samples = database.server.ask("statistics", seconds=_STATS)
+    except UnknownName:  # a session's own server keeps no statistics
         stats = database.server.ask("status")
-    output.answer(stats, lambda: list(_flat("", stats)))
+        output.answer(stats, lambda: list(_flat("", stats)))
+        return
+    assert isinstance(samples, list)
+    output.answer(samples, lambda: figure_lines(samples))
 
 
 def _flat(prefix: str, value: object) -> list[str]:

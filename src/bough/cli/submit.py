@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="AMOUNT", help="memory that each task needs, such as 4GB")
     parser.add_argument("--timeout", metavar="TIME", help="end a task after this time, such as 1h")
     parser.add_argument("--retries", type=int, metavar="N", help="try a failed task again so often")
+    parser.add_argument("--replay", metavar="TIME", help="send it again when nothing is heard of it for so long")
     parser.add_argument("--priority", type=int, metavar="N", help="higher goes first")
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {index}, $BOUGH_INDEX"
@@ -119,7 +120,7 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> Submitted:
         group=args.group or "",
         options={
             name: value
-            for name in ("cores", "memory", "timeout", "retries", "priority", "name")
+            for name in ("cores", "memory", "timeout", "retries", "replay", "priority", "name")
             if (value := getattr(args, name)) is not None
         },
     )
@@ -172,7 +173,18 @@ def submit_file(args: argparse.Namespace, path: str, rest: list[str]) -> tuple[a
     script = is_script(path)
     if rest and not script:
         args = _options_after(args, rest)
-    for option in ("array", "each_line", "after", "cores", "memory", "timeout", "retries", "priority", "group"):
+    for option in (
+        "array",
+        "each_line",
+        "after",
+        "cores",
+        "memory",
+        "timeout",
+        "retries",
+        "replay",
+        "priority",
+        "group",
+    ):
         if getattr(args, option) is not None:
             raise UserError(f"--{option.replace('_', '-')} is for a command; say it in the file, for its tasks")
     name = args.queue or args.name

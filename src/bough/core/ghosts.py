@@ -23,6 +23,7 @@ def remember(state: State, span: Span, start: int, stop: int) -> None:
         if len(state.ghosts) >= _MOST_GHOSTS:
             _forget(state, next(iter(state.ghosts.values())))
         ghost = Span(span.id, span.record, span.start, span.stop, span.attempt, span.executor, [], queued=False)
+        ghost.behind = span.behind
         state.ghosts[span.id] = ghost
         state.ghosts_of.setdefault(span.record.id, []).append(span.id)
     ranges.add(ghost.left, start, stop)

@@ -155,13 +155,18 @@ def satisfy(state: State, waiters: list[Waiter]) -> None:
             continue
         waits = waiter.waits - 1
         waiter.waits = waits
-        if not waits:
-            if type(waiter) is TaskRecord and not waiter.group.workflow.memos:
+        if waits:
+            continue
+        if type(waiter) is TaskRecord:
+            if waiter.state != WAITING:
+                continue  # it travels with what it waited for
+            if not waiter.group.workflow.memos:
                 state.task_free(waiter)
-            elif isinstance(waiter, GroupRecord):
-                open_gate(state, waiter)
-            else:
-                memo.now_free(state, waiter)
+                continue
+        if isinstance(waiter, GroupRecord):
+            open_gate(state, waiter)
+        else:
+            memo.now_free(state, waiter)
 
 
 def _satisfy_element(state: State, array: ArrayRecord, index: int) -> None:

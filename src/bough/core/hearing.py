@@ -93,7 +93,9 @@ class Hearing:
             return
         record = span.record
         if type(record) is TaskRecord:  # the shortest way for what is most frequent
-            if event.start == 0 and event.stop == 1:
+            if record.waits:  # what it travelled with was undone meanwhile
+                self._on_returned(facts.SpanReturned(event.span, 0, 1))
+            elif event.start == 0 and event.stop == 1:
                 self._facts.append(_completed(state, span, record, event))
                 lifecycle.task_ended(state, span, record, event.seconds)
             return
@@ -106,6 +108,8 @@ class Hearing:
 
     def _succeed_late(self, ghost: Span, event: facts.SpanEnded) -> None:
         """A lost executor is back with results: they count for what nobody else has brought to an end."""
+        if ghost.behind and ghost.record.waits:
+            return  # made from something that did not count
         for low, high in _parts_with(ghost, event.start, event.stop):
             for start, stop in ghost.record.runs(deeds.OPEN, low, high):
                 self._record(_completed(self._state, ghost, ghost.record, _part(event, start, stop)))
@@ -114,7 +118,10 @@ class Hearing:
         span = self._state.spans.get(event.span)
         if span is None or not _is_with(span, event.index, event.index + 1):
             return
-        self._fail(span, event)
+        if span.behind and span.record.waits:
+            self._on_returned(facts.SpanReturned(event.span, 0, 1))
+        else:
+            self._fail(span, event)
 
     def _fail(self, span: Span, event: facts.ElementFailed) -> None:
         """Complete a failure by what becomes of the task, and record it."""
@@ -304,6 +311,8 @@ def _completed(state: State, span: Span, record: Record, event: facts.SpanEnded)
 
 def _probably_running(span: Span, *, in_front: bool) -> list[int]:
     """The elements of a span that were said to run, or must be next."""
+    if span.behind and span.record.waits:
+        return []
     found = {i for lo, hi in span.left for part in span.record.runs(bytes((RUNNING,)), lo, hi) for i in range(*part)}
     if in_front and span.left:
         found.add(span.left[0][0])

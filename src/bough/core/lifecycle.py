@@ -15,6 +15,7 @@ from bough.core.records import (
     FAILED,
     NOTRUN,
     PLACED,
+    READY,
     RUNNING,
     WAITING,
     ArrayRecord,
@@ -42,7 +43,8 @@ def executor_suspended(state: State, fact: facts.ExecutorSuspended) -> None:
     """It gets nothing for a while."""
     executor = state.executors[fact.executor]
     executor.suspended = fact.until
-    executor.suspensions += 1
+    if executor.trouble >= _TROUBLED:  # otherwise it is only missing
+        executor.suspensions += 1
     executor.trouble = 0
     heappush(state.alarms, (fact.until, 0, fact.executor))
     state.note_room(executor)
@@ -89,13 +91,13 @@ def placed(state: State, fact: facts.Placed) -> None:
 
 def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: ExecutorRecord) -> None:
     """A loose task went to an executor; whoever calls looks after the executor's room."""
-    number, attempt = fact.span, fact.attempt
-    state.task_placed(record)
+    number, attempt, behind = fact.span, fact.attempt, fact.behind
+    state.task_placed(record, WAITING if behind else READY)
     record.attempt = attempt
     record.urgent = False
     mean = record.runtime.mean
     load = mean if mean <= SHORT else 0.0
-    state.spans[number] = span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load)
+    state.spans[number] = span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load, behind)
     state.last_span = number
     executor.add(span)
     if record.spec.limits.replay:
@@ -240,7 +242,7 @@ def span_returned(state: State, fact: facts.SpanReturned) -> None:
     """Elements came back unstarted."""
     span = state.spans[fact.span]
     for start, stop in span.take(fact.start, fact.stop):
-        state.free(span.record, start, stop, first=True)
+        _come_back(state, span.record, start, stop)
     if not span.left:
         state.drop(span)
 
@@ -316,4 +318,15 @@ def _give_back(state: State, span: Span, start: int, stop: int) -> None:
     if isinstance(record, ArrayRecord):
         for index in range(start, stop):
             record.attempts[index] = span.attempt
-    state.free(record, start, stop, first=True)
+    _come_back(state, record, start, stop)
+
+
+def _come_back(state: State, record: Record, start: int, stop: int) -> None:
+    """Elements are with nobody any more: they may go to another one, or wait again for what they travelled with."""
+    if isinstance(record, TaskRecord) and record.waits:
+        state.move_task(record, WAITING)
+        failure = graph.why_never(state, record)
+        if failure is not None:
+            state.doomed.append((record, 0, 1, failure))
+    else:
+        state.free(record, start, stop, first=True)

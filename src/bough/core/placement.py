@@ -10,19 +10,23 @@ from collections.abc import Iterable
 from random import Random
 
 from bough.core import lifecycle
-from bough.core.records import ArrayRecord, Record, TaskRecord
+from bough.core.groups import GroupRecord
+from bough.core.queue import ReadyQueue
+from bough.core.records import WAITING, ArrayRecord, Record, TaskRecord
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
-from bough.core.timing import MAX_BACKLOG, TRUST, span_size
+from bough.core.timing import MAX_BACKLOG, SHORT, TRUST, span_size
 from bough.core.view import StateView
 from bough.errors import BoughError
 from bough.model import facts
 from bough.model.facts import Fact
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.orders import SendSpan
+from bough.model.tasks import Kind
 from bough.policy.api import Place
 from bough.policy.greedy import in_order
 
+_FUNCTION = Kind.FUNCTION
 _PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 
 
@@ -106,14 +110,52 @@ class Placement:
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
         state, taker, queued = self.state, executor.id, not fits
-        span, note, order = state.last_span, self._facts.append, state.orders.append
+        note, order = self._facts.append, state.orders.append
         for record in records:
-            span += 1
+            span = state.last_span + 1
             attempt = record.attempt + 1
             fact = facts.Placed(span, record.id, 0, 1, attempt, taker, queued)  # type: ignore[arg-type]
             note(fact)
             lifecycle.place_task(state, fact, record, executor)
             order(SendSpan(taker, span, record.spec, 0, 1, attempt, (), record.runtime.mean))  # type: ignore[arg-type]
+            if record.dependents:
+                self._tow(record, SpanId(span), executor)
+
+    def _tow(self, record: TaskRecord, span: SpanId, executor: ExecutorRecord) -> None:
+        """Send along what waits for a short task alone, and what waits for that, as far as it is short too."""
+        state, runtime, queue = self.state, record.runtime, record.queue
+        if not 0 < runtime.mean <= SHORT or executor.until or state.held_groups or record.spec.kind is not _FUNCTION:
+            return  # commands cost far more to start than to send
+        spans, load = executor.spans, executor.backlog_limit - executor.load
+        most = min(TRUST * runtime.seen, MAX_BACKLOG)
+        while (waiters := record.dependents) is not None and len(waiters) == 1 and len(spans) < most:
+            following, _, generation = waiters[0]
+            if not _may_travel(following, generation, queue):
+                return
+            assert isinstance(following, TaskRecord)
+            if following.runtime is not runtime:
+                runtime = following.runtime
+                most = min(most, TRUST * runtime.seen)
+            mean = runtime.mean
+            load -= mean
+            if load < 0 or not 0 < mean <= SHORT:
+                return
+            number, attempt = SpanId(state.last_span + 1), following.attempt + 1
+            fact = facts.Placed(number, following.id, 0, 1, attempt, executor.id, True, span)  # type: ignore[arg-type]
+            self._facts.append(fact)
+            lifecycle.place_task(state, fact, following, executor)
+            state.orders.append(SendSpan(executor.id, number, following.spec, 0, 1, attempt, (), mean, span))
+            record, span = following, number
+
+
+def _may_travel(waiter: Record | GroupRecord, generation: int, queue: ReadyQueue) -> bool:
+    """Whether somebody waits for one task and nothing else, and may go where that goes."""
+    if type(waiter) is not TaskRecord or waiter.waits != 1 or waiter.state != WAITING or waiter.queue is not queue:
+        return False
+    if waiter.generation != generation or waiter.held or waiter.avoid:
+        return False
+    spec = waiter.spec
+    return spec.kind is _FUNCTION and not spec.limits.replay and not (spec.key and queue.workflow.memos)
 
 
 def _hand_out(record: TaskRecord, executor: ExecutorRecord, cores: float) -> int:

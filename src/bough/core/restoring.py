@@ -69,7 +69,7 @@ def _restored(state: State, kept: KeptSpan, executor: ExecutorRecord) -> Span:
     record = state.records[kept.record]
     left = WHOLE if isinstance(record, TaskRecord) and kept.left == WHOLE else kept.left
     span = Span(SpanId(kept.id), record, kept.start, kept.stop, kept.attempt, executor, left, kept.queued, kept.load)
-    span.heard = kept.heard
+    span.heard, span.behind = kept.heard, kept.behind
     return span
 
 

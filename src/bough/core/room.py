@@ -19,13 +19,14 @@ from bough.model.resources import Needs
 if TYPE_CHECKING:
     from bough.core.records import Record
 
+NOTHING = SpanId(0)
 WHOLE: Ranges = [[0, 1]]  # what a loose task's span holds; shared, so never changed
 
 
 class Span:
     """A slice of a record that an executor has."""
 
-    __slots__ = ("attempt", "executor", "heard", "id", "left", "load", "queued", "record", "start", "stop")
+    __slots__ = ("attempt", "behind", "executor", "heard", "id", "left", "load", "queued", "record", "start", "stop")
 
     def __init__(  # noqa: PLR0917 made for every hand-out: names would cost
         self,
@@ -38,6 +39,7 @@ class Span:
         left: Ranges,
         queued: bool,
         load: Seconds = 0.0,
+        behind: SpanId = NOTHING,
     ) -> None:
         self.id = number
         self.record = record
@@ -47,6 +49,7 @@ class Span:
         self.executor = executor
         self.left = left  # elements of which nothing final was heard
         self.queued = queued  # it was placed to wait behind others
+        self.behind = behind  # the span that must succeed first, 0: none
         self.load = load  # expected seconds of work when it was placed, if its tasks are short
         self.heard: Seconds = (
             0.0  # when something was last said of it; kept for tasks that are sent again after silence

@@ -15,7 +15,7 @@ from bough.core.room import ExecutorRecord, Span
 from bough.core.state import Alarm, State
 from bough.core.states import TaskState
 from bough.model.facts import ExecutorJoined
-from bough.model.ids import ROOT, Seconds
+from bough.model.ids import ROOT, Seconds, SpanId
 from bough.model.outcomes import Failure
 from bough.model.tasks import ArraySpec, GroupSpec, Page, TaskSpec
 
@@ -111,6 +111,7 @@ class KeptSpan(msgspec.Struct, array_like=True):
     queued: bool
     load: Seconds
     heard: Seconds
+    behind: SpanId
 
 
 class Snapshot(msgspec.Struct):
@@ -254,4 +255,5 @@ def _span(span: Span) -> KeptSpan:
         span.queued,
         span.load,
         span.heard,
+        span.behind,
     )

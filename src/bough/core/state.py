@@ -104,14 +104,14 @@ class State:
             self.unended += 1
             group.unfinished += 1
 
-    def task_placed(self, record: TaskRecord) -> None:
-        """As `move_task`, for the step that every task takes: from ready to placed."""
-        if record.state != READY:
+    def task_placed(self, record: TaskRecord, before: int) -> None:
+        """As `move_task`, for the step that every task takes: from ready to placed, or from waiting if it is towed."""
+        if record.state != before:
             self._forbid(record, bytes((record.state,)), PLACED)
         record.state = PLACED
         record.ready = 0
         counts = record.group.counts
-        counts[READY] -= 1
+        counts[before] -= 1
         counts[PLACED] += 1
 
     def task_done(self, record: TaskRecord) -> None:

@@ -45,6 +45,7 @@ class Trigger(enum.StrEnum):
     RETRY_LATER = "retry later"
     FAIL = "fail"
     RECALL = "recall"
+    TRAVEL = "travel"
     ABANDON = "abandon"
     CANCEL = "cancel"
     REVIVE = "revive"
@@ -55,6 +56,7 @@ _S, _T = TaskState, Trigger
 EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.WAITING, _T.FREE): _S.READY,  # the last predecessor succeeded, the memo was not found, the retry is due
     (_S.WAITING, _T.RECALL): _S.DONE,  # an earlier run did it already
+    (_S.WAITING, _T.TRAVEL): _S.PLACED,  # short, and sent along with the one task it waits for
     (_S.WAITING, _T.ABANDON): _S.NOTRUN,  # a predecessor did not succeed, or the run stops
     (_S.WAITING, _T.CANCEL): _S.CANCELLED,
     (_S.HELD, _T.RELEASE): _S.READY,  # nobody holds it any more

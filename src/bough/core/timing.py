@@ -10,6 +10,7 @@ from __future__ import annotations
 from bough.model.ids import Seconds
 
 HAND_OUT: Seconds = 0.05  # of work in one span
+FINEST: Seconds = 0.002  # of work: halving towards the end stops here, where it would cost more than it evens out
 BACKLOG: Seconds = 0.1  # of short work on an executor, running and waiting, per core
 SHORT: Seconds = 0.05  # tasks at most this long may wait in a backlog
 MAX_SPAN = 5000  # elements in one span: bounds what one lost worker repeats and one journal row holds
@@ -41,5 +42,5 @@ def span_size(runtime: RunTime, ready: int, cores: float) -> int:
     if runtime.mean <= 0:
         return 1
     by_time = int(HAND_OUT / runtime.mean)
-    by_share = int(ready / (2 * cores)) if cores else by_time
+    by_share = max(int(ready / (2 * cores)), int(FINEST / runtime.mean)) if cores else by_time
     return max(1, min(by_time, by_share, TRUST * runtime.seen, MAX_SPAN))

@@ -20,7 +20,7 @@ _ROUND = 1e-9  # fractions of cores add up inexactly
 class Held:
     """A span, or what is left of one, that this executor has."""
 
-    __slots__ = ("batch", "deaths", "next", "number", "order", "run", "stopped", "token")
+    __slots__ = ("batch", "deaths", "follower", "next", "number", "order", "run", "stopped", "token")
 
     def __init__(self, run: Run, order: float, deaths: int = 0) -> None:
         self.run = run
@@ -31,6 +31,14 @@ class Held:
         self.token = False  # it can be taken back while its token can
         self.next = run.start  # first element without news
         self.stopped: list[tuple[int, int]] = []
+        self.follower: Held | None = None  # to be run right behind it, by the same worker
+
+    def chain(self) -> list[Held]:
+        """Itself and all that is to follow it."""
+        found = [self]
+        while found[-1].follower is not None:
+            found.append(found[-1].follower)
+        return found
 
     def is_stopped(self, index: int) -> bool:
         """Whether nobody wants to hear of an element."""
@@ -78,20 +86,37 @@ class Backlog:
     def __init__(self) -> None:
         self._queues: dict[Needs, deque[Held]] = {}
         self._order = 0
+        self._last: Held | None = None  # what was added last
         self.length = 0
 
-    def add(self, run: Run) -> None:
-        """Queue what the server sent."""
+    def add(self, run: Run) -> bool:
+        """Queue what the server sent; False if it is to follow something that is not waiting here."""
+        if run.behind:
+            last = self._last
+            if last is None or last.run.span != run.behind or last.number:
+                return False
+            last.follower = self._last = Held(run, last.order)
+            return True
         self._order += 1
-        self._queues.setdefault(run.needs, deque()).append(Held(run, self._order))
+        self._last = Held(run, self._order)
+        self._queues.setdefault(run.needs, deque()).append(self._last)
         self.length += 1
+        return True
 
-    def put_back(self, helds: list[Held]) -> None:
-        """Queue again, where they were, what was taken last."""
-        for held in reversed(helds):
+    def put_back(self, helds: list[Held]) -> list[Held]:
+        """Queue again, where they were, what was taken last; what was to follow something else is returned."""
+        back = {held.run.span for held in helds if not held.run.behind}
+        lost: list[Held] = []
+        for held in helds:
             held.number, held.token = 0, False
+            if held.run.behind in back:
+                back.add(held.run.span)
+            elif held.run.behind:
+                lost.append(held)
+        for held in reversed([held for held in helds if not held.run.behind]):
             self._queues.setdefault(held.run.needs, deque()).appendleft(held)
             self.length += 1
+        return lost
 
     def first(self, capacity: Capacity) -> Needs | None:
         """The needs of the earliest span that fits."""
@@ -125,6 +150,16 @@ class Backlog:
         self.length -= 1
         return held
 
+    def unlink(self, span: SpanId) -> list[Held]:
+        """A span is not to be run: what was to follow it, to be returned; the span itself, if it was to follow."""
+        for held in (held for queue in self._queues.values() for held in queue):
+            chain = held.chain()
+            at = next((at for at, one in enumerate(chain) if one.run.span == span), None)
+            if at is not None:
+                chain[max(at - 1, 0)].follower = None
+                return chain[at + 1 :]
+        return []
+
     def drop(self, span: SpanId, start: int, stop: int) -> None:
         """Drop elements of a span that wait; what is left of it keeps its place."""
         for needs, queue in list(self._queues.items()):
@@ -147,7 +182,7 @@ class Backlog:
 
     def all(self) -> list[Held]:
         """All that waits, in order of arrival within equal needs."""
-        return [held for queue in self._queues.values() for held in queue]
+        return [held for queue in self._queues.values() for first in queue for held in first.chain()]
 
     def clear(self) -> None:
         """Forget everything."""

@@ -22,6 +22,7 @@ _ERRORS = frozenset(
         errno.EHOSTDOWN,
     }
 )
+_NOT_FOUND = 127
 _WORDS = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO, errno.EROFS))
 
 
@@ -30,6 +31,8 @@ def is_of_place(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _ERRORS
 
 
-def speaks_of_place(stderr: str) -> bool:
-    """Whether the last words of a command do."""
+def speaks_of_place(stderr: str, exit_code: int | None = None) -> bool:
+    """Whether the last words of a command do; a shell says by its exit code that it found no program."""
+    if exit_code == _NOT_FOUND and "not found" in stderr:
+        return True
     return any(word in stderr for word in _WORDS)

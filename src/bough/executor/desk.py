@@ -15,7 +15,7 @@ from bough.executor.loading import Shelf
 from bough.executor.processes import die
 from bough.executor.speaker import Speaker
 from bough.executor.streams import Streams
-from bough.executor.talk import Halt, Hand, Quit, to_worker_frames
+from bough.executor.talk import Brought, Halt, Hand, Handed, Quit, to_worker_frames
 from bough.model.ids import Seconds
 from bough.wire.messages import Blob
 
@@ -36,6 +36,7 @@ class Inbox:
         self._shelf = shelf
         self._halts: list[Halt] = []
         self.quit: Seconds | None = None  # the grace, once told to go
+        self._answers: deque[Brought | Handed] = deque()
 
     def read(self) -> None:
         """Wait for something, and take it in."""
@@ -52,6 +53,18 @@ class Inbox:
                     self._halts.append(message)
                 case Quit():
                     self.quit = message.grace
+                case Brought() | Handed():
+                    self._answers.append(message)
+
+    def answer(self, number: int, index: int) -> Brought | Handed | None:
+        """Wait for what the executor was asked about an element; None when nobody wants it any more."""
+        while self.quit is None and not self.halted(number, index):
+            while self._answers:
+                answer = self._answers.popleft()
+                if (answer.number, answer.index) == (number, index):
+                    return answer
+            self.read()
+        return None
 
     def next(self) -> Hand | None:
         """The next hand-over that was not taken back."""

@@ -17,6 +17,8 @@ from bough.executor.loading import arguments
 from bough.executor.programs import THREADS, threads_text
 from bough.executor.speaker import Progress
 from bough.executor.talk import Done
+from bough.model.facts import SpanReturned
+from bough.model.ids import SpanId
 from bough.model.outcomes import Detail
 from bough.wire.messages import Run
 
@@ -31,10 +33,17 @@ class Functions:
         self._shelf = desk.shelf
         self._threads = [name for name in map(os.fsdecode, THREADS) if os.fsencode(name) not in desk.environment]
         self._cores = 0.0
+        self._previous: tuple[SpanId, Any] | None = None  # the loose run that has just succeeded, and its value
+        self._made: list[Any] = []  # the value of the element that was run last, if it succeeded
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def run(self, number: int, run: Run) -> None:
         """Run all elements of a span and say how they ended."""
+        previous, self._previous, self._made = self._previous, None, []
+        if run.behind and (previous is None or previous[0] != run.behind):
+            self._speaker.say(SpanReturned(run.span, run.start, run.stop))
+            self._speaker.say(Done(number))
+            return
         os.fchdir(self._home)
         if run.needs.cores != self._cores:
             self._cores = run.needs.cores
@@ -45,7 +54,7 @@ class Functions:
         self._board[INDEX] = run.start
         try:
             function = self._shelf.function(run.body)
-            calls: list[Any] = self._shelf.items(run) if run.is_array else [arguments(run)]
+            calls: list[Any] = self._shelf.items(run) if run.is_array else [arguments(run, previous and previous[1])]
         except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
             failure = loading_failure(error, "the function or its arguments")
             for index in range(run.start, run.stop):
@@ -59,6 +68,8 @@ class Functions:
                 self._run_watched(function, calls, progress, run)
             else:
                 self._run_all(function, calls, progress, run.start)
+            if not run.is_array and self._made:
+                self._previous = (run.span, self._made.pop())
         self._speaker.end(Done(number))
 
     def _run_all(self, function: Any, calls: list[Any], progress: Progress, index: int) -> None:
@@ -91,6 +102,7 @@ class Functions:
             done_at = time.perf_counter()
             if self._streams.grown():
                 self._printed(index, progress)
+            self._made = [value]
             progress.results.append(value)
             progress.done_at = done_at
 

@@ -11,7 +11,9 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,7 +25,7 @@ from bough.executor.notes import Note
 from bough.executor.outputs import Outputs
 from bough.executor.processes import group_memory, kill_group
 from bough.executor.programs import Environments, Programs, Unstartable, open_stdin
-from bough.executor.talk import Done
+from bough.executor.talk import Bring, Brought, Done, Handed, HandOver
 from bough.model.commands import CommandCall, decode_call
 from bough.model.facts import ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Detail, Failure, Output
@@ -31,6 +33,10 @@ from bough.model.rendering import render_call, render_row
 from bough.model.resources import show_bytes
 from bough.wire.messages import Run
 
+if TYPE_CHECKING:
+    from bough.executor.sandbox import Sandbox
+
+_UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM]
 _TERM_GRACE = 2.0  # seconds between TERM and KILL when a limit is passed
 _LOOK = 0.1  # seconds between looks at the memory of a group
@@ -41,13 +47,15 @@ _TELL = 0.01  # seconds that news of a short command wait for the next
 class Launcher:
     """Runs hand-overs of commands."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, sandboxes: str = "") -> None:
+        self._sandboxes = sandboxes  # the folder for them
         self._board = desk.board
         self._streams = desk.streams
         self._speaker = desk.speaker
         self._shelf = desk.shelf
         self._inbox = desk.inbox
         self._cwd = ""  # where this process is; empty: unknown
+        self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
         self._programs = Programs()
         self._note = Note(desk.streams.path_of("hidden"))
         self._environments = Environments(desk.environment)
@@ -57,8 +65,8 @@ class Launcher:
         self.spawning = False  # a process may exist that is not on the board yet
         self.doomed = False  # TERM came meanwhile
 
-    def run(self, number: int, run: Run) -> None:
-        """Run all elements of a span and say how they ended."""
+    def run(self, number: int, run: Run, directory: str = "") -> None:
+        """Run all elements of a span and say how they ended; `directory`: the submitter's, if it is not seen here."""
         self._cwd = ""  # a function may have run in between, and a directory may have been replaced
         make: Callable[[int], CommandCall] | None = None
         for index in range(run.start, run.stop):
@@ -66,26 +74,84 @@ class Launcher:
             if self._inbox.halted(number, index):
                 continue
             try:
-                make = make or self._maker(run)
+                make = make or self._maker(run, late=bool(directory))
                 call = make(index)
             except Exception as error:  # noqa: BLE001 -- values of rows are the user's objects
                 message = f"the command cannot be made: {one_line(error)}"
                 self._speaker.say(ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, message)))
                 continue
-            self._element(number, run, index, call)
+            if directory:
+                self._far_element(number, run, index, call, directory)
+            else:
+                self._element(number, run, index, call)
             if self._inbox.quit is not None:
                 return
         self._speaker.say(Done(number))
 
-    def _maker(self, run: Run) -> Callable[[int], CommandCall]:
+    def _maker(self, run: Run, *, late: bool) -> Callable[[int], CommandCall]:
         """What gives the call of an element."""
         if not run.is_array:
             return lambda _: decode_call(_payload(run))
         template, rows = self._shelf.template(run.body), self._shelf.items(run)
-        return lambda index: render_row(template, rows[index - run.start])
+        return lambda index: render_row(template, rows[index - run.start], late=late)
 
-    def _element(self, number: int, run: Run, index: int, call: CommandCall) -> None:
-        outputs = Outputs(call.writes, run.record, index, run.attempt) if call.writes else None
+    def _far_element(self, number: int, run: Run, index: int, call: CommandCall, directory: str) -> None:
+        """Run a command in a sandbox to which its files are brought."""
+        from bough.executor.sandbox import Sandbox
+
+        name = f"{self._sandboxes}/{run.record}.{index}-{run.attempt}"
+        try:
+            sandbox = Sandbox(name, directory, call)
+            if not self._bring(number, run, index, sandbox):
+                return
+        except Unstartable as error:
+            self._not_started(run, index, error)
+            return
+        try:
+            self._element(number, run, index, sandbox.call, sandbox)
+        finally:
+            self._cwd = ""
+            sandbox.remove()
+
+    def _bring(self, number: int, run: Run, index: int, sandbox: Sandbox) -> bool:
+        """Have the files of a command brought; False when nobody wants it any more."""
+        files: dict[str, str] = {}
+        if sandbox.reads:
+            self._speaker.say(Bring(number, run.span, index, sandbox.reads))
+            self._speaker.flush()
+            answer = self._inbox.answer(number, index)
+            if not isinstance(answer, Brought):
+                return False
+            if answer.error:
+                raise Unstartable(f"its input cannot be brought: {answer.error}", of_place=answer.of_place)
+            files = answer.files
+        sandbox.fill(files)
+        return True
+
+    def _hand_over(self, number: int, run: Run, index: int, sandbox: Sandbox, outputs: Outputs) -> tuple[Output, ...]:
+        """Give what a command made to the server; OSError when that cannot be."""
+        try:
+            made, where = sandbox.made(outputs.hidden)
+        except Unstartable as error:
+            raise OSError(0, str(error)) from error
+        self._speaker.say(HandOver(number, run.span, index, made, where))
+        self._speaker.flush()
+        answer = self._inbox.answer(number, index)
+        if not isinstance(answer, Handed):
+            self._end = (None, _NEVER)  # nobody wants it any more
+            return ()
+        if answer.error:
+            raise OSError(0, f"the server cannot keep it: {answer.error}")
+        return sandbox.outputs(made, answer.times)
+
+    def _not_started(self, run: Run, index: int, error: Unstartable) -> None:
+        failure = Failure(Cause.NOT_STARTED, str(error), site=error.of_place)
+        self._speaker.say(ElementFailed(run.span, index, failure))
+
+    def _element(self, number: int, run: Run, index: int, call: CommandCall, sandbox: Sandbox | None = None) -> None:
+        known = sandbox.writes if sandbox else None
+        outputs = Outputs(call.writes, run.record, index, run.attempt, known) if call.writes else None
+        self._moved = sandbox.moved if sandbox else _UNMOVED
         started = time.time()
         begun = time.perf_counter()
         try:
@@ -93,9 +159,7 @@ class Launcher:
         except Unstartable as error:
             if outputs:
                 outputs.discard()
-            self._speaker.say(
-                ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, str(error), site=error.of_place))
-            )
+            self._not_started(run, index, error)
             return
         self._end = None
         self._wait(pid, number, run, index)
@@ -114,10 +178,11 @@ class Launcher:
             outputs.discard()
         elif outputs:
             try:
-                shown = outputs.show()
+                shown = self._hand_over(number, run, index, sandbox, outputs) if sandbox else outputs.show()
             except OSError as error:
                 outputs.discard()
-                failure = Failure(Cause.MISSING_OUTPUT, f"an output cannot be given its name: {error}")
+                what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
+                failure = Failure(Cause.MISSING_OUTPUT, what)
         if self._end and self._end[0] is None:
             return  # stopped: nobody wants to hear of it
         detail = Detail(
@@ -139,7 +204,7 @@ class Launcher:
     def _start(self, run: Run, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings
         try:
-            argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt)
+            argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt, self._moved)
         except Exception as error:
             raise Unstartable(f"the command cannot be made: {one_line(error)}", of_place=False) from error
         environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
@@ -278,7 +343,7 @@ def _payload(run: Run) -> bytes:
 
 def _with_stderr(failure: Failure, tail: str) -> Failure:
     """A failure with its last words, which may say that it is the place's."""
-    site = failure.cause is Cause.EXIT and speaks_of_place(tail)
+    site = failure.cause is Cause.EXIT and speaks_of_place(tail, failure.exit_code)
     return msgspec.structs.replace(failure, stderr=tail, site=site)
 
 

@@ -14,6 +14,7 @@ from bough.model.ids import BlobId
 from bough.model.outcomes import ResultFile
 from bough.wire.messages import Run, Value
 
+_SIMPLE = frozenset({int, float, complex, bool, str, bytes, type(None)})
 _KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions
 
 
@@ -58,8 +59,11 @@ class Shelf:
         return found
 
 
-def arguments(run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of a loose function, with the values of its inputs put in."""
+def arguments(run: Run, previous: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a loose function, with the values of its inputs put in.
+
+    `previous` is the value of the run before, for an input that was made just here.
+    """
     packed = run.payload
     if run.payload_path:
         with open(run.payload_path, "rb") as file:
@@ -68,9 +72,18 @@ def arguments(run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if run.inputs:
         from bough.model.refs import resolve
 
-        values = [read_value(value) for value in run.inputs]
+        values = [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
         args, kwargs = resolve(tuple(args), values), resolve(kwargs, values)
     return args, kwargs
+
+
+def _copied(value: Any) -> Any:
+    """A value as another process would get it: what is done to it stays without effect on the original."""
+    if type(value) in _SIMPLE:
+        return value
+    from bough.executor.results import pack
+
+    return pickle.loads(pack(value))
 
 
 def read_value(value: Value) -> Any:

@@ -95,10 +95,12 @@ class Executor:
         while self._exit is None:
             self._round()
         self._epoll.close()
+        if self._roster is not None:
+            self._carrier.close()
         return self._exit
 
     def _connect(self) -> None:
-        self._connection = connection = connect(self._address)
+        self._connection = connection = connect(self._address, wait=self._appointed is None)
         self._epoll.register(connection.fileno(), select.EPOLLIN)
         self._welcome = False
         self._heard_at = time.monotonic()
@@ -252,6 +254,8 @@ class Executor:
                 roster.stop(message)
             case Fetch():
                 self._send(frame(roster.read_output(message)))
+            case _:
+                self._carrier.hear(message)
 
     def _on_appointed(self, appointed: Appointed) -> None:
         self._welcome = True
@@ -267,6 +271,7 @@ class Executor:
         for report in self._reports.unheard():  # the server may have missed these
             self._send(report)
         self._send(frame(Holding(self._roster.spans(), self._shared)))
+        self._carrier.resume()
         if self._parting.reason:
             self._send(frame(Leaving(self._parting.reason)))
 
@@ -281,9 +286,11 @@ class Executor:
         os.environ["BOUGH_RUN"] = appointed.marker
         if not appointed.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
+        from bough.executor.carrier import Carrier
         from bough.executor.roster import Roster
 
-        self._roster = Roster(self._capacity, appointed, self._reports, self, inline=not self._shared)
+        self._carrier = Carrier(work_folder(self._terms.work), self, self._reports.add)
+        self._roster = Roster(self._capacity, appointed, self._reports, self, self._carrier, inline=not self._shared)
 
     def _on_lost(self, connection: Connection) -> None:
         self._epoll.unregister(connection.fileno())
@@ -317,6 +324,11 @@ class Executor:
         except BoughError:  # gone, or not to be trusted now: it may be back later
             self._connection = None
             self._wait_to_reconnect(time.monotonic())
+
+    def say(self, message: object) -> None:
+        """Send something to the server; what it answers is asked for again when it comes back."""
+        if self._welcome:
+            self._send(frame(message))
 
     # --- workers ---
 

@@ -15,8 +15,11 @@ from bough.model.paths import hidden_path
 class Outputs:
     """The outputs of one attempt."""
 
-    def __init__(self, writes: dict[str, str], record: int, index: int, attempt: int) -> None:
+    def __init__(
+        self, writes: dict[str, str], record: int, index: int, attempt: int, known: dict[str, str] | None = None
+    ) -> None:
         self._writes = writes
+        self._known = known or writes  # as the user knows them
         self.hidden = {slot: hidden_path(path, record, index, attempt) for slot, path in writes.items()}
         self._name = (record, index, attempt)
 
@@ -32,7 +35,7 @@ class Outputs:
 
     def missing(self) -> list[str]:
         """Outputs that were not written, as "slot (path)"."""
-        return [f"{slot} ({self._writes[slot]})" for slot, path in self.hidden.items() if not os.path.lexists(path)]
+        return [f"{slot} ({self._known[slot]})" for slot, path in self.hidden.items() if not os.path.lexists(path)]
 
     def show(self) -> tuple[Output, ...]:
         """Give the outputs their names."""

@@ -12,24 +12,20 @@ from collections import deque
 from msgspec.structs import replace
 
 from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
-from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.wire.framing import frame
 from bough.wire.messages import Report
 
 News = SpanStarted | SpanEnded | ElementFailed | SpanReturned
 
 
-MOST_INLINE = 64 << 20  # bytes of a result that is sent to a server that cannot read it as a file
+MOST_WRITTEN = 64 << 10  # bytes that a task wrote to a stream that are sent with its report
+MOST_INLINE = 64 << 20  # bytes of a result that goes with its report to a server that cannot read it as a file
 
 
-def inlined(news: SpanEnded | ElementFailed) -> SpanEnded | ElementFailed:
-    """The same with the result itself instead of a file that holds it; a failure when it cannot be sent."""
-    results = news.results if isinstance(news, SpanEnded) else None
-    if not isinstance(news, SpanEnded) or not isinstance(results, ResultFile):
-        return news
+def inlined(news: SpanEnded, results: ResultFile) -> SpanEnded | ElementFailed:
+    """The same with the result itself instead of a file that holds it; a failure when that cannot be read."""
     try:
-        if results.size > MOST_INLINE:
-            raise OSError(0, f"at most {MOST_INLINE >> 20} MB can be sent; let the task write a file")
         with open(results.path, "rb") as file:
             data = file.read()
         os.unlink(results.path)
@@ -40,17 +36,41 @@ def inlined(news: SpanEnded | ElementFailed) -> SpanEnded | ElementFailed:
     return replace(news, results=data)
 
 
+def with_streams(news: News) -> News:
+    """The same with what short outputs hold."""
+    if isinstance(news, SpanEnded) and news.details:
+        return replace(news, details=tuple(map(_with_data, news.details)))
+    if isinstance(news, ElementFailed) and news.detail is not None:
+        return replace(news, detail=_with_data(news.detail))
+    return news
+
+
+def _with_data(detail: Detail) -> Detail:
+    return replace(detail, stdout=_read(detail.stdout), stderr=_read(detail.stderr))
+
+
+def _read(stream: Stream | None) -> Stream | None:
+    if stream is None or stream.length > MOST_WRITTEN:
+        return stream
+    try:
+        with open(stream.path, "rb") as file:
+            return replace(stream, data=os.pread(file.fileno(), stream.length, stream.offset))
+    except OSError:
+        return stream
+
+
 class Reports:
     """News on their way to the server."""
 
     def __init__(self) -> None:
         self._news: list[News] = []
         self._number = 0
+        self.is_far = False  # the server cannot read what tasks wrote, unless it is sent
         self._kept: deque[tuple[int, bytearray]] = deque()
 
     def add(self, news: News) -> None:
         """Say this with the next report."""
-        self._news.append(news)
+        self._news.append(with_streams(news) if self.is_far else news)
 
     def cut(self) -> bytearray | None:
         """Number what was added since the last time and return its frame; None if there is nothing."""

@@ -12,15 +12,16 @@ from typing import Protocol
 
 from bough.executor.backlog import Backlog, Capacity, Held
 from bough.executor.board import GENERATION, GROUP, SINCE
+from bough.executor.carrier import Carrier
 from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
-from bough.executor.reports import Reports, inlined
+from bough.executor.reports import MOST_INLINE, Reports, inlined
 from bough.executor.settling import settle
 from bough.executor.slots import Ending, Slot
-from bough.executor.talk import Done, Halt, Quit
+from bough.executor.talk import Bring, Done, Halt, HandOver, Quit
 from bough.executor.worker import Setting
-from bough.model.facts import SpanEnded, SpanReturned, SpanStarted
+from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import BlobId, Seconds, SpanId
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.resources import Needs, show_bytes
 from bough.model.tasks import Kind
 from bough.wire.messages import Appointed, Fetch, Fetched, Run, Stop
@@ -49,11 +50,20 @@ class Roster:
     """All slots of the executor."""
 
     def __init__(
-        self, total: Needs, appointed: Appointed, reports: Reports, watch: Watch, *, inline: bool = False
+        self,
+        total: Needs,
+        appointed: Appointed,
+        reports: Reports,
+        watch: Watch,
+        carrier: Carrier,
+        *,
+        inline: bool = False,
     ) -> None:
+        self._carrier = carrier
         self._appointed = appointed
         self._inline = inline  # the server cannot read files here
         self._reports = reports
+        reports.is_far = inline
         self._watch = watch
         self._capacity = Capacity(total)
         self._most = max(1, int(4 * total.cores))
@@ -71,14 +81,16 @@ class Roster:
 
     def add(self, run: Run) -> None:
         """Queue a span."""
-        if not self._leaving:
-            self._backlog.add(run)
+        if not self._leaving and not self._backlog.add(run):
+            self._reports.add(SpanReturned(run.span, run.start, run.stop))
 
     def stop(self, order: Stop) -> None:
         """End elements of a span, wherever it is."""
         for slot in self._slots.values():
             if any(held.run.span == order.span for held in slot.held):
                 self._take_back(slot)
+        for held in self._backlog.unlink(order.span):
+            self._return(held)
         self._backlog.drop(order.span, order.start, order.stop)
         for slot in self._slots.values():
             for held in slot.held:
@@ -92,7 +104,8 @@ class Roster:
 
     def spans(self) -> list[SpanId]:
         """All that is here, running or queued, and not yet told of to its end."""
-        return list({held.run.span: None for held in self._all_held() if held.next < held.run.stop})
+        here = [held.run.span for held in self._all_held() if held.next < held.run.stop]
+        return list(dict.fromkeys([*here, *self._carrier.spans()]))
 
     def _all_held(self) -> list[Held]:
         return [*self._backlog.all(), *(held for slot in self._slots.values() for held in slot.held)]
@@ -125,7 +138,7 @@ class Roster:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._backlog.length and not self.busy
+        return not self._backlog.length and not self.busy and not self._carrier.spans()
 
     @property
     def busy(self) -> bool:
@@ -165,16 +178,16 @@ class Roster:
         backlog = self._backlog
         most = -(-backlog.waiting(needs) // self._width)
         held = backlog.take(needs)
-        batch, expected = [held], held.run.expected
+        batch, expected = held.chain(), held.run.expected
         while 0 < expected <= _BATCH and not held.run.is_array and len(batch) < most:
             held = backlog.peek(needs)
             expected += held.run.expected
             if held.run.is_array or not held.run.expected or expected > _BATCH:
                 break
-            batch.append(backlog.take(needs))
+            batch += backlog.take(needs).chain()
         first = self._hands + 1
         self._hands += len(batch)
-        slot.hand(batch, range(first, first + len(batch)), self.blobs)
+        slot.hand(batch, range(first, first + len(batch)), self.blobs, self._carrier.places)
         if slot.pending:
             self._watch.want_write(slot)
 
@@ -198,14 +211,20 @@ class Roster:
         number = next(n for n in range(len(self._slots) + 1) if n not in self._slots)
         name = f"x{self._appointed.executor}-{number}"
         slot = Slot(number, name, self._generations.get(number, 0))
-        slot.fork(self.blobs, Setting(os.getpid(), name, self._appointed.output_dir, self._appointed.result_dir))
+        folders = (self._appointed.output_dir, self._appointed.result_dir, self._carrier.sandbox_of(name))
+        slot.fork(self.blobs, Setting(os.getpid(), name, *folders, is_far=self._inline))
         self._slots[number] = slot
         self._watch.add_slot(slot)
         return slot
 
     def _take_back(self, slot: Slot) -> None:
         """Queue again what a worker has not begun."""
-        self._backlog.put_back(slot.take_back())
+        self._requeue(slot.take_back())
+
+    def _requeue(self, taken: list[Held]) -> None:
+        """Queue again what was not begun; what was to follow something that was begun goes back to the server."""
+        for held in self._backlog.put_back(taken):
+            self._return(held)
 
     # --- from workers ---
 
@@ -216,10 +235,24 @@ class Roster:
                 if slot.done(news.number):
                     self._release(slot)
                 continue
+            if isinstance(news, Bring):
+                self._carrier.bring(slot, news)
+                continue
+            if isinstance(news, HandOver):
+                self._carrier.hand_over(slot, news)
+                continue
             held = next((held for held in slot.held if held.run.span == news.span and held.next < held.run.stop), None)
             if held is not None:
-                held.next = news.stop if isinstance(news, SpanEnded) else news.index + 1
-            self._reports.add(inlined(news) if self._inline else news)
+                held.next = news.index + 1 if isinstance(news, ElementFailed) else news.stop
+            self._add_news(news)
+
+    def _add_news(self, news: SpanEnded | ElementFailed | SpanReturned) -> None:
+        if self._inline and isinstance(news, SpanEnded) and isinstance(news.results, ResultFile):
+            if news.results.size > MOST_INLINE:
+                self._carrier.keep_result(news, news.results)
+                return
+            news = inlined(news, news.results)
+        self._reports.add(news)
 
     def _release(self, slot: Slot) -> None:
         if slot.needs is not None:
@@ -233,6 +266,7 @@ class Roster:
         status = self._reap(slot.pid)
         slot.kill_command()
         self._watch.forget_slot(slot)
+        self._carrier.forget(slot)
         del self._slots[slot.number]
         self._generations[slot.number] = slot.board[GENERATION] + 1
         self._release(slot)
@@ -241,7 +275,7 @@ class Roster:
             for held in slot.held:  # what was ended because we leave has not failed
                 self._return(held)
         elif not self._leaving:
-            self._backlog.put_back(settle(slot, status, self._appointed.output_dir, self._reports))
+            self._requeue(settle(slot, status, self._appointed.output_dir, self._reports))
         slot.close()
 
     def _reap(self, pid: int) -> int:

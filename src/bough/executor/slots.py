@@ -12,6 +12,8 @@ import os
 import signal
 import socket
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from bough.executor.backlog import Held
@@ -27,6 +29,7 @@ from bough.wire.framing import frame_list
 from bough.wire.messages import Blob
 
 _CHUNK = 1 << 18
+_NOWHERE: Mapping[int, str] = MappingProxyType({})
 _in = memoryview(bytearray(_CHUNK))  # what was read last, from whichever worker; one thread reads
 
 
@@ -75,8 +78,10 @@ class Slot:
         self.sock.setblocking(False)
         self.pidfd = os.pidfd_open(self.pid)
 
-    def hand(self, batch: list[Held], numbers: range, blobs: dict[BlobId, bytes]) -> None:
-        """Hand over spans, to be run after those the worker has."""
+    def hand(
+        self, batch: list[Held], numbers: range, blobs: dict[BlobId, bytes], places: Mapping[int, str] = _NOWHERE
+    ) -> None:
+        """Hand over spans, to be run after those the worker has; `places`: directories that are not seen here."""
         messages: list[ToWorker] = []
         tokens = bytearray()
         for held, number in zip(batch, numbers, strict=True):
@@ -89,7 +94,7 @@ class Slot:
             held.token = bool(self.held)
             if held.token:
                 tokens += number.to_bytes(8, "little")
-            messages.append(Hand(number, run, held.token))
+            messages.append(Hand(number, run, held.token, places.get(run.run, "")))
             self.held.append(held)
         if tokens:
             os.write(self._token_write, tokens)

@@ -22,8 +22,12 @@ from bough.executor.loading import Shelf
 from bough.executor.processes import die, die_with_parent, kill_group
 from bough.executor.speaker import Speaker
 from bough.executor.streams import Streams
+from bough.executor.talk import Bring, Brought, Done, Hand
+from bough.model.facts import ElementFailed
 from bough.model.ids import BlobId
+from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
+from bough.wire.messages import Run
 
 if TYPE_CHECKING:
     from bough.executor.launcher import Launcher
@@ -38,6 +42,8 @@ class Setting(msgspec.Struct, frozen=True):
     slot: str
     output_dir: str
     result_dir: str
+    sandbox: str = ""  # where its sandboxes are made
+    is_far: bool = False  # it cannot read the server's files
 
 
 def work(
@@ -61,6 +67,7 @@ class _Worker:
     ) -> None:
         self._parent = setting.parent
         self._board = board
+        self._sandbox, self._is_far = setting.sandbox, setting.is_far
         streams = Streams(setting.output_dir, setting.slot, board)
         self._speaker = Speaker(sock, setting.result_dir, board)
         shelf = Shelf(blobs)
@@ -86,20 +93,41 @@ class _Worker:
             board[HAND] = hand.number
             self._be(hand.run.kind)
             if hand.run.kind == Kind.FUNCTION:
-                self._functions.run(hand.number, hand.run)
+                run = self._with_values(hand) if self._is_far else hand.run
+                if run is not None:
+                    self._functions.run(hand.number, run)
             else:
-                self._commands().run(hand.number, hand.run)
+                self._commands().run(hand.number, hand.run, hand.directory)
             board[INDEX] = hand.run.stop  # nothing runs: whoever dies now had finished
             if speaker.due(_SHORT):
                 speaker.flush()
             inbox.forget_halts(hand.number)
         speaker.leave()
 
+    def _with_values(self, hand: Hand) -> Run | None:
+        """A function whose arguments, too big to be sent with it, were brought; None when it cannot run."""
+        from bough.executor.values import paths_of, with_paths
+
+        paths = paths_of(hand.run)
+        if not paths:
+            return hand.run
+        self._speaker.say(Bring(hand.number, hand.run.span, hand.run.start, paths))
+        self._speaker.flush()
+        answer = self._inbox.answer(hand.number, hand.run.start)
+        if isinstance(answer, Brought) and not answer.error:
+            return with_paths(hand.run, answer.files)
+        if isinstance(answer, Brought):
+            text = f"its arguments cannot be brought: {answer.error}"
+            failure = Failure(Cause.NOT_STARTED, text, site=answer.of_place)
+            self._speaker.say(ElementFailed(hand.run.span, hand.run.start, failure))
+            self._speaker.say(Done(hand.number))
+        return None
+
     def _commands(self) -> Launcher:
         if self._launcher is None:
             from bough.executor.launcher import Launcher
 
-            self._launcher = Launcher(self._desk)
+            self._launcher = Launcher(self._desk, self._sandbox)
         return self._launcher
 
     def _be(self, kind: Kind) -> None:

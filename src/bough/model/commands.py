@@ -48,7 +48,8 @@ class CommandSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A loose command, ready but for its output slots: the payload of a command `TaskSpec`.
 
-    `parts` holds literal text, already quoted; slots left in it are outputs (mode "w"), `attempt` and `cores`.
+    `parts` holds literal text, already quoted; slots left in it are outputs (mode "w"), `attempt` and `cores`, and for
+    a service those inputs (mode "r") whose path, held in `format`, leads out of the submitter's directory.
     Without a shell `argv` holds the words, each a list of parts (unquoted).
     """
 
@@ -56,6 +57,7 @@ class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: list[Part] = []  # text for the shell
     argv: list[list[Part]] = []  # words, when no shell is needed
     writes: dict[str, str] = {}  # output slot name -> final absolute path
+    reads: dict[str, bytes] = {}  # of a service's command: absolute path read -> digest of its content, if it was sent
 
 
 class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -120,6 +120,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
     attempt: int
     executor: ExecutorId
     backlog: bool = False  # it waits there behind others for its turn
+    behind: SpanId = SpanId(0)  # it waits there for this span's task, which it depends on, to succeed
 
 
 class SpanStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):

@@ -22,6 +22,7 @@ class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     pages: tuple[Page, ...] = ()  # those that overlap [start, stop)
     expected: Seconds = 0  # run time of one element, 0: unknown
+    behind: SpanId = SpanId(0)  # start it there when this one has succeeded, and give it back when it has not
 
 
 class StopSpan(msgspec.Struct, frozen=True, array_like=True):

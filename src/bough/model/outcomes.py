@@ -50,6 +50,9 @@ class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
     path: str
     offset: int
     length: int
+    data: bytes = (
+        b""  # on its way from an executor whose files the server cannot read: what was written, if it is short
+    )
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,6 +62,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
     path: str
     size: int
     mtime_ns: int
+    digest: bytes = b""  # of its content, where a server keeps that; empty: it was written in its place
 
 
 class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

@@ -2,12 +2,14 @@
 
 A written name stands for its hidden file everywhere in the text but in `{name:r}`, `{name:raw}` and
 attributes, which mean the final path. Outputs and built-in slots stay open in a call until an executor
-starts it. Rule: values only ever become text, never shell syntax, except where the user wrote `raw`.
+starts it, and in a `late` one also the files that are read, which may lie elsewhere there. Rule: values only
+ever become text, never shell syntax, except where the user wrote `raw`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bough.errors import InvalidWorkload
@@ -31,8 +33,9 @@ def _unquoted(text: str) -> str:
 class _Filler:
     """A template made ready to be filled in many times."""
 
-    def __init__(self, template: CommandTemplate) -> None:
+    def __init__(self, template: CommandTemplate, late: bool = False) -> None:
         self.template = template
+        self.late = late
         self.cwd = template.settings.cwd
         self.index = {name: at for at, name in enumerate((*template.names, *template.derived))}
         slots = [part for part in template.parts if isinstance(part, Slot)]
@@ -60,8 +63,8 @@ class _Filler:
         return self.index[slot.name]
 
     def stays(self, slot: Slot) -> bool:
-        """Whether a slot is filled in only on the executor: an output, or a built-in."""
-        if slot.name in BUILT_IN or slot.mode == "w":
+        """Whether a slot is filled in only on the executor: an output, a built-in, or in a late call an input."""
+        if slot.name in BUILT_IN or slot.mode == "w" or (self.late and slot.mode == "r" and not slot.attribute):
             return True
         return slot.name in self.written and not (slot.mode or slot.attribute or slot.format)
 
@@ -137,10 +140,14 @@ class _Filler:
         return written if real is None else beside(written, real)
 
     def outputs(self, slot: Slot, values: Values, writes: dict[str, str]) -> list[Slot]:
-        """The slots of a call for an output; their `format` is the path as the user wrote it."""
+        """The slots of a call for an output or an input; their `format` is the path as the user wrote it."""
         if slot.name in BUILT_IN:
             return [slot]
         value = values[self.index[slot.name]]
+        if slot.mode == "r":
+            return [
+                Slot(slot.name, "", "r", self.read(item)) for item in (value if isinstance(value, MANY) else [value])
+            ]
         if isinstance(value, MANY):
             return [self._output(f"{slot.name}[{number}]", item, writes) for number, item in enumerate(value)]
         return [self._output(slot.name, value, writes)]
@@ -157,9 +164,17 @@ class _Filler:
     def render(self, row: Sequence[Any]) -> CommandCall:
         values = self.values(row)
         writes: dict[str, str] = {}
+        reads: dict[str, bytes] = self._real_reads(values) if self.late else {}
         if self.template.settings.shell:
-            return CommandCall(self.template.settings, parts=self._shell_parts(values, writes), writes=writes)
-        return CommandCall(self.template.settings, argv=self._argv(values, writes), writes=writes)
+            parts = self._shell_parts(values, writes)
+            return CommandCall(self.template.settings, parts=parts, writes=writes, reads=reads)
+        return CommandCall(self.template.settings, argv=self._argv(values, writes), writes=writes, reads=reads)
+
+    def _real_reads(self, values: Values) -> dict[str, bytes]:
+        """What a row reads, by the names the files really have."""
+        renamed, stdin = self.template.renamed, self.template.settings.stdin_path
+        reads = [*self.files(values)[0], *([absolute(stdin, self.cwd)] if stdin else ())]
+        return {renamed.get(path, path): b"" for path in reads}
 
     def _shell_parts(self, values: Values, writes: dict[str, str]) -> list[Part]:
         parts: list[Part] = []
@@ -202,7 +217,9 @@ class _Filler:
     def _items(self, slot: Slot, quoted: bool, values: Values, writes: dict[str, str]) -> Sequence[Part]:
         """What a slot puts into a word: one part, or several, which end it and begin others."""
         if self.stays(slot):
-            return self.outputs(slot, values, writes)
+            found = self.outputs(slot, values, writes)
+            if not (quoted and slot.mode == "r" and len(found) > 1):
+                return found
         value = self.getters[slot](values)
         show = self.read if slot.mode == "r" and not slot.attribute and self.template.renamed else None
         if not isinstance(value, MANY):
@@ -225,19 +242,20 @@ def _merged(parts: list[Part]) -> list[Part]:
 _fillers: dict[int, _Filler] = {}  # by the template's id; the value keeps the template, so that ids stay valid
 
 
-def _filler(template: CommandTemplate) -> _Filler:
-    found = _fillers.get(id(template))
+def _filler(template: CommandTemplate, late: bool = False) -> _Filler:
+    key = -id(template) if late else id(template)
+    found = _fillers.get(key)
     if found is None:
-        found = _Filler(template)
+        found = _Filler(template, late)
         if len(_fillers) >= 64:
             _fillers.pop(next(iter(_fillers)), None)
-        _fillers[id(template)] = found
+        _fillers[key] = found
     return found
 
 
-def render_row(template: CommandTemplate, row: Sequence[Any]) -> CommandCall:
-    """The call that a row of the template's table makes."""
-    return _filler(template).render(row)
+def render_row(template: CommandTemplate, row: Sequence[Any], *, late: bool = False) -> CommandCall:
+    """The call that a row of the template's table makes; a `late` one says what it reads, which may lie elsewhere."""
+    return _filler(template, late).render(row)
 
 
 def row_files(template: CommandTemplate, row: Sequence[Any]) -> tuple[list[str], dict[str, str]]:
@@ -246,25 +264,36 @@ def row_files(template: CommandTemplate, row: Sequence[Any]) -> tuple[list[str],
     return filler.files(filler.values(row))
 
 
-def render_call(call: CommandCall, hidden: dict[str, str], cores: float = 1, attempt: int = 1) -> list[str]:
-    """The words to run; `hidden` says for each output slot where this attempt writes it (`hidden_path`)."""
+def render_call(
+    call: CommandCall,
+    hidden: dict[str, str],
+    cores: float = 1,
+    attempt: int = 1,
+    moved: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """The words to run; `hidden` says for each output slot where this attempt writes it (`hidden_path`).
+
+    `moved` says of paths that are read, as the user wrote them, where they lie instead.
+    """
     if call.settings.shell:
         quotes = iter(contexts(call.parts))
         text = ""
         for part in call.parts:
-            text += part if isinstance(part, str) else QUOTES[next(quotes)](_late(part, hidden, cores, attempt))
+            text += part if isinstance(part, str) else QUOTES[next(quotes)](_late(part, hidden, cores, attempt, moved))
         return [*call.settings.shell, text]
     argv = []
     for word in call.argv:
         if len(word) == 1 and isinstance(word[0], str):
             argv.append(word[0])
         else:
-            argv.append("".join([p if isinstance(p, str) else _late(p, hidden, cores, attempt) for p in word]))
+            argv.append("".join([p if isinstance(p, str) else _late(p, hidden, cores, attempt, moved) for p in word]))
     return argv
 
 
-def _late(slot: Slot, hidden: dict[str, str], cores: float, attempt: int) -> str:
+def _late(slot: Slot, hidden: dict[str, str], cores: float, attempt: int, moved: Mapping[str, str]) -> str:
     """The text of a slot that only the executor can fill in."""
+    if slot.mode == "r":
+        return moved.get(slot.format, slot.format)
     if slot.mode == "w":
         path = hidden[slot.name]
         return beside(slot.format, path) if slot.format else path

@@ -115,6 +115,7 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     # candidates for reuse: elements [start, stop) equal those from source_start up of an earlier record
     reuse: tuple[Reuse, ...] = ()
     open: bool = False  # more pages may come; a PagesAdded with `last` ends it
+    files: bytes = b""  # the declared files of commands, see `model.manifests`: only these may travel
 
 
 class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):

@@ -14,12 +14,11 @@ import msgspec
 from bough.errors import SiteError, StoreHeld, UserError
 from bough.stores.lock import StoreLock, holder
 from bough.transport import home
-from bough.transport.access import UNIX, Access, read_access, split_address, write_access
+from bough.transport.access import UNIX, Access, reachable_address, read_access, split_address, write_access
 
 NOTE, ACCESS, PORT, SOCKET = "relay.json", "access.json", "port", "relay.sock"
 _LONGEST = 100  # bytes of a socket's path
 _BACKLOG = 512
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # names by which others cannot connect
 
 
 class RelayNote(msgspec.Struct, frozen=True):
@@ -104,8 +103,7 @@ def bind(listen: str) -> tuple[socket.socket, str]:
     port = int(listener.getsockname()[1])
     if not wanted:
         home.write_private(os.path.join(home.relay_dir(), PORT), f"{port}\n".encode())
-    name = socket.gethostname() if host in _EVERYWHERE else host
-    return listener, f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    return listener, reachable_address(host, port)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -138,7 +138,12 @@ class Relay:
     async def _link(self, lost: asyncio.Future[str]) -> Line:
         upstream, credentials = find_upstream(self._settings.server)  # again: a token may have been rotated
         self._publish(credentials)
-        line = await link(upstream, self._settings.site, lambda reason: lost.done() or lost.set_result(reason))
+
+        def on_lost(reason: str) -> None:
+            if not lost.done():
+                lost.set_result(reason)
+
+        line = await link(upstream, self._settings.site, on_lost)
         self._was_linked = True
         log(f"linked to the server at {upstream.address}")
         return line

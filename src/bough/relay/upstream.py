@@ -45,7 +45,7 @@ def find_upstream(server: str | None) -> tuple[Access, Access]:
     return access, Access(access.address, "", "execute", read_token("execute"), fingerprint)
 
 
-async def link(access: Access, site: str, on_lost: Callable[[str], object]) -> Line:
+async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Line:
     """Connect and be let in."""
     said: asyncio.Queue[object] = asyncio.Queue()
     linked = False

@@ -20,6 +20,7 @@ from bough.errors import UserError
 from bough.model.ids import DIGEST_SIZE, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, Kind, Page, TaskSpec
+from bough.server.hands import is_hand
 from bough.server.peers import Client
 from bough.server.questions import Desk
 from bough.server.results import part
@@ -154,7 +155,9 @@ class ServiceDesk(Desk):
         for executor in self._machine.state.executors.values():
             peer = self._peers.executors.get(executor.id)
             capacity = executor.capacity
-            if peer is None:
+            if is_hand(executor):
+                state = "hand"
+            elif peer is None:
                 state = "missing"
             elif executor.draining:
                 state = "draining"

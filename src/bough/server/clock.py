@@ -21,9 +21,7 @@ def _boot_time() -> Seconds:
 class Clock:
     """See the module."""
 
-    def __init__(
-        self, wall: Callable[[], Seconds] = time.time, steady: Callable[[], Seconds] = _boot_time
-    ) -> None:
+    def __init__(self, wall: Callable[[], Seconds] = time.time, steady: Callable[[], Seconds] = _boot_time) -> None:
         self._wall = wall
         self._steady = steady
         self._offset = wall() - steady()

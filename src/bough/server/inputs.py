@@ -15,12 +15,13 @@ from bough.model.facts import SpanEnded
 from bough.model.ids import BlobId, RecordId
 from bough.model.orders import SendSpan
 from bough.model.outcomes import Detail, ResultFile, Results
-from bough.model.tasks import Dep, On, TaskSpec
+from bough.model.tasks import Dep, Kind, On, TaskSpec
 from bough.server.peers import Executor
 from bough.server.results import Pages, ResultCache, part
+from bough.wire.filemessages import Workplace
 from bough.wire.messages import Blob, Run, Value
 
-MOST_CARRIED = 64 << 20  # bytes of a value that is sent to an executor that cannot read our files
+MOST_CARRIED = 64 << 20  # bytes of a value that goes with a span to an executor that cannot read our files
 
 
 class Sender:
@@ -31,15 +32,18 @@ class Sender:
         results: ResultCache,
         read_blob: Callable[[BlobId], bytes],
         result_turns: Callable[[Dep], list[Success]],
+        workplace: Callable[[RecordId], Workplace] | None = None,
     ) -> None:
         self._results = results
         self._read_blob = read_blob
         self._result_turns = result_turns
+        self._workplace = workplace  # of a service: where the commands of a workflow run
 
     def send(self, order: SendSpan, executor: Executor) -> None:
         """Say it to the executor; StoreFailed when something it needs is not in the store."""
         spec = order.spec
         blobs = []
+        place = self._workplace(spec.id) if self._workplace is not None and spec.kind is Kind.COMMAND else None
         if spec.body and spec.body not in executor.blobs:
             blobs.append(Blob(spec.body, self._blob(spec.body)))
         if isinstance(spec, TaskSpec):
@@ -47,7 +51,7 @@ class Sender:
             payload, path = spec.payload, spec.payload_path
             if not executor.shared:
                 inputs = [_carried(value) for value in inputs]
-                if path:
+                if path and os.path.getsize(path) <= MOST_CARRIED:  # what is bigger is asked for as a file
                     payload, path = _content(path), ""
             run = Run(
                 order.span,
@@ -64,6 +68,8 @@ class Sender:
                 inputs=inputs,
                 expected=order.expected,
                 name=spec.name,
+                behind=order.behind,
+                run=place.run if place is not None else 0,
             )
         else:
             if spec.table and spec.table not in executor.blobs:
@@ -84,8 +90,13 @@ class Sender:
                 limits=spec.limits,
                 expected=order.expected,
                 name=spec.name,
+                behind=order.behind,
+                run=place.run if place is not None else 0,
             )
         say = executor.connection.say
+        if place is not None and place.run not in executor.workplaces:
+            executor.workplaces.add(place.run)
+            say(place)
         for blob in blobs:
             executor.blobs.add(blob.id)
             say(blob)
@@ -99,6 +110,8 @@ class Sender:
 
     def _value(self, dep: Dep) -> Value:
         successes = self._result_turns(dep)
+        if not successes and dep.on is On.TASK:
+            return Value(dep.index, dep.index + 1, [])  # it is made just before, by the one this one is behind
         if dep.on is On.TASK:
             return self._one(dep.index, successes[0])
         pages: Pages = []
@@ -121,7 +134,7 @@ class Sender:
 def _carried(value: Value) -> Value:
     """The same for an executor that cannot read our files."""
     pages: Pages = [
-        (start, stop, _content(page.path) if isinstance(page, ResultFile) else page)
+        (start, stop, _content(page.path) if isinstance(page, ResultFile) and page.size <= MOST_CARRIED else page)
         for start, stop, page in value.pages
     ]
     return Value(value.start, value.stop, pages, value.single)
@@ -129,8 +142,6 @@ def _carried(value: Value) -> Value:
 
 def _content(path: str) -> bytes:
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size > MOST_CARRIED:
-            raise StoreFailed(f"{path} is too big to be sent, at most {MOST_CARRIED >> 20} MB are: pass it as a file")
         return file.read()
 
 

@@ -72,5 +72,7 @@ def _reply(
     status: str, body: str, kind: str = "text/plain; charset=utf-8", *, extra: str = "", with_body: bool = True
 ) -> bytes:
     data = body.encode()
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n{extra}Connection: close\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n{extra}Connection: close\r\n\r\n"
+    )
     return head.encode() + (data if with_body else b"")

@@ -1,4 +1,4 @@
-"""What the operator is told of without asking: workflows that are over or stuck, tasks that run too long, hosts in trouble.
+"""What the operator is told of without asking: workflows that are over or stuck, overlong tasks, hosts in trouble.
 
 Facts are looked at as they are written, the rest every few seconds. Rule: the same thing is not said twice within an
 hour, and nothing here waits for whoever brings the message (see `messenger`).
@@ -7,7 +7,6 @@ hour, and nothing here waits for whoever brings the message (see `messenger`).
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -24,7 +23,7 @@ from bough.model.facts import (
     RunClosed,
     SpanStarted,
 )
-from bough.model.ids import Seconds
+from bough.model.ids import ExecutorId, Seconds
 from bough.server.hands import SITE, is_hand
 from bough.server.shell import Shell
 from bough.server.standing import Standing, below, why_stuck, workflows_of
@@ -76,7 +75,7 @@ class Notices:
         self._leaving: set[int] = set()
         self._started: dict[int, Seconds] = {}  # spans of which somebody said that they run
         self._stuck: set[int] = set()  # workflows that were stuck at the last look
-        self._silent: set[int] = set()  # executors that were missing at the last look
+        self._silent: set[ExecutorId] = set()  # executors that were missing at the last look
         self._timer: asyncio.TimerHandle | None = None
         self._hear: dict[type, Callable[..., None]] = {
             ExecutorJoined: self._joined,
@@ -84,13 +83,13 @@ class Notices:
             ExecutorSuspended: self._suspended,
             ExecutorLost: self._lost,
             RunClosed: self._closed,
-            SpanStarted: lambda fact: self._started.setdefault(fact.span, time.time()),
+            SpanStarted: self._began,
         }
         for executor in self._state.executors.values():
             self._hosts[executor.id] = executor.host
             if executor.draining:
                 self._leaving.add(executor.id)
-        now = time.time()
+        now = shell.clock.now()
         for span in self._state.spans:  # when they began is not known any more: now, at the latest
             self._started[span] = now
 
@@ -105,7 +104,7 @@ class Notices:
             self._timer.cancel()
 
     def _tell(self, notice: Notice, *key: object) -> None:
-        now = time.time()
+        now = self._shell.clock.now()
         known = (notice.event, *key)
         if notice.event not in self._rules.kinds or now < self._said.get(known, 0.0) + _AGAIN:
             return
@@ -128,6 +127,9 @@ class Notices:
         self._leaving.discard(fact.executor)
         if fact.site == SITE and not fact.pid:
             self._leaving.add(fact.executor)  # nobody is surprised when a hand is done
+
+    def _began(self, fact: SpanStarted) -> None:
+        self._started.setdefault(fact.span, self._shell.clock.now())
 
     def _suspended(self, fact: ExecutorSuspended) -> None:
         peer = self._shell.peers.executors.get(fact.executor)
@@ -159,7 +161,7 @@ class Notices:
         if self._shell.is_stuck:
             return
         self._look_for_silence()
-        self._look_for_overlong(time.time())
+        self._look_for_overlong(self._shell.clock.now())
         if not self._shell.is_busy:
             self._look_for_stuck()
 
@@ -171,7 +173,7 @@ class Notices:
             if executor.id not in self._shell.peers.executors and not is_hand(executor)
         }
         for number in missing & self._silent:
-            executor = self._state.executors[number]  # type: ignore[index]
+            executor = self._state.executors[number]
             if executor.spans:
                 tasks = _tasks_on(executor)
                 shown = ", ".join(tasks[:_NAMED]) + (", ..." if len(tasks) > _NAMED else "")

@@ -45,6 +45,7 @@ class Executor:
         "ready",
         "reported",
         "shared",
+        "workplaces",
     )
 
     def __init__(
@@ -61,6 +62,7 @@ class Executor:
         self.ready = True  # it may be sent work: a service waits until it has said what it holds
         self.leaving = ""  # why it wants no more work
         self.shared = True  # it sees the server's store
+        self.workplaces: set[int] = set()  # workflows of which it was told where their commands run
 
 
 class Peers:

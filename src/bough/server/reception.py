@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bough.core import deeds
 from bough.core.machine import Machine
@@ -17,6 +17,7 @@ from bough.model.facts import (
     Cancelled,
     ExecutorJoined,
     ExecutorLost,
+    Fact,
     GroupClosed,
     Held,
     Killed,
@@ -192,10 +193,13 @@ class Reception:
         executor.last_word = self._shell.loop.time()
         for message in messages:
             if type(message) is Report:
-                self._shell.report(executor, message.number, message.news)
+                self._shell.report(executor, message.number, self._news(executor, message))
             elif not self._hear_other(executor, message):
                 executor.connection.refuse(f"an executor may not say {type(message).__name__}", "ProtocolError")
                 return
+
+    def _news(self, executor: Executor, report: Report) -> Sequence[Fact]:
+        return report.news
 
     def _hear_other(self, executor: Executor, message: Message) -> bool:
         """Something that is no report; whether an executor may say it."""

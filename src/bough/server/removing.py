@@ -7,18 +7,19 @@ removal is written, and whatever of the space is not given back when the server 
 
 from __future__ import annotations
 
+import asyncio
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bough.core.groups import GroupRecord, Workflow
 from bough.errors import BoughError, InternalError, UnknownName, UserError
-from bough.model.facts import Cancelled, GroupClosed, RunClosed, RunRemoved
+from bough.model.facts import Cancelled, GroupClosed, RunRemoved
 from bough.model.ids import GroupId, Seconds
 from bough.model.tasks import Dep, On
 from bough.server.errand import Errand
 from bough.server.log import log
+from bough.server.oldoutputs import delete_unused
 from bough.server.shell import Shell
 from bough.server.standing import Standing, below, workflows_of
 from bough.stores.jobs import Value
@@ -43,6 +44,7 @@ class Removing:
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prune")
         self._sweeping = False
+        self._removed = False  # since the last time that outputs were looked through
         self._stopped = False
 
     def start(self) -> None:
@@ -125,7 +127,7 @@ class Removing:
         self, age: Seconds, then: Callable[[list[dict[str, object]]], None], failed: Callable[[BoughError], None]
     ) -> None:
         """The workflows that ended before a time, by the jobs database, which is asked in a thread."""
-        before = time.time() - age
+        before = self._shell.clock.now() - age
 
         def query() -> Sequence[Sequence[Value]]:
             with open_jobs(self._where) as jobs:
@@ -149,33 +151,37 @@ class Removing:
     # --- how ---------------------------------------------------------------------------------------------
 
     def _remove(self, workflows: Sequence[Workflow], then: Callable[[object], None]) -> None:
-        value = [{"run": one.run, "name": one.name} for one in workflows]
-        if not workflows:
-            then(value)
-            return
         for one in workflows:
             if Standing(below(one.group)).unended:
                 self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
             for group in _upwards(one.group):
                 if not group.closed:
                     self._shell.news(GroupClosed(GroupId(group.id)))
-        self._shell.after_turn(lambda: self._forget({one.run for one in workflows}, _TURNS, lambda: then(value)))
+        names = {one.run: one.name for one in workflows}
+        if not names:
+            then([])
+            return
+
+        def gone() -> None:
+            removed = [{"run": run, "name": name} for run, name in names.items() if run not in self._state.workflows]
+            said = [f"{one['name']} (run {one['run']})" for one in removed]
+            log(f"workflows removed: {', '.join(said) or 'none'}")
+            self._shell.upkeep.when_synced(lambda: then(removed))
+
+        self._shell.after_turn(lambda: self._forget(set(names), _TURNS, gone))
 
     def _forget(self, runs: set[int], tries: int, then: Callable[[], None]) -> None:
-        """Once they are settled and closed: forget them."""
-        left = {run for run in runs if run in self._state.workflows}
-        ready = [run for run in left if self._state.workflows[run].group.settled]
-        for run in ready:
-            if not self._state.workflows[run].closed:
-                self._shell.news(RunClosed(run, "removed"))
-            self._shell.news(RunRemoved(run))
+        """Forget those that are settled and closed; the others are about to be."""
+        left = {run: one for run in runs if (one := self._state.workflows.get(run)) is not None}
         if left and tries:
-            self._shell.after_turn(lambda: self._forget(left, tries - 1, then))
+            for run, one in left.items():
+                if one.group.settled and one.closed:
+                    self._shell.news(RunRemoved(run))
+            self._shell.after_turn(lambda: self._forget(set(left), tries - 1, then))
             return
-        if runs:
-            log(f"{len(runs)} workflows could not be removed: they did not settle" if left else "workflows were removed")
+        self._removed = True
         self._shell.upkeep.save_snapshot(self._state.turn)
-        self._shell.upkeep.when_synced(then)
+        then()
         self._sweep()
 
     def _sweep(self) -> None:
@@ -196,8 +202,30 @@ class Removing:
             done, wait = False, _AGAIN
         if done:
             self._sweeping = False
+            if self._removed:
+                self._removed = False
+                self._shell.upkeep.when_folded(self._delete_outputs)
         else:
             self._shell.loop.call_later(wait, self._clean)
+
+    def _delete_outputs(self) -> None:
+        """Look through what tasks wrote, in a thread."""
+        if self._stopped:
+            return
+        working = {*self._state.executors, *self._shell.peers.executors}
+        folder, now = self._shell.info.folder("out"), self._shell.clock.now()
+        asked = self._shell.loop.run_in_executor(self._thread, lambda: delete_unused(self._where, folder, working, now))
+        asked.add_done_callback(_say_outputs)
+
+
+def _say_outputs(done: asyncio.Future[int]) -> None:
+    if done.cancelled():
+        return
+    error = done.exception()
+    if error is not None:
+        log(f"outputs of removed workflows could not be deleted: {error}")
+    elif done.result():
+        log(f"{done.result()} files with outputs of removed workflows were deleted")
 
 
 def _upwards(group: GroupRecord) -> Iterable[GroupRecord]:

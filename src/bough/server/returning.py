@@ -21,6 +21,7 @@ from bough.model.facts import (
 )
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.server.connection import Connection
+from bough.server.hands import is_hand
 from bough.server.log import log
 from bough.server.numbers import NumberBook
 from bough.server.peers import Executor
@@ -40,8 +41,9 @@ class Returning:
         self._missing: dict[ExecutorId, tuple[Executor | None, asyncio.TimerHandle]] = {}
         self._numbers = numbers
         self.on_lost: Callable[[ExecutorId], None] = lambda _: None
-        for number in list(shell.machine.state.executors):  # those of the server before this one
-            self._miss(ExecutorId(number), None, "the server was started anew")
+        for executor in list(shell.machine.state.executors.values()):  # those of the server before this one
+            if not is_hand(executor):
+                self._miss(executor.id, None, "the server was started anew")
 
     @property
     def missing(self) -> list[ExecutorId]:
@@ -55,7 +57,8 @@ class Returning:
         executor = Executor(connection, number, hello, time.time(), self._shell.loop.time())
         executor.ready = False
         if before is not None:
-            executor.blobs, executor.reported, executor.joined = before.blobs, before.reported, before.joined
+            # not what was sent to it: the last of that may have been lost with the connection
+            executor.reported, executor.joined = before.reported, before.joined
             executor.leaving = before.leaving
         self._peers.add_executor(executor)
         return executor

@@ -31,6 +31,7 @@ from bough.server.recovery import replay_run
 from bough.server.returning import Returning
 from bough.server.run import RunInfo
 from bough.server.service_reception import ServiceReception
+from bough.server.services import Extras, Services
 from bough.server.shell import Shell
 from bough.server.workflows import Workflows
 from bough.stores.api import LastRun, Store
@@ -59,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True):
     policy: str = "fifo"
     heartbeat: float = 30.0
     reconnect: float = 60.0
+    extras: Extras = Extras()
 
     @property
     def folder(self) -> str:
@@ -200,6 +202,8 @@ class Service:
         reception = ServiceReception(
             shell, workflows, returning, store=where, heartbeat=self._settings.heartbeat, shutdown=self.end
         )
+        self._services = Services(shell, self._numbers, where, self._settings.extras)
+        reception.services = self._services.ask
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
@@ -207,6 +211,7 @@ class Service:
         try:
             doorman = await self._open_door(reception, shell) if self._settings.listen else None
             reception.relays.fingerprint = self._fingerprint
+            await self._services.open()
         except BoughError:
             server.close()
             self._store.close()
@@ -219,6 +224,7 @@ class Service:
         gc.enable()
         code = await self._finished
         server.close()
+        await self._services.close()
         if doorman is not None:
             await doorman.close()
         return code
@@ -226,7 +232,7 @@ class Service:
     async def _open_door(self, reception: ServiceReception, shell: Shell) -> Doorman:
         """Listen for other machines."""
         from bough.server.doorman import Doorman
-        from bough.transport.access import split_address
+        from bough.transport.access import reachable_address, split_address
         from bough.transport.certificates import make_certificate
         from bough.transport.tls import server_context
         from bough.transport.tokens import make_tokens, secret
@@ -240,7 +246,7 @@ class Service:
             await doorman.listen(host, port, context)
         else:
             port = await self._listen_as_before(doorman, host, context)
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._address = reachable_address(host, port)
         return doorman
 
     async def _listen_as_before(self, doorman: Doorman, host: str, context: ssl.SSLContext) -> int:
@@ -279,6 +285,7 @@ class Service:
         assert self._shell is not None
         if self._ending is None:
             log("told to end" + (", with all executors" if dismiss else ""))
+            self._services.stop()
             self._ending = self._shell.loop.create_task(self._run_down(dismiss))
 
     async def _run_down(self, dismiss: bool) -> None:

@@ -6,13 +6,15 @@ socket is the user himself and may do all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bough.errors import UnknownName, UserError
-from bough.model.facts import ExecutorDrained, ExecutorResumed, GroupClosed, PagesAdded, Submitted
+from bough.model.facts import ExecutorDrained, ExecutorResumed, Fact, GroupClosed, PagesAdded, Submitted
 from bough.model.ids import ExecutorId
 from bough.server.answers import ServiceDesk
+from bough.server.carrying import Carrying
 from bough.server.connection import Connection
+from bough.server.farstreams import FarStreams, with_own_results
 from bough.server.fetching import Fetching
 from bough.server.peers import Client, Executor
 from bough.server.reception import Message, Reception, check_python
@@ -21,6 +23,7 @@ from bough.server.returning import Returning
 from bough.server.shell import Shell
 from bough.server.sqlwindow import SqlWindow
 from bough.server.workflows import Workflows
+from bough.wire.filemessages import Put
 from bough.wire.messages import (
     VERSION,
     Alive,
@@ -38,6 +41,7 @@ from bough.wire.messages import (
     Leaving,
     Manage,
     Refused,
+    Report,
     Submit,
     Subscribe,
 )
@@ -69,8 +73,12 @@ class ServiceReception(Reception):
         self._shutdown = shutdown
         self._desk = self._own_desk = ServiceDesk(shell, workflows, returning)
         self._fetching = Fetching(shell)
+        self._carrying = Carrying(shell)
+        self._far_streams = FarStreams(shell.info.folder("out"))
         self._sql = SqlWindow(shell.loop, store)
         self._from_client[Manage] = self._manage
+        self._from_client[Put] = self._carrying.put
+        self.services: Callable[[Client, Ask], bool] = lambda *_: False  # answers what else may be asked
         self.relays = Relays(self, shell.dirty, heartbeat)
 
     # --- greetings ---------------------------------------------------------------------------------
@@ -116,6 +124,7 @@ class ServiceReception(Reception):
     def lost(self, connection: Connection) -> None:
         """A connection is gone: a workflow goes on without its client, an executor may come back."""
         self._peers.clients.pop(connection, None)
+        self._carrying.lost(connection)
         executor = self._peers.by_connection.get(connection)
         if executor is not None:
             self._lose(executor, "its connection was lost")
@@ -133,8 +142,14 @@ class ServiceReception(Reception):
             case Fetched():
                 self._fetching.fetched(message)
             case _:
-                return False
+                return self._carrying.hear(executor, message)
         return True
+
+    def _news(self, executor: Executor, report: Report) -> Sequence[Fact]:
+        news = with_own_results(report.news, self._shell.info.folder("results"))
+        if executor.shared or report.number <= executor.reported:
+            return news
+        return self._far_streams.kept(executor.number, news)
 
     def _lose(self, executor: Executor, reason: str) -> None:
         self._returning.gone(executor, reason)
@@ -183,8 +198,12 @@ class ServiceReception(Reception):
         if message.what == "output":
             self._fetching.ask(client, message)
             return
+        if self._carrying.asks(client, message):
+            return
         if message.what == "sql":
             self._sql.ask(client, message)
+            return
+        if self.services(client, message):
             return
         super()._answer(client, message)
         if message.what == "outcomes":

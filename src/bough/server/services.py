@@ -1,5 +1,17 @@
 """What a service offers besides running tasks: work by hand, statistics, notices, removal; opened and closed together.
 
+It is asked for by `wire.messages.Ask`, as questions are, but answered when it is done:
+
+what            arguments                                       value
+"take"          name, host, queue, group                        {"answer": "task" | "none" | "done" | "blocked", "text"}
+                                                                and for a task what "task" says
+"task"          record, index                                   its attributes, and what its command is made of
+"done"          record, index, name, exit_code, outputs,        {"id", "state", "changed"}
+                missing (a path), give_back
+"statistics"    seconds                                         [{...}], a sample a second, see `statistics.Sample`
+"remove"        workflows (names, name#run, runs), kill         [{"run", "name"}] that are gone
+"prune"         seconds, dry_run                                [{"run", "name", "closed"}] that are, or would be, gone
+
 Rule: none of it is needed for a task to run, and none of it may change anything for somebody who only reads.
 """
 
@@ -87,13 +99,17 @@ class Services:
         if self._notices is not None:
             self._notices.start()
 
-    async def close(self) -> None:
-        """End."""
+    def stop(self) -> None:
+        """Begin nothing more: the store is about to be closed."""
         self.statistics.stop()
         self._removing.stop()
-        if self._page is not None:
-            await self._page.close()
         if self._notices is not None:
             self._notices.stop()
+
+    async def close(self) -> None:
+        """End."""
+        self.stop()
+        if self._page is not None:
+            await self._page.close()
         if self._messenger is not None:
             await self._messenger.close()

@@ -19,8 +19,8 @@ import msgspec
 
 from bough.core.machine import Machine, Turn
 from bough.errors import BoughError, InternalError, StoreFailed
-from bough.model.facts import ElementFailed, Fact, Recalled, SpanEnded, Submitted
-from bough.model.ids import Seconds
+from bough.model.facts import ElementFailed, ExecutorSuspended, Fact, Recalled, SpanEnded, SpanReturned, Submitted
+from bough.model.ids import RecordId, Seconds
 from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
@@ -35,6 +35,8 @@ from bough.server.run import RunInfo
 from bough.server.tell import Message, Teller, struck_by
 from bough.server.upkeep import Upkeep
 from bough.stores.api import Store
+from bough.stores.faults import is_passing
+from bough.wire.filemessages import Workplace
 from bough.wire.messages import Accepted, GroupDone, Heard, Notice, Refused, Stop
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
@@ -64,11 +66,12 @@ class Shell:
         self.peers = Peers()
         self.dirty: list[Connection] = []
         self.on_turn: list[Callable[[], None]] = []  # called after every turn
+        self.on_facts: list[Callable[[Sequence[Fact]], None]] = []  # called with the facts of every turn
         self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         self.results = results = ResultCache(store.success)
         self._teller = Teller(results, lambda deed: struck_by(machine.state, deed))
-        self._sender = Sender(results, store.blob, machine.result_turns)
+        self._sender = Sender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
         self.upkeep = Upkeep(loop, store, info.run, machine.snapshot)
         self._inbox: list[Fact] = []
         self._reporting: set[Executor] = set()
@@ -175,7 +178,12 @@ class Shell:
             callback()
 
     def _take_effect(self, batch: _Batch) -> None:
+        for fact in batch.turn.facts:
+            if type(fact) is ExecutorSuspended:
+                self._tell_suspended(fact)
         self._tell(batch.turn.facts)
+        for hear in self.on_facts:
+            hear(batch.turn.facts)
         self._carry_out(batch.turn.orders, batch.requests)
         self._accept(batch.requests)
         for executor, number in batch.reports:
@@ -224,6 +232,13 @@ class Shell:
                 self._told_stranded.add(needs)
                 self._announce(self.machine.explain(record)[0])
 
+    def _tell_suspended(self, fact: ExecutorSuspended) -> None:
+        """Say that the core gives an executor a rest; of those that are missing others speak."""
+        executor = self.peers.executors.get(fact.executor)
+        if executor is not None and executor.ready:
+            rest = fact.until - self.clock.now()
+            log(f"executor {fact.executor} on {executor.hello.host} is suspended for {rest:.0f} s: {fact.reason}")
+
     def _announce(self, text: str) -> None:
         """Tell operators and users at once."""
         log(text)
@@ -233,6 +248,8 @@ class Shell:
 
     def _write_again(self) -> None:
         if self._stuck is not None:
+            for executor in self.peers.executors.values():  # so that they know that we live
+                executor.connection.send(Heard(executor.acknowledged))
             try:
                 self._write(self._stuck)
             except BoughError as error:
@@ -260,8 +277,16 @@ class Shell:
         try:
             self._sender.send(order, executor)
         except (StoreFailed, OSError) as error:
+            if is_passing(error):
+                self.loop.call_later(_TRY_AGAIN, self.news, SpanReturned(order.span, order.start, order.stop))
+                log(f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}")
+                return
             failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {error}")
             self._inbox += [ElementFailed(order.span, index, failure) for index in range(order.start, order.stop)]
+
+    def _workplace(self, record: RecordId) -> Workplace:
+        workflow = self.machine.state.records[record].group.workflow
+        return Workplace(workflow.run, workflow.directory, workflow.token)
 
     def _stop_span(self, order: StopSpan) -> None:
         self._teller.withdrawn(order.span, order.start, order.stop)
@@ -291,7 +316,7 @@ class Shell:
 
     def _recall(self, order: Recall) -> Sequence[Fact]:
         missing = [Recalled(order.record, order.start, order.stop, found=False)]
-        if not self.info.memos:
+        if not self.info.memos or order.record not in self.machine.state.records:
             return missing
         try:
             if not self._projected:
@@ -322,7 +347,10 @@ class Shell:
         listeners: dict[int, list[Client]] = {}
         run_of = self.machine.workflow_of
         for message in messages:
-            run = run_of(message.record)
+            try:
+                run = run_of(message.record)
+            except KeyError:
+                continue  # its workflow was removed
             clients = listeners.get(run)
             if clients is None:
                 clients = listeners[run] = self.peers.listeners(run)

@@ -73,7 +73,7 @@ def may_be_stuck(state: State, workflow: Workflow) -> bool:
     """Whether a workflow does nothing, as far as a quick look shows."""
     if workflow.closed or workflow.cores:
         return False
-    able = (executor for executor in state.executors.values() if not executor.draining)
+    able = [executor for executor in state.executors.values() if not executor.draining]
     waiting = [queue.needs for queue in state.waiting if queue.workflow is workflow and queue.head() is not None]
     return not waiting or not any(executor.could_fit(needs) for executor in able for needs in waiting)
 
@@ -91,7 +91,7 @@ def why_stuck(state: State, workflow: Workflow) -> str:
     if standing.counts[HELD]:
         return f"{standing.counts[HELD]} of its tasks are held; let them go with bough release"
     if standing.ready:
-        if not state.executors:
+        if all(executor.draining for executor in state.executors.values()):
             return f"{standing.ready} of its tasks are ready and there is no executor"
         return f"{standing.ready} of its tasks are ready and no executor has what they need; see bough explain"
     return f"{standing.counts[WAITING]} of its tasks wait for what nobody does; see bough explain"

@@ -30,6 +30,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     """One second of a service."""
 
     time: float
+    at: float  # seconds of a clock that never jumps
     started: float  # when the server began
     clients: int
     connections: int
@@ -121,10 +122,12 @@ class Statistics:
                 kinds["active" if executor.spans else "idle"] += 1
         cpu = time.process_time()
         last = self.samples[-1] if self.samples else None
-        past = max(now - last.time, 1e-6) if last else _EVERY
+        at = self._loop.time()  # not the time of day, which may be changed
+        past = max(at - last.at, 1e-6) if last else _EVERY
         minute = self.samples[-min(_MINUTE, len(self.samples))] if last else None
         return Sample(
             time=now,
+            at=at,
             started=self._started,
             clients=len(self._peers.clients),
             connections=len(self._peers.clients) + len(self._peers.by_connection),
@@ -136,7 +139,7 @@ class Statistics:
             failed=self._failed,
             reused=self._reused,
             throughput=(self._ended - last.ended) / past if last else 0.0,
-            throughput_60=(self._ended - minute.ended) / max(now - minute.time, 1e-6) if minute else 0.0,
+            throughput_60=(self._ended - minute.ended) / max(at - minute.at, 1e-6) if minute else 0.0,
             cpu=100 * (cpu - last.cpu_seconds) / past if last else 0.0,
             cpu_seconds=cpu,
             memory=_resident(),

@@ -79,9 +79,9 @@ class Scope:
         if self._goes_on(around):
             return {"answer": "none", "text": "nothing is ready now; ask again later", **value}
         if standing.counts[HELD]:
-            text = f"{standing.counts[HELD]} tasks are held; let them go with bough release"
+            text = f"tasks are held ({standing.counts[HELD]}); let them go with bough release"
         elif around.ready:
-            text = f"{around.ready} ready tasks are functions, which need an executor: bough executor start"
+            text = f"what is ready ({around.ready}) are functions, which need an executor: bough executor start"
         else:
             text = f"nothing can become ready: {standing}; see bough status and bough explain"
         return {"answer": "blocked", "text": text, **value}
@@ -150,7 +150,7 @@ def _whereabouts(shell: Shell, record: Record, index: int) -> tuple[int, str] | 
 def _attempts(record: Record, index: int) -> int:
     if isinstance(record, TaskRecord):
         return record.attempt
-    return record.attempts.get(index, 0) if isinstance(record, ArrayRecord) else 0
+    return record.attempts.get(index, 0)
 
 
 def _making(shell: Shell, record: Record, index: int) -> dict[str, object]:

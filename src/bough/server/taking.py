@@ -7,8 +7,6 @@ server that was started anew knows who has what.
 
 from __future__ import annotations
 
-import time
-
 from bough.core.records import PLACED, RUNNING, Record
 from bough.core.room import ExecutorRecord, Span
 from bough.core.states import TaskState
@@ -100,7 +98,7 @@ class Taking:
             self._coming.discard(name)
             errand.attempt(lambda same: self._take(same, name, host, scope, tries - 1))
             return
-        self._since[number] = time.time()
+        self._since[number] = self._shell.clock.now()
         index = span.left[0][0]
         shell.news(SpanReturned(SpanId(span.id), index + 1, _ALL))
         log(f"{hand.host} took task {label(span.record, index)} by hand")
@@ -141,7 +139,7 @@ class Taking:
         self._shell.news(ExecutorLost(hand.id, "its task is over"), then=lambda: self._said(errand, record, index))
 
     def _end(self, errand: Errand, span: Span, index: int, code: int) -> None:
-        now = time.time()
+        now = self._shell.clock.now()
         begun = self._since.pop(span.executor.id, 0.0)
         seconds = max(now - begun, 0.0) if begun else max(span.record.expected, 1.0)
         detail = Detail(index, exit_code=code, started=begun, ended=now, outputs=_outputs_in(errand))
@@ -219,6 +217,3 @@ def _outputs_in(errand: Errand) -> tuple[Output, ...]:
         return tuple(Output(str(slot), str(path), int(size), int(mtime)) for slot, path, size, mtime in given)
     except (AssertionError, TypeError, ValueError):
         raise UserError("outputs are a list of [slot, path, size, time]") from None
-
-
-

@@ -17,6 +17,7 @@ from bough.server.connection import Connection
 from bough.server.log import log
 from bough.server.numbers import NumberBook
 from bough.server.peers import Client
+from bough.server.sharing import sees_directory
 from bough.server.shell import Shell
 from bough.wire.messages import VERSION, ClientHello, Closed, GroupDone, Welcome
 
@@ -231,10 +232,4 @@ class Workflows:
 
 def _sees(hello: ClientHello) -> bool:
     """Whether this machine sees the client's directory: its token file is there."""
-    if not hello.directory or not hello.token:
-        return False
-    try:
-        with open(f"{hello.directory}/.bough/token", encoding="utf-8") as file:
-            return file.read(200).strip() == hello.token
-    except (OSError, UnicodeDecodeError):
-        return False
+    return sees_directory(hello.directory, hello.token)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bough.model.facts import ElementFailed, ExecutorJoined, SpanEnded
+from bough.model.facts import ElementFailed, ExecutorJoined, SpanEnded, SpanReturned
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.orders import SendSpan, StopSpan
 from bough.model.outcomes import Failure
@@ -18,6 +18,7 @@ from bough.model.tasks import ArraySpec, TaskSpec
 
 # How a task goes: seconds on an executor of speed 1, and why it fails, if it does
 Fate = tuple[Seconds, Failure | None]
+News = SpanEnded | ElementFailed | SpanReturned
 Model = Callable[[TaskSpec | ArraySpec, int, int], Fate]  # spec, index, attempt
 
 
@@ -57,19 +58,34 @@ class SimulatedExecutor:
         """Forget elements; a stopped span still ends its time, since nobody waits for it."""
         self._stopped.setdefault(order.span, set()).update(range(order.start, order.stop))
 
-    def finish(self, end: Finish, model: Model) -> tuple[list[SpanEnded | ElementFailed], list[Finish]]:
+    def finish(self, end: Finish, model: Model) -> tuple[list[News], list[Finish]]:
         """A span has ended: what it reports, and what starts in its place."""
         order = end.order
         del self._running[order.span]
+        stopped = self._stopped.pop(order.span, set())
+        news = _news(end, stopped)
+        if end.failures or stopped:
+            news += self._give_back_behind(order.span)
         for name, amount in order.spec.needs.amounts().items():
             self._free[name] += amount
         self.busy += end.seconds * order.spec.needs.cores
-        return _news(end, self._stopped.pop(order.span, set())), self._start(model)
+        return news, self._start(model)
+
+    def _give_back_behind(self, span: int) -> list[News]:
+        """What was to follow on a success goes back, and what was to follow on that."""
+        news: list[News] = []
+        for order in [order for order in self._queue if order.behind == span]:
+            self._queue.remove(order)
+            news.append(SpanReturned(order.span, order.start, order.stop))
+            news += self._give_back_behind(order.span)
+        return news
 
     def _start(self, model: Model) -> list[Finish]:
         started = []
         for order in list(self._queue):
             needs = order.spec.needs.amounts()
+            if order.behind and (order.behind in self._running or order.behind in {one.span for one in self._queue}):
+                continue
             if any(amount > self._free.get(name, 0) for name, amount in needs.items()):
                 continue
             self._queue.remove(order)
@@ -83,12 +99,12 @@ class SimulatedExecutor:
         return started
 
 
-def _news(end: Finish, stopped: set[int]) -> list[SpanEnded | ElementFailed]:
+def _news(end: Finish, stopped: set[int]) -> list[News]:
     """Successes in ranges, failures one by one, nothing of what was stopped."""
     order = end.order
     failed = dict(end.failures)
     each = end.seconds / (order.stop - order.start)
-    news: list[SpanEnded | ElementFailed] = []
+    news: list[News] = []
     start = order.start
     for index in [*sorted({*failed, *stopped}), order.stop]:
         if start < index:

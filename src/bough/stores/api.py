@@ -103,6 +103,9 @@ class Store(Protocol):
     def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
         """Arrays of earlier runs with this body, newest run first; `run` as for `recall`."""
 
+    def keep_contents(self, folder: str) -> None:
+        """Outputs that are not in their places on this machine are kept by content in this folder."""
+
     def declared_paths(self, run: int = 0) -> list[str]:
         """Absolute paths that tasks of this workflow, in any of its runs, ever declared as outputs."""
 

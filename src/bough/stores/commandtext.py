@@ -43,6 +43,8 @@ def _call(call: CommandCall, cores: float) -> str:
         if part.name in call.writes:
             path = call.writes[part.name]
             return shlex.quote(path) if quote else path
+        if part.mode == "r":
+            return shlex.quote(part.format) if quote else part.format
         return f"{cores:g}" if part.name == "cores" else _show(part)
 
     if call.parts:

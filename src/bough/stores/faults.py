@@ -16,6 +16,7 @@ from typing import Final
 from bough.errors import StoreFailed
 
 _PRIMARY: Final = 0xFF  # the low byte of an extended result code
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR, errno.ENOSPC})
 _FULL_BELOW: Final = 1 << 20  # bytes free under which an I/O error is taken for a full disk
 
 
@@ -35,6 +36,13 @@ def failed(path: str, error: Exception) -> StoreFailed:
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreFailed(f"the store {path} cannot be opened: check that its directory is there and yours")
     return StoreFailed(f"the store {path} cannot be used: {error}")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether trying again later can help."""
+    if isinstance(error, StoreFailed):
+        return error.transient
+    return getattr(error, "errno", 0) in _PASSING
 
 
 @contextmanager

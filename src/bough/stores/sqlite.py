@@ -25,6 +25,7 @@ CHECKPOINT_PAGES: Final = 4_000  # of 4 kB in the log before it is copied into t
 CACHE_SIZE: Final = 32_768  # kB of pages SQLite keeps, so that folding touches each page of an index once
 GIVEN_BACK: Final = 2_000  # pages returned to the file system in one go
 _BUSY: Final = 10.0  # seconds a commit waits for readers on network file systems
+_BUSY_WAL: Final = 0.5  # seconds it waits where only a stranger that writes can be in the way
 _INSERT: Final = "INSERT INTO journal VALUES (?, ?, ?)"
 _STEPWISE: Final = 2  # auto_vacuum = INCREMENTAL
 
@@ -47,6 +48,8 @@ class SqliteStore(SqlStore):
         self._log = -1  # the write-ahead log, to be synced
         try:
             self._prepare()
+            if self.wal:
+                self._database.execute(f"PRAGMA busy_timeout = {int(_BUSY_WAL * 1000)}")
             self._cursor = self._database.cursor()
             self._last = self._newest()
         except (sqlite3.Error, OSError) as error:
@@ -149,7 +152,7 @@ class SqliteStore(SqlStore):
         if self.wal:  # readers that are in the way are not waited for
             self._database.execute("PRAGMA busy_timeout = 0")
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._database.execute(f"PRAGMA busy_timeout = {int(_BUSY * 1000)}")
+            self._database.execute(f"PRAGMA busy_timeout = {int(_BUSY_WAL * 1000)}")
         return True
 
     def _let_go(self) -> None:

@@ -252,6 +252,10 @@ class SqlStore:
         with self._reported():
             return self._memos.recall(record, start, stop, key, reuse, run=run)
 
+    def keep_contents(self, folder: str) -> None:
+        """Outputs that are not in their places on this machine are kept by content in this folder."""
+        self._memos.contents = folder
+
     def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
         """Arrays of earlier runs with this body."""
         self._freshen()

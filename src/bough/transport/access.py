@@ -16,6 +16,7 @@ import msgspec
 from bough.errors import UserError
 from bough.transport.home import ServerNote, read_note, read_private, server_dir, write_private
 
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # by which nobody can connect
 _HOST_PORT = re.compile(r"(\[[^\[\]\s]+\]|[^\[\]/:\s]+):(\d{1,5})")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _INCLUDES = {"submit": ("submit", "read"), "execute": ("execute",), "read": ("read",)}  # what a role may do
@@ -79,6 +80,12 @@ def split_address(address: str) -> tuple[str, int]:
     if not found or int(found[2]) > 65535:
         raise UserError(f"the address {address!r} is not of the form HOST:PORT")
     return found[1].strip("[]"), int(found[2])
+
+
+def reachable_address(host: str, port: int) -> str:
+    """How others name a place where one listens; listening everywhere is no name."""
+    name = socket.gethostname() if host in _EVERYWHERE else host
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
 def read_access(path: str) -> Access:

@@ -185,6 +185,7 @@ class Line(asyncio.Protocol):
                     self._hear(message)
                 elif type(message) is not Alive:
                     self._on_message(message)
+            self._schedule()  # something may have been granted
         except ProtocolError as error:
             self.abort(str(error))
 

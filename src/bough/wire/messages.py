@@ -27,6 +27,7 @@ from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, ResultFile, Results
 from bough.model.resources import Needs
 from bough.model.tasks import Item, Kind, Limits, Page
+from bough.wire.filemessages import FilesToExecutor, FilesToServer
 
 VERSION = 1
 MAX_FRAME = 1 << 30  # bytes; bigger things travel as files
@@ -71,8 +72,7 @@ class Proof(msgspec.Struct, frozen=True, array_like=True, tag="proof"):
 class ClientHello(msgspec.Struct, frozen=True, array_like=True, tag="ch"):
     """The first message of a client. `owner`: the session ends when this connection does.
 
-    A client of a service names its workflow: one of that name that still goes on is joined, otherwise a new one is
-    opened. Without a name it only asks and acts.
+    A client of a service names its workflow, which is joined if it goes on, or opened; without a name it only asks.
     """
 
     version: int
@@ -107,9 +107,8 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     what                arguments             value
     "status"            -                     {"counts": {state: n}, "groups": {id: {state: n}}, "executors": [...]}
     "explain"           record, index         list of lines
-    "memos"             body (a memo key)     earlier arrays of that body that may be reused: list of {"record",
-                                              "length", "table" (bytes), "pages" [(start, stop, data)],
-                                              "done" [(start, stop)]}
+    "memos"             body (a memo key)     earlier arrays of that body that may be reused: [{"record", "length",
+                                              "table" (bytes), "pages" [(start, stop, data)], "done" [(start, stop)]}]
     "processors"        -                     {site: cores available now}
     "paths"             -                     list of absolute paths earlier runs of this workflow declared as outputs
     "project"           -                     None, once the jobs database has caught up with the journal
@@ -300,7 +299,7 @@ class Alive(msgspec.Struct, frozen=True, array_like=True, tag="hb"):
     """Sent when there is nothing else to say for a while."""
 
 
-FromExecutor = Proof | ExecutorHello | Report | Alive | Holding | Leaving | Fetched
+FromExecutor = Proof | ExecutorHello | Report | Alive | Holding | Leaving | Fetched | FilesToServer
 
 
 # --- server -> executor ----------------------------------------------------------------------------
@@ -316,16 +315,15 @@ class Appointed(msgspec.Struct, frozen=True, array_like=True, tag="app"):
     spill_dir: str  # reports that could not be delivered, one file per executor
     marker: str  # goes into the environment of every process as BOUGH_RUN, so that leftovers can be found
     embedded: bool = True  # end running tasks, spill and exit when the server is gone; otherwise go on and reconnect
-    store_token: str = (
-        ""  # the content of the file `token` beside `output_dir`, by which an executor sees that it shares it
-    )
+    store_token: str = ""  # the content of the file `token` beside `output_dir`: an executor that sees it shares it
     heartbeat: Seconds = 30.0  # silence that makes either side believe that the other is gone
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True):
     """The value of one input: results of the elements [start, stop) of a record.
 
-    Each page is (start, stop, pickled list of their values). `single`: the value itself, else a list.
+    Each page is (start, stop, pickled list of their values). `single`: the value itself, else a list. Without pages it
+    is the value of the run that this one is behind.
     """
 
     start: int
@@ -355,6 +353,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     inputs: list[Value] = []
     expected: Seconds = 0
     name: str = ""
+    behind: SpanId = SpanId(0)  # the run just before: if that succeeds run this in the same worker, else return it
+    run: int = 0  # the workflow of a command whose place was told before; 0: where it says
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
@@ -397,4 +397,4 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     length: int
 
 
-ToExecutor = Challenge | Appointed | Refused | Blob | Run | Stop | Heard | Leave | Drain | Fetch
+ToExecutor = Challenge | Appointed | Refused | Blob | Run | Stop | Heard | Leave | Drain | Fetch | FilesToExecutor

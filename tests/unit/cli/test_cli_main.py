@@ -49,7 +49,7 @@ def test_the_version_is_told(bough: Call) -> None:
 
 
 def test_an_unknown_command_suggests_the_one_that_was_meant(bough: Call) -> None:
-    assert bough("statsu") == (2, "", "bough: there is no command 'statsu'; did you mean status?\n")
+    assert bough("statuz") == (2, "", "bough: there is no command 'statuz'; did you mean status?\n")
 
 
 def test_a_file_in_place_of_a_command_suggests_run(bough: Call, workshop: Workshop) -> None:

@@ -123,7 +123,7 @@ def test_a_service_that_has_died_is_not_found(workshop: Workshop, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["bough", "sta"], ["status"]),
+        (["bough", "statu"], ["status"]),
         (["bough", "server", "sto"], ["stop"]),
         (["bough", "server", "access", "--role", "e"], ["execute"]),
         (["bough", "submit", "--each"], ["--each-line"]),

@@ -113,8 +113,8 @@ def test_one_unlawful_element_forbids_the_move_of_a_range() -> None:
     state = State(Fifo())
     record = add_array(state, array(1, 4))
     state.move(record, 0, 2, TaskState.READY)
-    with pytest.raises(InvalidTransition, match="cannot go from READY, WAITING to PLACED"):
-        state.move(record, 1, 4, TaskState.PLACED)
+    with pytest.raises(InvalidTransition, match="cannot go from READY, WAITING to RUNNING"):
+        state.move(record, 1, 4, TaskState.RUNNING)
 
 
 def test_labels_are_the_words_people_see() -> None:

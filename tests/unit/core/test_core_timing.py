@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.core.timing import HAND_OUT, MAX_SPAN, RunTime, span_size
+from bough.core.timing import FINEST, HAND_OUT, MAX_SPAN, RunTime, span_size
 
 
 def known(mean: float, seen: int = 10**9) -> RunTime:
@@ -32,7 +32,12 @@ def test_a_long_task_goes_alone() -> None:
 
 
 def test_spans_halve_towards_the_end() -> None:
-    assert [span_size(known(1e-6), ready, 4) for ready in (800, 400, 200, 80, 16, 8, 1)] == [100, 50, 25, 10, 2, 1, 1]
+    mean = FINEST / 2
+    assert [span_size(known(mean), ready, 4) for ready in (800, 400, 200, 80, 16, 8, 1)] == [50, 50, 25, 10, 2, 2, 2]
+
+
+def test_what_is_too_short_to_matter_is_not_halved() -> None:
+    assert [span_size(known(FINEST / 100), ready, 4) for ready in (4000, 800, 8)] == [500, 100, 100]
 
 
 def test_a_span_is_bounded_however_short_the_tasks() -> None:
@@ -48,7 +53,7 @@ def test_a_span_is_never_empty_and_never_too_long(expected: float, ready: int, c
     size = span_size(known(expected), ready, cores)
     assert 1 <= size <= MAX_SPAN
     if cores and size > 1:
-        assert size <= ready / (2 * cores)
+        assert size <= max(ready / (2 * cores), FINEST / expected)
 
 
 def test_the_first_measurement_is_taken_as_it_is() -> None:

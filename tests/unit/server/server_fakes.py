@@ -66,6 +66,10 @@ class FakeStore:
         self.snapshots: list[tuple[int, int, bytes]] = []
         self.projected = 0
         self.closed = False
+        self.contents = ""
+
+    def keep_contents(self, folder: str) -> None:
+        self.contents = folder
 
     def last_run(self) -> LastRun:
         return LastRun(0, True, 0, 0, 0, 0, 0)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pytest
+
+from bough.errors import StoreFailed
 from bough.server.numbers import FILE, NumberBook
 
 
@@ -66,4 +70,33 @@ def test_nobody_is_given_more_than_the_most_or_less_than_one(tmp_path: Path) -> 
 
     assert book.give(1, 0).many == 1
     assert book.give(1, 1 << 60).many == 1 << 32
+    book.close()
+
+
+def test_a_line_that_a_crash_has_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("range 2 1 1 10\nrange 3 11 1")
+    book = NumberBook(str(tmp_path))
+    given = book.give(3, 10)
+    book.close()
+
+    again = NumberBook(str(tmp_path))
+
+    assert again.owns_record(3, given.record + 9)
+    assert again.give(4, 1).record > given.record + 9
+    again.close()
+
+
+def test_a_line_that_the_disk_takes_only_a_part_of_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = NumberBook(str(tmp_path))
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda fd, data: write(fd, data[:5]))
+        with pytest.raises(StoreFailed, match="is full"):
+            book.give(2, 10)
+
+    given = book.give(2, 10)
+
+    assert (tmp_path / FILE).read_text() == f"range 2 {given.record} {given.group} 10\n"
     book.close()

@@ -26,6 +26,7 @@ from bough.wire.messages import (
     Answer,
     Appointed,
     Ask,
+    Blob,
     ClientHello,
     Close,
     Closed,
@@ -212,6 +213,20 @@ def test_what_a_returning_executor_does_not_hold_is_given_out_again_and_what_it_
     said = back.said(Run | Stop)
     assert [message.span for message in said if isinstance(message, Stop)] == [999]
     assert [message.record for message in said if isinstance(message, Run)] == [run.record]
+
+
+def test_what_was_sent_just_before_a_connection_broke_is_sent_again(service: Harness) -> None:
+    client, executor = service.client(), service.executor()
+    blob = Blob(b"f" * 16, b"a function")
+    first = client.welcome.first_id
+    tasks = [TaskSpec(first + n, Kind.FUNCTION, blob.id, b"()", group=client.welcome.group) for n in range(2)]
+    client.say(blob, Submit(tasks, 1))
+    assert executor.said(Blob) == [blob]
+
+    executor.hang_up()  # and neither the function nor the span has arrived
+    back = service.executor(executor.number)
+
+    assert back.said(Blob) == [blob]
 
 
 def test_a_report_that_was_not_heard_counts_before_what_is_held_is_compared(service: Harness) -> None:

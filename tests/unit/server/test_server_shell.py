@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import pickle
 import time
 
@@ -233,14 +234,14 @@ def test_nothing_takes_effect_until_a_full_disk_has_room_again() -> None:
     harness.loop.advance(0.6)
 
     assert [type(message) for message in client.said()] == [Notice]
-    assert executor.said() == []
+    assert executor.said() == [Heard(0)]  # we live, and nothing is acknowledged
     assert executor.transport.paused
 
     harness.store.failing = None
     harness.loop.advance(0.6)
 
     assert [type(message) for message in client.said()] == [Notice, Outcome, Accepted]
-    assert [type(message) for message in executor.said()] == [Heard, Run]
+    assert [type(message) for message in executor.said()] == [Heard, Heard, Run]
     assert not executor.transport.paused
     assert len(harness.store.rows) == rows + 2
 
@@ -413,6 +414,24 @@ def test_only_the_inherited_connection_may_own_and_close_the_session() -> None:
     owner.say(Close("drain"))
     owner.lose()
     assert harness.closes == ["drain", "lost"]
+
+
+def test_a_span_that_cannot_be_sent_for_a_moment_is_sent_later_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    with monkeypatch.context() as used_up:
+
+        def no_descriptors(_: bytes) -> bytes:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        used_up.setattr(harness.shell._sender, "_blob", no_descriptors)
+        client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+        assert not [message for message in executor.said() if isinstance(message, Run)]
+
+    harness.loop.advance(0.6)
+
+    assert the(Run, executor.said()).record == 1
+    assert not [message for message in client.said() if isinstance(message, Unsuccess)]
 
 
 def test_an_executor_that_says_nothing_for_long_is_lost() -> None:

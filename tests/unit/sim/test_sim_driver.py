@@ -244,7 +244,7 @@ def test_short_tasks_go_in_spans_that_shrink_towards_the_end() -> None:
     sizes = [f.stop - f.start for _, _, written in sim.journal for f in written if isinstance(f, Placed)]
     assert len(sizes) < 1000
     assert max(sizes) > 100
-    assert sizes[-1] <= 5
+    assert sizes[-1] <= 20, "two milliseconds of work"
 
 
 def test_short_tasks_are_bundled_into_at_most_a_hand_out_of_work() -> None:

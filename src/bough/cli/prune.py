@@ -1,0 +1,43 @@
+"""`bough prune`: remove workflows that have been over for a while.
+
+Rule: as `bough remove`; what goes on, and queues that stay open, are left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from bough.cli.output import Output, show_seconds
+from bough.cli.service import add_server_argument, connect, duration
+from bough.errors import InternalError
+
+EXAMPLES = ("bough prune --older-than 30d --dry-run", "bough prune --older-than 30d")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument(
+        "--older-than", type=duration, required=True, metavar="TIME", help="those that ended longer ago, as 30d or 12h"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say which")
+    add_server_argument(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Remove them, or say which."""
+    with connect(args.server) as server:
+        old = server.ask("prune", seconds=args.older_than, dry_run=args.dry_run)
+    if not isinstance(old, list):
+        raise InternalError(f"the server answered prune with {old!r:.80}")
+    verb = "would remove" if args.dry_run else "removed"
+
+    def text() -> list[str]:
+        now = time.time()
+        return [
+            f"{verb} {one['name']}, run {one['run']}, over for {show_seconds(max(0.0, now - one['closed']))}"
+            for one in old
+        ] or ["nothing is that old"]
+
+    output.answer(old, text)
+    return 0

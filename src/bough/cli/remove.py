@@ -1,0 +1,33 @@
+"""`bough remove`: remove workflows that are over from a server, with all its records of them.
+
+Rule: what goes on is refused, unless it is to be killed; files that tasks wrote are never touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bough.cli.output import Output
+from bough.cli.service import add_server_argument, connect
+from bough.errors import InternalError
+
+EXAMPLES = ("bough remove nightly", "bough remove nightly#12 survey", "bough remove nightly --kill")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument(
+        "workflows", nargs="+", metavar="WORKFLOW", help="a name (all its runs), NAME#RUN, or the number of a run"
+    )
+    parser.add_argument("--kill", action="store_true", help="also what goes on: its tasks are ended first")
+    add_server_argument(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Remove them."""
+    with connect(args.server) as server:
+        gone = server.ask("remove", workflows=args.workflows, kill=args.kill)
+    if not isinstance(gone, list):
+        raise InternalError(f"the server answered remove with {gone!r:.80}")
+    output.answer(gone, lambda: [f"removed {one['name']}, run {one['run']}" for one in gone] or ["nothing was removed"])
+    return 0 if gone else 1

@@ -1,0 +1,119 @@
+"""Contents that were brought to an executor, kept for its next tasks as long as there is room.
+
+Rule: what a task that was not told of yet needs is pinned and stays; of the rest the least recently used goes first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from hashlib import blake2b
+
+from bough.wire.filemessages import DIGEST
+
+LIMIT = 10 << 30  # bytes kept
+_MODE = 0o555  # read-only, and executable: a program may be among them
+
+
+class FileCache:
+    """A folder of contents, by digest."""
+
+    def __init__(self, folder: str, limit: int = LIMIT) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._sizes: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
+        self._total = 0
+        self._pins: dict[object, set[bytes]] = {}
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def path(self, digest: bytes) -> str:
+        """Where a content lies."""
+        return f"{self._folder}/{digest.hex()}"
+
+    def has(self, digest: bytes) -> bool:
+        """Whether it is here; it counts as used."""
+        if digest not in self._sizes:
+            return False
+        self._sizes.move_to_end(digest)
+        return True
+
+    def pin(self, digest: bytes, owner: object) -> None:
+        """Keep a content until its owner lets go."""
+        self._pins.setdefault(owner, set()).add(digest)
+
+    def unpin(self, owner: object) -> None:
+        """An owner lets go of all."""
+        self._pins.pop(owner, None)
+
+    def receive(self, digest: bytes, size: int) -> Arriving:
+        """Begin to write one."""
+        return Arriving(self, digest, size)
+
+    def added(self, digest: bytes, size: int) -> None:
+        """A content is complete."""
+        if digest not in self._sizes:
+            self._total += size
+        self._sizes[digest] = size
+        self._make_room(digest)
+
+    def _make_room(self, newest: bytes) -> None:
+        if self._total <= self._limit:
+            return
+        pinned = set().union(*self._pins.values(), {newest})
+        for digest in [digest for digest in self._sizes if digest not in pinned]:
+            if self._total <= self._limit:
+                return
+            self._total -= self._sizes.pop(digest)
+            with contextlib.suppress(OSError):
+                os.unlink(self.path(digest))
+
+
+class Arriving:
+    """A content that comes in pieces, in whatever order."""
+
+    def __init__(self, cache: FileCache, digest: bytes, size: int) -> None:
+        self._cache = cache
+        self.digest = digest
+        self.size = size
+        self.written = 0
+        self._early: dict[int, bytes] = {}
+        self._sum = blake2b(digest_size=DIGEST)
+        self._hidden = f"{cache.path(digest)}.{os.getpid()}.part"
+        self._number = os.open(self._hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def add(self, offset: int, data: bytes) -> None:
+        """A piece; OSError when it cannot be written."""
+        if offset >= self.written:
+            self._early[offset] = data
+        while self.written in self._early:
+            piece = self._early.pop(self.written)
+            if not piece:
+                break
+            self._sum.update(piece)
+            self.written += len(piece)
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(self._number, view) :]
+
+    def finish(self) -> None:
+        """All has come: OSError when it is not what it was to be."""
+        if self._sum.digest() != self.digest:
+            raise OSError(0, "what arrived is not what was announced")
+        os.fchmod(self._number, _MODE)
+        os.close(self._number)
+        self._number = -1
+        os.replace(self._hidden, self._cache.path(self.digest))
+        self._cache.added(self.digest, self.size)
+
+    def forget_early(self) -> None:
+        """What came before its turn will be sent again."""
+        self._early.clear()
+
+    def drop(self) -> None:
+        """Leave nothing."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+        with contextlib.suppress(OSError):
+            os.unlink(self._hidden)

@@ -1,0 +1,314 @@
+"""Declared files on their way: from clients, to executors that do not see the submitter's directory, and back.
+
+Work on the disk is done in threads, a piece at a time. Rule: an output is reported to be kept only when its content
+is on the disk and, if this machine sees the submitter's directory, all outputs of its task are in their places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from bough.errors import BoughError, StoreFailed, UserError
+from bough.model.ids import Seconds
+from bough.model.paths import hidden_path
+from bough.model.tasks import Dep, Kind, On
+from bough.server.connection import Connection
+from bough.server.declared import Aim, Declarations
+from bough.server.filereferences import FileReferences
+from bough.server.log import log
+from bough.server.peers import Client, Executor
+from bough.server.sharing import sees_directory
+from bough.server.shell import Shell
+from bough.stores.contents import Contents, Incoming, Wanted
+from bough.wire.filemessages import DIGEST, PIECE, Get, Kept, Located, Made, Offer, Piece, Put, Want
+from bough.wire.messages import Answer, Ask, Refused
+
+_AHEAD = 4  # pieces asked for before the first has come
+_PATIENCE: Seconds = 300.0  # for one piece
+_SWEEP: Seconds = 30.0  # between looks for removed workflows
+_PAUSE: Seconds = 0.05  # between deletions of their contents
+_SEEN = 10_000  # files in their places whose content is remembered
+_MOST_FILES = 10_000  # outputs told in one answer
+
+T = TypeVar("T")
+
+
+class Carrying:
+    """See the module."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._loop = shell.loop
+        self.contents = Contents(shell.info.folder("files"))
+        self.contents.sweep()
+        self._references = FileReferences(self.contents)
+        self._declared = Declarations(shell)
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="files")
+        self._pieces: dict[tuple[Connection, int, int], asyncio.Future[Piece]] = {}
+        self._tasks: dict[Connection, set[asyncio.Task[None]]] = {}
+        self._incoming: dict[tuple[Connection, bytes], _Upload] = {}
+        self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
+        self._questions: dict[str, Callable[[Client, dict[str, object]], Coroutine[Any, Any, object]]] = {
+            "have": self._have,
+            "piece": self._piece,
+            "files": self._files,
+        }
+        shell.store.keep_contents(self.contents.folder)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Delete, a little at a time, what only removed workflows needed."""
+        more = self._references.sweep(self._shell.machine.state.workflows)
+        self._loop.call_later(_PAUSE if more else _SWEEP, self._sweep)
+
+    # --- what executors say ------------------------------------------------------------------------
+
+    def hear(self, executor: Executor, message: object) -> bool:
+        """Whether it was about files."""
+        match message:
+            case Want():
+                self._begin(executor.connection, self._locate(executor, message))
+            case Get():
+                self._begin(executor.connection, self._send_piece(executor, message))
+            case Offer():
+                self._begin(executor.connection, self._take(executor, message))
+            case Piece():
+                waiting = self._pieces.pop((executor.connection, message.request, message.offset), None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+            case _:
+                return False
+        return True
+
+    def lost(self, peer: Connection) -> None:
+        """Somebody is gone, and with him what he was doing."""
+        for task in self._tasks.pop(peer, set()):
+            task.cancel()
+        for key in [key for key in self._incoming if key[0] is peer]:
+            self._incoming.pop(key).incoming.drop()
+
+    def _begin(self, peer: Connection, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        mine = self._tasks.setdefault(peer, set())
+        mine.add(task)
+        task.add_done_callback(mine.discard)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await self._loop.run_in_executor(self._threads, work, *arguments)
+
+    # --- inputs ------------------------------------------------------------------------------------
+
+    async def _locate(self, executor: Executor, want: Want) -> None:
+        try:
+            aim = self._declared.aim(executor.number, want.span, want.index)
+            if self._declared.is_value(aim, want.path):
+                digest, size = await self._take_in(want.path)
+            else:
+                found = self._declared.digest_of(aim, want.path)
+                digest, size = await self._bring_in(aim, want.path) if found is None else found
+            self._references.add(aim.record.group.workflow.run, [digest])
+            size = await self._in_thread(self.contents.size, digest)
+            if size < 0:
+                raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
+            answer = Located(want.request, digest, size)
+        except (BoughError, OSError) as error:
+            answer = Located(want.request, error=f"{want.path}: {_text(error)}")
+        executor.connection.send(answer)
+
+    async def _bring_in(self, aim: Aim, path: str) -> tuple[bytes, int]:
+        """The content of a file that lies in its place, as it is now."""
+        if not self.sees(aim.record.group.workflow):
+            raise UserError("it was not sent to the server, which does not see the submitter's directory")
+        return await self._take_in(path)
+
+    async def _take_in(self, path: str) -> tuple[bytes, int]:
+        state = await self._in_thread(os.stat, path)
+        if not os.path.isfile(path):
+            raise UserError("it is a folder, which cannot be brought; make it an archive with tar, and declare that")
+        stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
+        known = self._seen.get(path)
+        if known is not None and known[0] == stamp and self.contents.has(known[1]):
+            return known[1], state.st_size
+        digest, size = await self._in_thread(self.contents.take_in, path)
+        if len(self._seen) >= _SEEN:
+            self._seen.clear()
+        self._seen[path] = (stamp, digest)
+        return digest, size
+
+    async def _send_piece(self, executor: Executor, get: Get) -> None:
+        try:
+            data = await self._in_thread(self.contents.read, get.digest, get.offset, get.length)
+            answer = Piece(get.request, get.offset, data)
+        except (BoughError, OSError) as error:
+            answer = Piece(get.request, get.offset, b"", _text(error))
+        executor.connection.send(answer)
+
+    def sees(self, workflow: Any) -> bool:
+        """Whether this machine sees the directory of a workflow."""
+        return sees_directory(workflow.directory, workflow.token)
+
+    # --- outputs -----------------------------------------------------------------------------------
+
+    async def _take(self, executor: Executor, offer: Offer) -> None:
+        try:
+            aim = self._declared.aim(executor.number, offer.span, offer.index)
+            if [made.path for made in offer.files] == [""] and aim.record.spec.kind is Kind.FUNCTION:
+                executor.connection.send(await self._take_result(executor, offer, aim))
+                return
+            self._declared.check_outputs(aim, [made.path for made in offer.files])
+            self._references.add(aim.record.group.workflow.run, [made.digest for made in offer.files])
+            for made in offer.files:
+                if not self.contents.has(made.digest):
+                    await self._fetch(executor, offer.request, made)
+            times = [0] * len(offer.files)
+            if self.sees(aim.record.group.workflow):
+                self._declared.aim(executor.number, offer.span, offer.index)  # it may have been cancelled meanwhile
+                times = await self._in_thread(self.contents.give_out, [_wanted(aim, made) for made in offer.files])
+            answer = Kept(offer.request, times)
+        except (BoughError, OSError) as error:
+            log(f"executor {executor.number}: outputs of span {offer.span} are not kept: {_text(error)}")
+            answer = Kept(offer.request, error=_text(error))
+        executor.connection.send(answer)
+
+    async def _take_result(self, executor: Executor, offer: Offer, aim: Aim) -> Kept:
+        """A function's result that is too big to come with its report."""
+        folder = self._shell.info.folder("results")
+        name = f"{aim.record.id}-{aim.attempt}-{offer.span}-{offer.index}.x{executor.number}.pickle"
+        await self._fetch(executor, offer.request, offer.files[0], f"{folder}/{name}")
+        return Kept(offer.request, [0], places=[f"{folder}/{name}"])
+
+    async def _fetch(self, executor: Executor, request: int, made: Made, path: str = "") -> None:
+        """Take a content from the executor that has it; `path`: to be kept there and not among the contents."""
+        incoming = await self._in_thread(self.contents.receive, made.digest)
+        waiting: dict[int, asyncio.Future[Piece]] = {}
+        asked = 0
+        try:
+            while incoming.size < made.size:
+                while asked < made.size and len(waiting) < _AHEAD:
+                    future: asyncio.Future[Piece] = self._loop.create_future()
+                    waiting[asked] = self._pieces[executor.connection, request, asked] = future
+                    executor.connection.send(Get(request, made.digest, asked, PIECE))
+                    asked += PIECE
+                piece = await asyncio.wait_for(waiting.pop(incoming.size), _PATIENCE)
+                if piece.error or len(piece.data) != min(PIECE, made.size - incoming.size):
+                    raise StoreFailed(piece.error or f"{made.path} became shorter on its way")
+                await self._in_thread(incoming.write, piece.data)
+            await self._in_thread(incoming.finish, path)
+        except TimeoutError:
+            incoming.drop()
+            raise StoreFailed(f"the executor did not send {made.path}") from None
+        except BaseException:
+            incoming.drop()
+            raise
+        finally:
+            for offset in waiting:
+                self._pieces.pop((executor.connection, request, offset), None)
+
+    # --- clients -----------------------------------------------------------------------------------
+
+    def put(self, client: Client, message: Put) -> None:
+        """A piece of a file that commands will read."""
+        self._begin(client.connection, self._put(client.connection, message))
+
+    async def _put(self, connection: Connection, message: Put) -> None:
+        key = (connection, message.digest)
+        try:
+            upload = self._incoming.get(key)
+            if upload is None:
+                upload = self._incoming[key] = _Upload(self.contents.receive(message.digest))
+            async with upload.lock:  # pieces are written in the order in which they came
+                if message.offset != upload.incoming.size or self._incoming.get(key) is not upload:
+                    raise StoreFailed("a piece of a file came out of order")
+                await self._in_thread(upload.incoming.write, message.data)
+                if upload.incoming.size >= message.size:
+                    del self._incoming[key]
+                    await self._in_thread(upload.incoming.finish)
+        except (BoughError, OSError) as error:
+            failed = self._incoming.pop(key, None)
+            if failed is not None:
+                failed.incoming.drop()
+            connection.send(Refused(_text(error), message.request, "StoreFailed"))
+        else:
+            connection.send(Answer(message.request, len(message.data)))
+
+    def asks(self, client: Client, message: Ask) -> bool:
+        """Whether a question was about files; it is answered, now or later."""
+        answer = self._questions.get(message.what)
+        if answer is not None:
+            self._begin(client.connection, self._answer(client, message, answer))
+        return answer is not None
+
+    async def _answer(
+        self,
+        client: Client,
+        message: Ask,
+        answer: Callable[[Client, dict[str, object]], Coroutine[Any, Any, object]],
+    ) -> None:
+        try:
+            value = await answer(client, message.arguments)
+        except (BoughError, OSError) as error:
+            kind = type(error).__name__ if isinstance(error, BoughError) else "StoreFailed"
+            client.connection.send(Refused(_text(error), message.request, kind))
+        else:
+            client.connection.send(Answer(message.request, value))
+
+    async def _have(self, _: Client, arguments: dict[str, object]) -> object:
+        """Those of some digests, to which a workflow refers from now on, whose content is here."""
+        digests = arguments.get("digests")
+        if not isinstance(digests, list) or not all(isinstance(one, bytes) and len(one) == DIGEST for one in digests):
+            raise UserError("have needs a list of digests")
+        run = arguments.get("run")
+        if run not in self._shell.machine.state.workflows or not isinstance(run, int):
+            raise UserError("have needs the number of a workflow")
+        self._references.add(run, digests)
+        return await self._in_thread(lambda: [one for one in digests if self.contents.has(one)])
+
+    async def _piece(self, _: Client, arguments: dict[str, object]) -> object:
+        """A piece of a content, or of a big result."""
+        digest, offset, result = arguments.get("digest"), arguments.get("offset", 0), arguments.get("result")
+        if isinstance(result, str) and isinstance(offset, int):
+            return await self._in_thread(_read_below, self._shell.info.folder("results"), result, offset)
+        if not isinstance(digest, bytes) or not isinstance(offset, int):
+            raise UserError("piece needs a digest or the path of a result, and an offset")
+        return await self._in_thread(self.contents.read, digest, offset, PIECE)
+
+    async def _files(self, _: Client, arguments: dict[str, object]) -> object:
+        """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
+        record, start, stop = (arguments.get(name, 0) for name in ("record", "start", "stop"))
+        if not (isinstance(record, int) and isinstance(start, int) and isinstance(stop, int)):
+            raise UserError("files needs a record, a start and a stop")
+        if record not in self._shell.machine.state.records:
+            raise UserError(f"there is no task {record}")
+        found = self._declared.outputs(Dep(On.ARRAY, record), start, min(stop, start + _MOST_FILES))
+        return [(made.path, made.size, made.digest) for made in found if made.digest]
+
+
+class _Upload:
+    """A file on its way from a client."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self.incoming = incoming
+        self.lock = asyncio.Lock()
+
+
+def _read_below(folder: str, path: str, offset: int) -> bytes:
+    real = os.path.realpath(path)
+    if not real.startswith(os.path.realpath(folder) + os.sep):
+        raise UserError(f"{path} is not the result of a task")
+    with open(real, "rb") as file:
+        return os.pread(file.fileno(), PIECE, max(0, offset))
+
+
+def _wanted(aim: Aim, made: Made) -> Wanted:
+    hidden = hidden_path(made.path, aim.record.id, aim.index, aim.attempt)
+    return Wanted(made.digest, made.path, hidden, made.mode)
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

@@ -1,0 +1,170 @@
+"""Files by what they hold: each content once, under its digest, in `files/<aa>/<digest>` of a store.
+
+Rule: under its name a content is complete, on the disk and what its name says, or it is not there; whoever writes one
+writes it under a hidden name first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple, Self
+
+from bough.errors import StoreFailed
+from bough.wire.filemessages import DIGEST, PIECE
+
+_HIDDEN = ".part-"
+
+
+class Wanted(NamedTuple):
+    """A content that shall lie in a place; until it is whole it has a hidden name beside that."""
+
+    digest: bytes
+    path: str
+    hidden: str
+    mode: int = 0o644
+
+
+class Contents:
+    """A folder of contents. Methods may be called from any thread."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._numbers = itertools.count(1)
+        self._mask = os.umask(0)
+        os.umask(self._mask)
+
+    def path(self, digest: bytes) -> str:
+        """Where a content lies, or would."""
+        if len(digest) != DIGEST:
+            raise StoreFailed(f"a content is named by {DIGEST} bytes, not by {len(digest)}")
+        name = digest.hex()
+        return f"{self.folder}/{name[:2]}/{name}"
+
+    def has(self, digest: bytes) -> bool:
+        """Whether it is here."""
+        return os.path.exists(self.path(digest))
+
+    def size(self, digest: bytes) -> int:
+        """How many bytes it has; -1 when it is not here."""
+        try:
+            return os.stat(self.path(digest)).st_size
+        except OSError:
+            return -1
+
+    def read(self, digest: bytes, offset: int, length: int) -> bytes:
+        """A piece of one."""
+        try:
+            descriptor = os.open(self.path(digest), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreFailed(f"the content {digest.hex()} cannot be read: {error.strerror}") from error
+        try:
+            return os.pread(descriptor, max(0, min(length, PIECE)), max(0, offset))
+        finally:
+            os.close(descriptor)
+
+    def receive(self, digest: bytes = b"") -> Incoming:
+        """Begin to write one; without a digest it is found by writing."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        return Incoming(self, digest, f"{self.folder}/{_HIDDEN}{os.getpid()}-{next(self._numbers)}")
+
+    def take_in(self, path: str) -> tuple[bytes, int]:
+        """Copy a file as it is now; the digest and size of what was read. OSError when it cannot be read."""
+        with open(path, "rb") as source, self.receive() as incoming:
+            while data := source.read(PIECE):
+                incoming.write(data)
+            return incoming.finish(), incoming.size
+
+    def give_out(self, files: Sequence[Wanted]) -> list[int]:
+        """Write copies to their places, all or, unless something happens in the last moment, none.
+
+        The answer says when they were changed, in nanoseconds. OSError when one cannot be written.
+        """
+        try:
+            times = [self._copy_out(one) for one in files]
+            for one in files:
+                os.replace(one.hidden, one.path)
+        except OSError:
+            for one in files:
+                with contextlib.suppress(OSError):
+                    os.unlink(one.hidden)
+            raise
+        return times
+
+    def _copy_out(self, wanted: Wanted) -> int:
+        os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
+        with open(self.path(wanted.digest), "rb") as source, open(wanted.hidden, "wb") as target:
+            os.fchmod(target.fileno(), wanted.mode & 0o777 & ~self._mask)
+            while data := source.read(PIECE):
+                target.write(data)
+            target.flush()
+            os.fsync(target.fileno())
+            return os.fstat(target.fileno()).st_mtime_ns
+
+    def sweep(self) -> None:
+        """Delete what was left half-written; only for who holds the store."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self.folder):
+                if name.startswith(_HIDDEN):
+                    os.unlink(f"{self.folder}/{name}")
+
+
+class Incoming:
+    """A content that is being written."""
+
+    def __init__(self, contents: Contents, digest: bytes, hidden: str) -> None:
+        self._contents = contents
+        self._wanted = digest
+        self._hidden = hidden
+        self._digest = blake2b(digest_size=DIGEST)
+        self._file = open(hidden, "xb", opener=_private)  # noqa: SIM115 -- closed by `finish` or `drop`
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """The next bytes."""
+        self._digest.update(data)
+        self._file.write(data)
+        self.size += len(data)
+
+    def finish(self, elsewhere: str = "") -> bytes:
+        """It is complete: give it its name, or another one. StoreFailed when it is not what it was to be."""
+        digest = self._digest.digest()
+        if self._wanted and digest != self._wanted:
+            self.drop()
+            raise StoreFailed("what arrived is not what was announced: the file changed on its way")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        path = elsewhere or self._contents.path(digest)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.replace(self._hidden, path)
+        _sync_folder(os.path.dirname(path))
+        return digest
+
+    def drop(self) -> None:
+        """Leave nothing."""
+        self._file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._hidden)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is not None:
+            self.drop()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,462 @@
+"""Declared files where nothing is shared: real servers and executors that do not see the client's directory.
+
+A process is kept from seeing it by an empty file system over that directory in a mount namespace of its own, as on
+another machine. That takes root; without, these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from service_client import Service, until
+
+import bough
+from bough.api import defaults
+from bough.api.remote import RemoteSession
+from bough.errors import InvalidWorkload, TaskFailed
+from bough.model.facts import ElementFailed
+from bough.model.outcomes import Cause, Failure
+from bough.model.resources import Needs
+from bough.wire.filemessages import DIGEST, Get, Kept, Located, Made, Offer, Piece, Want
+from bough.wire.framing import frame, to_executor_frames
+from bough.wire.messages import VERSION, Appointed, ExecutorHello, Holding, Report, Run
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
+
+
+def _can_hide() -> bool:
+    words = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"]
+    try:
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not _can_hide(), reason="needs root: directories are hidden in mount namespaces")
+
+
+class FarService(Service):
+    """Its processes see the folders in `hidden` as empty."""
+
+    hidden: tuple[Path, ...] = ()
+
+    def _spawn(self, words: list[str], log: Path) -> subprocess.Popen[bytes]:
+        mounts = "".join(f"mount -t tmpfs none '{folder}' && " for folder in self.hidden)
+        with open(log, "ab") as file:
+            return subprocess.Popen(
+                [
+                    "unshare",
+                    "-m",
+                    "sh",
+                    "-c",
+                    mounts + 'exec "$0" "$@"',
+                    sys.executable,
+                    "-m",
+                    "bough.cli.main",
+                    *words,
+                ],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def far_executor(self, name: str, *words: str, **more: object) -> subprocess.Popen[bytes]:
+        """An executor that sees neither the client's files nor the server's store."""
+        folders = (self.folder / "work", self.home / "server" / "store", self.folder / "else where")
+        before, self.hidden = self.hidden, tuple(folder for folder in folders if folder.exists())
+        try:
+            return self.executor("--work", str(self.folder / name), *words, **more)
+        finally:
+            self.hidden = before
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("BOUGH_SERVER", raising=False)
+    yield folder
+    defaults.sessions.clear()
+
+
+@pytest.fixture(params=["server sees", "server blind"])
+def service(
+    request: pytest.FixtureRequest, tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FarService]:
+    made = FarService(tmp_path)
+    monkeypatch.setenv("BOUGH_HOME", str(made.home))
+    if request.param == "server blind":
+        made.hidden = (here,)
+    made.start()
+    yield made
+    made.clean_up()
+
+
+def open_session(service: Service, name: str) -> RemoteSession:
+    session = bough.Session(f"unix:{service.address}", name=name)
+    assert isinstance(session, RemoteSession)
+    return session
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if ".bough" not in path.parts)
+
+
+def test_a_chain_over_two_executors_that_share_nothing_gives_its_files(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    service.far_executor("two")
+    (here / "in.txt").write_text("b\na\nb\nc\na\n")
+    with open_session(service, "chain") as s:
+        a = s.command("sort {src:r} > {dst:w}", src="in.txt", dst="mid/sorted.txt")
+        b = s.command("uniq {src:r} > {dst:w}", src=a, dst="mid/unique.txt")
+        c = s.command("wc -l < {src:r} > {dst:w}; echo counted", src=b, dst="count.txt")
+        done = c.result(60)
+        assert (here / "count.txt").read_text().strip() == "3"
+        assert done.stdout == "counted\n"
+    assert (here / "mid/sorted.txt").read_text() == "a\na\nb\nb\nc\n"
+    assert (here / "mid/unique.txt").read_text() == "a\nb\nc\n"
+    assert left_in(here) == ["count.txt", "in.txt", "mid", "mid/sorted.txt", "mid/unique.txt"]
+    assert not list((service.folder / "one").rglob("sandboxes/*/*"))
+
+
+def test_arrays_bring_and_leave_files_of_each_element(service: FarService, here: Path) -> None:
+    service.far_executor("one", cores=2)
+    for number in range(6):
+        (here / f"q{number}.txt").write_text(f"{number}\n")
+    with open_session(service, "sweep") as s:
+        copies = s.sweep(
+            "cat {q:r} {q:r} > {o:w}", bough.tie(q=[f"q{n}.txt" for n in range(6)]), o="out/{q.stem}.twice"
+        )
+        total = s.command("cat {files:r} > {all:w}", files=copies, all="all.txt")
+        total.result(60)
+        assert (here / "all.txt").read_text() == "".join(f"{n}\n{n}\n" for n in range(6))
+    assert (here / "out/q3.twice").read_text() == "3\n3\n"
+
+
+def test_files_from_outside_of_the_directory_are_named_in_the_sandbox(
+    service: FarService, here: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    service.far_executor("one")
+    (elsewhere / "it's.txt").write_text("far\n")
+    (here / "sub").mkdir()
+    (here / "sub/near.txt").write_text("near\n")
+    with open_session(service, "outside") as s:
+        a = s.command("cat {x:r} > {o:w}; pwd; cat {x:r}", x=elsewhere / "it's.txt", o=elsewhere / "copy.txt")
+        b = s.command(["cat", "{x:r}", "{y:r}"], x="../else where/it's.txt", y=here / "sub/near.txt")
+        c = s.command("cat - {x:r}", x="../sub/near.txt", cwd="sub", stdin=Path("near.txt"))
+        assert a.result(60).stdout.endswith("far\n")
+        assert str(here) not in a.result().stdout
+        assert b.result(60).stdout == "far\nnear\n"
+        assert c.result(60).stdout == "near\nnear\n"
+    assert (elsewhere / "copy.txt").read_text() == "far\n"
+
+
+def test_a_big_file_arrives_whole(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    service.far_executor("two")
+    block = os.urandom(1 << 20)
+    with open(here / "big.bin", "wb") as file:
+        file.writelines(block[number:] + block[:number] for number in range(100))
+    with open_session(service, "big") as s:
+        first = s.command("cat {x:r} > {o:w}", x="big.bin", o="copy.bin")
+        second = s.command("cat {x:r} > {o:w}", x=first, o="copy2.bin")
+        second.result(120)
+        assert digest(here / "copy.bin") == digest(here / "big.bin") == digest(here / "copy2.bin")
+
+
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
+def test_an_output_that_is_missing_is_named_and_a_failed_attempt_leaves_nothing(
+    service: FarService, here: Path
+) -> None:
+    service.far_executor("one")
+    with open_session(service, "missing") as s:
+        missing = s.command("echo x > {o:w}; true {p:w}", o="there.txt", p="sub/missing.txt")
+        failed = s.command("echo x > {o:w}; exit 3", o="failed.txt", retries=1)
+        folder = s.command("mkdir {o:w}", o="folder")
+        with pytest.raises(TaskFailed, match=r"did not write its output p \(.*work/sub/missing.txt\)"):
+            missing.result(60)
+        with pytest.raises(TaskFailed, match="exit code 3"):
+            failed.result(60)
+        with pytest.raises(TaskFailed, match=r"its output o \(.*/folder\) is a folder and cannot be sent"):
+            folder.result(60)
+    assert left_in(here) == []
+    assert not list((service.folder / "one").rglob("sandboxes/*/*"))
+
+
+def test_one_file_that_two_tasks_read_is_sent_once(service: FarService, here: Path) -> None:
+    service.far_executor("one", cores=2)
+    (here / "a.txt").write_text("same\n")
+    (here / "b.txt").write_text("same\n")
+    with open_session(service, "once") as s:
+        tasks = [s.command("cat {x:r}; echo {n}", x=name, n=n) for n, name in enumerate(["a.txt", "a.txt", "b.txt"])]
+        assert [task.result(60).stdout for task in tasks] == ["same\n0\n", "same\n1\n", "same\n2\n"]
+        assert s.carrier.sent == (1 if s.carrier.is_far else 0)
+    contents = list((service.home / "server/store/files").glob("??/*"))
+    assert len(contents) == 1
+    assert len(list((service.folder / "one").glob("room-*/files/*"))) == 1
+
+
+def test_what_small_tasks_wrote_is_there_when_their_executor_has_left(service: FarService, here: Path) -> None:
+    executor = service.far_executor("one")
+    with open_session(service, "wrote") as s:
+        good = s.command("echo out; echo err >&2")
+        bad = s.command("echo before; exit 4")
+        good.result(60)
+        assert bad.exception(60) is not None
+        executor.terminate()
+        executor.wait(30)
+        assert (good.stdout, good.stderr, bad.stdout) == ("out\n", "err\n", "before\n")
+        assert good.result().stdout == "out\n"
+
+
+def test_folders_cannot_be_sent(service: FarService, here: Path) -> None:
+    (here / "folder").mkdir()
+    with open_session(service, "folders") as s:
+        if s.welcome.shared:
+            service.far_executor("one")
+            task = s.command("ls {x:r}", x="folder")
+            with pytest.raises(TaskFailed, match="it is a folder, which cannot be brought"):
+                task.result(60)
+        else:
+            with pytest.raises(InvalidWorkload, match="is no plain file, and the server does not see it"):
+                s.command("ls {x:r}", x="folder")
+
+
+def test_an_executor_killed_while_it_sends_an_output_costs_only_time(service: FarService, here: Path) -> None:
+    first = service.far_executor("one")
+    with open_session(service, "killed") as s:
+        task = s.command("head -c 150000000 /dev/zero > {o:w}", o="zeros.bin")
+        part = service.home / "server/store/files"
+        until(lambda: any(path.stat().st_size > 0 for path in part.glob(".part-*")), "the beginning of an upload")
+        first.kill()
+        first.wait()
+        assert not (here / "zeros.bin").exists()
+        service.far_executor("two")
+        task.result(120)
+        assert task.attempts == 2
+        assert (here / "zeros.bin").stat().st_size == 150_000_000
+    assert left_in(here) == ["zeros.bin"]
+    assert not list(part.glob(".part-*"))
+
+
+def test_tasks_that_share_the_directory_and_tasks_that_do_not_work_together(service: FarService, here: Path) -> None:
+    """An output made in its place is brought to one that does not see it, if the server sees it, and the reverse."""
+    (here / "in.txt").write_text("x\n")
+    with open_session(service, "mixed") as s:
+        if not s.welcome.shared:
+            pytest.skip("only a server that sees the directory can bring what was made in it")
+        service.executor("--resource", "near=1")
+        a = s.command("cat {x:r} > {o:w}; pwd", x="in.txt", o="a.txt", resources={"near": 1})
+        assert a.result(60).stdout == f"{here}\n"
+        service.far_executor("one", "--resource", "far=1")
+        b = s.command("cat {x:r} {x:r} > {o:w}; pwd", x=a, o="b.txt", resources={"far": 1})
+        assert b.result(60).stdout != f"{here}\n"
+        c = s.command("cat {x:r} > {o:w}", x=b, o="c.txt", resources={"near": 1})
+        c.result(60)
+        assert (here / "c.txt").read_text() == "x\nx\n"
+
+
+def test_who_left_fetches_the_outputs_later(service: FarService, here: Path, tmp_path: Path) -> None:
+    service.far_executor("one")
+    (here / "in.txt").write_text("x\n")
+    session = open_session(service, "left")
+    far = session.carrier.is_far
+    session.command("cat {x:r} > {o:w}", x="in.txt", o="deep/a.txt")
+    session.sweep("echo {n} > {o:w}", bough.tie(n=[1, 2, 3]), o="deep/{n}.txt")
+    session.close_and_detach()
+    client = service.client("")
+    until(lambda: all(one["closed"] for one in client.ask("workflows") if one["group"]), "the end of the workflow")
+    if far:
+        assert not (here / "deep").exists()
+        said = service.bough("fetch", "left").stdout
+        assert said == "4 files fetched, 0 files there already\n"
+    assert service.bough("fetch").stdout == "0 files fetched, 4 files there already\n"
+    assert (here / "deep/a.txt").read_text() == "x\n"
+    assert (here / "deep/2.txt").read_text() == "2\n"
+    elsewhere = tmp_path / "elsewhere"
+    service.bough("fetch", "left", "all", "--to", str(elsewhere))
+    assert left_in(elsewhere) == ["deep", "deep/1.txt", "deep/2.txt", "deep/3.txt", "deep/a.txt"]
+
+
+def test_what_is_done_is_reused_and_its_files_come_back(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    (here / "in.txt").write_text("x\n")
+
+    def once() -> tuple[bool, bool]:
+        with open_session(service, "again") as s:
+            a = s.command("cat {x:r} > {o:w}", x="in.txt", o="a.txt")
+            b = s.sweep("cat {x:r} > {o:w}", bough.tie(n=[1, 2]), x="a.txt", o="b{n}.txt")
+            b.wait_all()
+            a.result(60)
+            return a.reused, b[1].reused
+
+    assert once() == (False, False)
+    assert once() == (True, True)
+    if service.hidden:  # the server keeps what it cannot put into its place
+        (here / "b2.txt").unlink()
+        assert once() == (True, True)
+    assert (here / "b2.txt").read_text() == "x\n"
+
+
+def test_an_executor_that_is_cut_off_hands_its_outputs_over_when_the_server_is_back(
+    service: FarService, here: Path
+) -> None:
+    service.far_executor("one")
+    with open_session(service, "cut") as s:
+        task = s.command("sleep 1; head -c 3000000 /dev/zero > {o:w}", o="zeros.bin")
+        until(task.running, "the task to run")
+        service.kill()
+        until(lambda: list((service.folder / "one").rglob(".bough-*zeros.bin")), "the output in the sandbox")
+        service.start()
+        task.result(60)
+        assert task.attempts == 1
+        assert (here / "zeros.bin").stat().st_size == 3_000_000
+
+
+def make(size: int) -> bytes:
+    return b"x" * size
+
+
+def test_values_too_big_for_a_message_travel_as_files(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    size = 70 << 20
+    with open_session(service, "values") as s:
+        made = s.submit(make, size)
+        assert s.submit(len, made).result(120) == size
+        assert s.submit(len, b"y" * size).result(120) == size
+        assert len(made.result(120)) == size
+
+
+def test_a_client_that_does_not_see_the_store_gets_big_results(service: FarService, here: Path) -> None:
+    service.executor()  # sees the store, and leaves big results there
+    script = here / "far.py"
+    script.write_text(
+        "import bough\n"
+        "def big(n):\n    return bytes(n)\n"
+        f"with bough.Session('unix:{service.address}', name='far') as s:\n"
+        "    values = s.map(big, [1_000_000, 2_000_000]).results()\n"
+        "    print([len(value) for value in values], len(s.submit(big, 3_000_000).result()))\n"
+    )
+    hide = f'mount -t tmpfs none \'{service.home}/server/store\' && exec "$0" "$@"'
+    words = ["unshare", "-m", "sh", "-c", hide, sys.executable, str(script)]
+    done = subprocess.run(words, env=service.environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "[1000000, 2000000] 3000000\n"), done.stderr
+
+
+def test_contents_go_with_the_last_workflow_that_refers_to_them(service: FarService, here: Path) -> None:
+    service.far_executor("one")
+    (here / "in.txt").write_text("shared by both\n")
+    for name in ("first", "second"):
+        with open_session(service, name) as s:
+            s.command("cat {x:r} > {o:w}; echo {n} >> {o:w}", x="in.txt", o=f"{name}.txt", n=name).result(60)
+    files = service.home / "server/store/files"
+    assert len(list(files.glob("??/*"))) == 3
+    service.bough("remove", "first")
+    service.kill()
+    service.start()  # looks at once
+    until(lambda: len(list(files.glob("??/*"))) == 2, "the content of the removed workflow to go")
+
+
+def test_files_travel_by_tls_and_through_a_relay(tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FarService(tmp_path)
+    monkeypatch.setenv("BOUGH_HOME", str(service.home))
+    service.hidden = (here,)
+    try:
+        service.start("--listen", "127.0.0.1:0")
+        for role in ("submit", "execute"):
+            service.bough("server", "access", "--role", role, "--output", str(tmp_path / f"{role}.json"))
+        relay = service._spawn(
+            ["relay", "start", "--server", str(tmp_path / "execute.json"), "--listen", "127.0.0.1:0"],
+            tmp_path / "relay.log",
+        )
+        service.executors.append(relay)
+        behind = service.home / "relay" / "access.json"
+        until(behind.exists, "the relay")
+        service.far_executor("one", "--server", str(behind))
+        service.far_executor("two", "--server", str(tmp_path / "execute.json"))
+        (here / "in.bin").write_bytes(os.urandom(5_000_000))
+        with bough.Session(str(tmp_path / "submit.json"), name="tls") as s:
+            copies = s.sweep("cat {x:r} > {o:w}; sleep 0.3", bough.tie(n=[1, 2, 3, 4]), x="in.bin", o="copy{n}.bin")
+            copies.wait_all()
+            assert {digest(here / f"copy{n}.bin") for n in (1, 2, 3, 4)} == {digest(here / "in.bin")}
+    finally:
+        service.clean_up()
+
+
+class HandExecutor:
+    """An executor that says what it likes."""
+
+    def __init__(self, service: Service) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(20)
+        self.sock.connect(str(service.address))
+        self._frames = to_executor_frames()
+        self._heard: list[object] = []
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        self.say(ExecutorHello(VERSION, "local", "here", os.getpid(), Needs(1), version))
+        self.hear(Appointed)
+        self.say(Holding([]))
+
+    def say(self, *messages: object) -> None:
+        self.sock.sendall(frame(*messages))
+
+    def hear(self, kind: type) -> object:
+        while not any(isinstance(message, kind) for message in self._heard):
+            self._heard += self._frames.feed(self.sock.recv(1 << 20))
+        found = next(message for message in self._heard if isinstance(message, kind))
+        self._heard.remove(found)
+        return found
+
+
+def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarService, here: Path) -> None:
+    (here / "in.txt").write_text("in\n")
+    (here / "secret.txt").write_text("secret\n")
+    executor = HandExecutor(service)
+    data = b"evil"
+    made = blake2b(data, digest_size=DIGEST).digest()
+    try:
+        for sweep in (False, True):
+            session = open_session(service, f"hostile{sweep}")
+            if sweep:
+                session.sweep("cat {x:r} > {o:w}", bough.tie(n=[1]), x="in.txt", o="out{n}.txt")
+            else:
+                session.command("cat {x:r} > {o:w}", x="in.txt", o="out1.txt")
+            run = executor.hear(Run)
+            for path in (here / "secret.txt", "/etc/passwd", f"{here}/../work/in.txt", here / ".bough/token", "in.txt"):
+                executor.say(Want(1, run.span, 0, str(path)))
+                assert "is not a declared input" in executor.hear(Located).error
+            executor.say(Want(1, run.span, 1, str(here / "in.txt")), Want(2, 999, 0, str(here / "in.txt")))
+            assert "not wanted from this executor" in executor.hear(Located).error
+            assert "not wanted from this executor" in executor.hear(Located).error
+            for path in (here / "secret.txt", f"{here}/sub/../out1.txt", here / ".bough/token", ""):
+                executor.say(Offer(3, run.span, 0, [Made(str(path), made, len(data))] * 2))
+                assert "is not a declared output" in executor.hear(Kept).error
+            executor.say(Offer(4, run.span, 0, [Made(str(here / "out1.txt"), made, len(data))]))
+            get = executor.hear(Get)
+            executor.say(Piece(4, get.offset, b"liar"))
+            assert "not what was announced" in executor.hear(Kept).error
+            executor.say(Want(5, run.span, 0, str(here / "in.txt")))
+            assert executor.hear(Located).size == 3
+            session.detach()
+            executor.say(Report(1 + sweep, [ElementFailed(run.span, 0, Failure(Cause.EXIT, "over", exit_code=1))]))
+    finally:
+        executor.sock.close()
+    assert left_in(here) == ["in.txt", "secret.txt"]

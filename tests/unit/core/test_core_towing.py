@@ -1,0 +1,162 @@
+"""Short successors travel with what they wait for, and come back when it does not succeed."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.model import facts
+from bough.model.ids import ExecutorId
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import TaskSpec
+from tests.builders import executor, limits, needs, task
+from tests.unit.core.core_bench import BOOM, Bench, on
+
+DIED = Failure(Cause.LOST, "the worker died")
+
+
+def chain(first: int, length: int, **fields: object) -> list[TaskSpec]:
+    return [
+        task(id_, *([id_ - 1] if id_ > first else []), template="x", **fields) for id_ in range(first, first + length)
+    ]
+
+
+def measured(cores: float = 1) -> Bench:
+    """A bench on which tasks of the template x are known to take a millisecond."""
+    bench = Bench(cores)
+    bench.submit(task(1, template="x"))
+    bench.end(1, seconds=0.001)
+    return bench
+
+
+def behind(bench: Bench) -> list[int]:
+    return [order.behind for order in bench.sent if order.spec.id > 1]
+
+
+def test_a_chain_goes_out_in_one_turn_each_behind_the_one_before() -> None:
+    bench = measured()
+    turn = bench.submit(*chain(10, 4))
+    assert bench.states(10, 11, 12, 13) == ["placed"] * 4
+    first = bench.span(10)
+    assert behind(bench) == [0, first, first + 1, first + 2]
+    assert len([fact for fact in turn.facts if isinstance(fact, facts.Placed)]) == 4
+
+
+def test_ends_come_in_bulk_and_nothing_is_sent_again() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 4))
+    ends = [facts.SpanEnded(bench.span(id_), 0, 1, 0.001) for id_ in range(10, 14)]
+    turn = bench.tell(*ends)
+    assert [type(fact).__name__ for fact in turn.facts] == ["SpanEnded"] * 4
+    assert turn.orders == []
+    assert bench.machine.is_idle
+
+
+def test_a_successor_that_waits_for_something_else_stays() -> None:
+    bench = measured()
+    bench.submit(task(5), task(10, template="x"), task(11, 10, 5, template="x"))
+    bench.submit(task(20, template="x"), task(21, 20, template="x"), task(22, 20, template="x"))
+    assert bench.state(11) == "waiting"
+    assert bench.states(21, 22) == ["waiting", "waiting"], "several successors may go to several places"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"needs": needs(0.5)}, {"template": "unknown"}, {"limits": limits(replay=5.0)}],
+    ids=["needs", "time", "replay"],
+)
+def test_one_that_is_unlike_its_predecessor_stays(fields: dict[str, object]) -> None:
+    bench = measured()
+    bench.submit(task(10, template="x"), task(11, 10, **{"template": "x", **fields}))
+    assert bench.states(10, 11) == ["placed", "waiting"]
+
+
+def test_no_more_travels_than_a_hand_out_of_work() -> None:
+    bench = Bench(1)
+    bench.submit(task(1, template="x"))
+    bench.end(1, seconds=0.04)
+    bench.submit(*chain(10, 9))
+    assert bench.states(*range(10, 19)).count("placed") == 2
+
+
+def test_when_the_predecessor_fails_what_followed_is_not_run_once_it_is_back() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 3))
+    spans = [bench.span(id_) for id_ in (10, 11, 12)]
+    bench.fail(10, 0, BOOM)
+    assert bench.states(10, 11, 12) == ["failed", "placed", "placed"]
+    bench.tell(*(facts.SpanReturned(span, 0, 1) for span in spans[1:]))
+    assert bench.states(10, 11, 12) == ["failed", "notrun", "notrun"]
+
+
+def test_when_the_predecessor_is_tried_again_what_followed_waits_again() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 2, limits=limits(retries=1)))
+    span = bench.span(11)
+    bench.fail(10, 0, BOOM)
+    bench.tell(facts.SpanReturned(span, 0, 1))
+    assert bench.states(10, 11) == ["placed", "waiting"]
+    bench.end(10)
+    assert bench.state(11) == "placed"
+    bench.end(11)
+    assert bench.machine.is_idle
+
+
+def test_one_that_comes_back_after_its_predecessor_succeeded_elsewhere_is_ready() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 2, limits=limits(retries=1)))
+    span = bench.span(11)
+    bench.fail(10, 0, BOOM)
+    bench.end(10)
+    assert bench.state(11) == "placed", "nothing was heard of it yet"
+    bench.tell(facts.SpanReturned(span, 0, 1))
+    assert bench.attempt(11) == 2
+    bench.end(11)
+    assert bench.machine.is_idle
+
+
+def test_a_result_made_from_what_was_cancelled_does_not_count() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 2))
+    bench.tell(facts.Cancelled(on(10)))
+    bench.tell(facts.SpanEnded(bench.span(11), 0, 1, 0.001))
+    assert bench.states(10, 11) == ["cancelled", "notrun"]
+
+
+def test_a_lost_executor_costs_only_the_first_an_attempt() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 3))
+    bench.tell(facts.ExecutorLost(ExecutorId(1), "gone"))
+    assert bench.states(10, 11, 12) == ["ready", "waiting", "waiting"]
+    assert [bench.record(id_).failures_of(0) for id_ in (10, 11, 12)] == [(0, 1), (0, 0), (0, 0)]
+    bench.tell(executor(2, 1))
+    bench.end_all()
+    assert bench.states(10, 11, 12) == ["done"] * 3
+
+
+def test_a_chain_a_lost_executor_finished_counts_when_it_comes_back() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 3))
+    spans = [bench.span(id_) for id_ in (10, 11, 12)]
+    bench.tell(facts.ExecutorLost(ExecutorId(1), "gone"))
+    bench.tell(*(facts.SpanEnded(span, 0, 1, 0.001) for span in spans))
+    assert bench.states(10, 11, 12) == ["done"] * 3
+    assert bench.machine.is_idle
+
+
+def test_held_tasks_do_not_travel() -> None:
+    bench = measured(1)
+    bench.submit(task(5), *chain(10, 2))
+    bench.tell(facts.Held(on(11)))
+    bench.end(5)
+    assert bench.states(10, 11) == ["placed", "waiting"]
+
+
+def test_a_restart_in_the_middle_changes_nothing() -> None:
+    bench = measured()
+    bench.submit(*chain(10, 3))
+    bench.restart()
+    bench.end(10)
+    bench.end(11)
+    bench.restart()
+    bench.end(12)
+    assert bench.states(10, 11, 12) == ["done"] * 3

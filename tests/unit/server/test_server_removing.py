@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from server_fakes import FakeStore
+from test_server_service import Harness, Peer
+
+from bough.errors import StoreFailed
+from bough.model.facts import Cancelled, RunRemoved, SpanEnded
+from bough.model.tasks import GroupSpec
+from bough.server.removing import Removing
+from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Report, Run, Submit, Welcome
+
+
+class SweptStore(FakeStore):
+    """Needs several calls, and a snapshot after the removal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slices = 3
+        self.calls: list[int] = []  # the snapshots there were at each call
+        self.files: list[str] = []
+        self.refusing: StoreFailed | None = None
+
+    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
+        self.calls.append(len(self.snapshots))
+        if self.refusing is not None:
+            raise self.refusing
+        self.slices -= 1
+        return self.slices <= 0
+
+    def forgotten_files(self) -> list[str]:
+        files, self.files = self.files, []
+        return files
+
+
+class _Answered:
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def add_done_callback(self, callback) -> None:
+        callback(self)
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> object:
+        return self._value
+
+
+class Shed(Harness):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "out").mkdir()
+        self.loop.run_in_executor = lambda _, function: _Answered(function())
+        swept = SweptStore()
+        swept.rows = self.store.rows
+        self.store = self.shell.store = swept
+        self.shell.upkeep._store = swept
+        self.removing = Removing(self.shell, str(folder))
+
+        def ask(client: object, message: Ask) -> bool:
+            from bough.server.errand import Errand
+
+            if message.what != "remove":
+                return False
+            Errand(client, message).attempt(self.removing.remove)
+            return True
+
+        self.reception.services = ask
+
+    def remove(self, *names: str, kill: bool = False) -> object:
+        peer = Peer(self)
+        peer.say(ClientHello(VERSION, 9, "there"))
+        assert peer.said(Welcome)
+        peer.say(Ask(1, "remove", {"workflows": list(names), "kill": kill}))
+        (said,) = peer.said(Answer | Refused)
+        peer.hang_up()
+        return said.value if isinstance(said, Answer) else said
+
+
+@pytest.fixture
+def shed(tmp_path: Path) -> Shed:
+    made = Shed(tmp_path)
+    yield made
+    made.numbers.close()
+
+
+def run_one(shed: Shed, name: str, *, drain: bool = True) -> Peer:
+    client, executor = shed.client(name), shed.executor()
+    client.submit(1)
+    (run,) = executor.said(Run)
+    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    if drain:
+        client.say(Close("drain"))
+        assert client.said(Closed)
+    client.hang_up()
+    executor.hang_up()
+    return client
+
+
+def test_a_workflow_is_forgotten_then_a_snapshot_is_saved_then_the_journal_is_swept(shed: Shed) -> None:
+    run_one(shed, "survey")
+
+    assert shed.remove("survey") == [{"run": 2, "name": "survey"}]
+
+    assert [fact.run for fact in shed.facts(RunRemoved)] == [2]
+    assert shed.machine.state.records == {}
+    assert shed.store.snapshots[-1][0] == shed.machine.state.turn
+    shed.loop.advance(1)
+    shed.loop.advance(1)
+    assert shed.store.calls == [1, 1, 1]
+    assert isinstance(shed.remove("survey"), Refused)
+
+
+def test_a_queue_in_which_all_has_ended_can_be_removed(shed: Shed) -> None:
+    client = run_one(shed, "queue", drain=False)
+    group = client.welcome.first_group
+    back = shed.client("queue")
+    back.say(Submit([GroupSpec(group, "left open", back.welcome.group)], 7))
+    assert "it has a client" in shed.remove("queue").message
+    back.hang_up()
+
+    assert shed.remove("queue") == [{"run": 2, "name": "queue"}]
+    assert list(shed.machine.state.groups) == [0]
+
+
+def test_what_goes_on_is_refused_unless_it_is_to_be_killed(shed: Shed) -> None:
+    client = shed.client("survey")
+    client.submit(3)
+
+    refused = shed.remove("survey")
+    assert "goes on: 3 ready" in refused.message
+    assert shed.facts(Cancelled) == []
+    assert shed.remove("survey", kill=True) == [{"run": 2, "name": "survey"}]
+    assert client.said(Closed)
+
+
+def test_one_run_of_several_can_be_named(shed: Shed) -> None:
+    run_one(shed, "survey")
+    run_one(shed, "survey")
+
+    assert shed.remove("survey#2") == [{"run": 2, "name": "survey"}]
+    assert shed.remove("3") == [{"run": 3, "name": "survey"}]
+
+
+def test_files_of_removed_results_are_deleted_in_the_store_alone(shed: Shed, tmp_path: Path) -> None:
+    run_one(shed, "survey")
+    inside, outside = tmp_path / "results" / "a", tmp_path.parent / f"{tmp_path.name}-outside"
+    inside.parent.mkdir()
+    inside.touch()
+    outside.touch()
+    shed.store.files = [str(inside), str(outside), str(tmp_path / "gone")]
+
+    shed.remove("survey")
+
+    assert not inside.exists()
+    assert outside.exists()
+
+
+def test_a_store_that_cannot_be_swept_is_tried_again_later(shed: Shed) -> None:
+    run_one(shed, "survey")
+    shed.store.refusing = StoreFailed("the disk is full", transient=True)
+    assert shed.remove("survey") == [{"run": 2, "name": "survey"}]
+    shed.loop.advance(1)
+    assert len(shed.store.calls) == 1
+
+    shed.store.refusing = None
+    for _ in range(4):
+        shed.loop.advance(61)
+    assert shed.store.slices == 0

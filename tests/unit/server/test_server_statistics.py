@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+import msgspec
+from server_fakes import FakeLoop
+
+from bough.core.machine import Machine
+from bough.model.facts import ElementFailed, NotRunnable, Recalled, SpanEnded
+from bough.model.outcomes import Cause, Failure
+from bough.policies.registry import load_placement
+from bough.server import statistics as module
+from bough.server.metrics import MetricsPage, read_address
+from bough.server.peers import Peers
+from bough.server.prometheus import exposition
+from bough.server.statistics import Statistics
+
+
+def make() -> tuple[FakeLoop, Statistics]:
+    loop = FakeLoop()
+    return loop, Statistics(loop, Machine(load_placement("fifo")), Peers())  # type: ignore[arg-type]
+
+
+def test_a_sample_a_second_is_kept_for_an_hour_and_no_longer() -> None:
+    loop, statistics = make()
+    statistics.start()
+
+    for _ in range(module.KEPT + 50):
+        loop.advance(1.0)
+
+    assert len(statistics.samples) == module.KEPT
+    assert statistics.samples[-1].at - statistics.samples[0].at == module.KEPT - 1
+    statistics.stop()
+    count = len(loop.timers)
+    loop.advance(5)
+    assert len(loop.timers) < count or count == 0
+
+
+def test_what_ended_is_counted_and_timed() -> None:
+    loop, statistics = make()
+    failure = Failure(Cause.EXIT)
+    statistics.start()
+    statistics.hear(
+        [
+            SpanEnded(1, 0, 90, 1.0),  # type: ignore[arg-type]
+            ElementFailed(2, 0, failure, retry_at=5.0),  # type: ignore[arg-type]
+            ElementFailed(2, 0, failure),  # type: ignore[arg-type]
+            NotRunnable(3, 0, 4, failure),  # type: ignore[arg-type]
+            Recalled(4, 0, 5, found=True),  # type: ignore[arg-type]
+            Recalled(4, 5, 9, found=False),  # type: ignore[arg-type]
+        ]
+    )
+    loop.advance(1.0)
+    first = statistics.samples[-1]
+    assert (first.ended, first.failed, first.reused, first.throughput) == (100, 5, 5, 100.0)
+
+    for _ in range(9):
+        loop.advance(1.0)
+    last = statistics.samples[-1]
+    assert (last.throughput, last.throughput_60) == (0.0, 10.0)
+    assert last.memory > 1_000_000
+    assert last.cpu_seconds > 0
+
+
+def test_summing_over_many_groups_is_not_done_every_second() -> None:
+    loop, statistics = make()
+    calls = []
+
+    class Slow(Machine):
+        def counts(self) -> dict[str, int]:
+            calls.append(1)
+            end = module.time.perf_counter() + 0.05
+            while module.time.perf_counter() < end:
+                pass
+            return {"ready": 7}
+
+    statistics._machine = Slow(load_placement("fifo"))
+    samples = [statistics.sample() for _ in range(5)]
+
+    assert len(calls) == 1
+    assert {sample.ready for sample in samples} == {7}
+    assert loop.timers == []
+
+
+def test_the_text_for_prometheus_has_each_metric_described_once() -> None:
+    _, statistics = make()
+
+    text = exposition(msgspec.structs.asdict(statistics.sample()))
+
+    names = re.findall(r"^# TYPE (\S+) (?:gauge|counter)$", text, re.MULTILINE)
+    assert len(names) == len(set(names)) > 10
+    for line in text.splitlines():
+        assert line.startswith("#") or re.fullmatch(r'[a-z_]+(\{state="[a-z]+"\})? -?[0-9.e+-]+', line), line
+    assert all(name.endswith("_total") for name in re.findall(r"^# TYPE (\S+) counter$", text, re.MULTILINE))
+
+
+def ask_page(*requests: bytes, text: Callable[[], str] = lambda: "figures 1\n") -> list[bytes]:
+    async def talk() -> list[bytes]:
+        page = MetricsPage(text)
+        port = await page.open("127.0.0.1", 0)
+        answers = []
+        for request in requests:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            if request.endswith(b"!"):
+                writer.write_eof()
+            answers.append(await asyncio.wait_for(reader.read(), 10))
+            writer.close()
+        await page.close()
+        return answers
+
+    return asyncio.run(talk())
+
+
+def test_the_page_answers_get_metrics_and_nothing_else() -> None:
+    head = b" HTTP/1.1\r\nHost: x\r\n\r\n"
+    good, other, post, only_head, junk, long = ask_page(
+        b"GET /metrics" + head,
+        b"GET /secrets" + head,
+        b"POST /metrics" + head,
+        b"HEAD /metrics?x=1" + head,
+        b"\x16\x03\x01!",
+        b"GET /" + b"a" * 20_000 + head,
+    )
+
+    assert good.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert good.endswith(b"\r\n\r\nfigures 1\n")
+    assert other.startswith(b"HTTP/1.1 404")
+    assert post.startswith(b"HTTP/1.1 405")
+    assert only_head.endswith(b"\r\n\r\n")
+    assert (junk, long) == (b"", b"")
+
+
+def test_a_port_alone_is_on_the_loopback_address() -> None:
+    assert read_address("9464") == ("127.0.0.1", 9464)
+    assert read_address("0.0.0.0:9464") == ("0.0.0.0", 9464)
