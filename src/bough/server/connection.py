@@ -13,6 +13,7 @@ from bough.wire.framing import frame, frame_list, server_frames
 from bough.wire.messages import FromClient, FromExecutor, Refused
 from bough.wire.relaying import RelayHello
 
+_LATER = 0.005  # seconds that acknowledgements may wait for something to travel with
 _MOST_UNSENT = 1 << 28  # bytes a peer may leave unread before it is cut off
 
 
@@ -36,6 +37,8 @@ class Connection(asyncio.Protocol):
         self._dirty = dirty  # connections with something to send; the shell flushes them after a turn
         self._frames = server_frames()
         self._outbox: list[object] = []
+        self._later: list[object] = []  # what can wait for company
+        self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
 
     # --- what asyncio calls ------------------------------------------------------------------------
@@ -78,6 +81,18 @@ class Connection(asyncio.Protocol):
             self._dirty.append(self)
         self._outbox.append(message)
 
+    def say_later(self, message: object, loop: asyncio.AbstractEventLoop) -> None:
+        """Send a message with the next one that is sent, or in a moment: an acknowledgement that nobody waits for."""
+        self._later.append(message)
+        if self._timer is None:
+            self._timer = loop.call_later(_LATER, self._send_later)
+
+    def _send_later(self) -> None:
+        self._timer = None
+        if self._later and not self._outbox:
+            self._outbox, self._later = self._later, []
+            self.flush()
+
     def send(self, message: object) -> None:
         """Send a message now, outside of a turn."""
         self.say(message)
@@ -89,6 +104,8 @@ class Connection(asyncio.Protocol):
         if not outbox or transport is None:
             return
         self._outbox = []
+        if self._later:
+            outbox, self._later = [*self._later, *outbox], []
         if transport.is_closing():
             return
         try:
@@ -111,6 +128,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Hang up once everything said has been sent."""
+        self._send_later()
         self.flush()
         if self._transport is not None:
             self._transport.close()
