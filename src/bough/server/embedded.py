@@ -80,15 +80,15 @@ def serve(started: Started) -> int:
 def take_lock(store_dir: str) -> StoreLock:
     """Take the store's lock; a server that is about to leave, its script being gone, is waited for."""
     begun = seen = time.monotonic()
-    who = (0, "")
+    who: object = None
     while True:
         try:
             return StoreLock(store_dir)
         except StoreHeld:
-            now = time.monotonic()
-            if holder(store_dir) != who:  # another one was faster, and may have lost its script as well
-                who, seen = holder(store_dir), now
-            if now - begun > _LEAVING or (now - seen > _UNNOTICED and not _is_leaving(place.published(store_dir))):
+            now, said = time.monotonic(), place.published(store_dir)
+            if (holder(store_dir), said) != who:  # another one was faster, or it says no more and is all but gone
+                who, seen = (holder(store_dir), said), now
+            if now - begun > _LEAVING or (now - seen > _UNNOTICED and not _is_leaving(said)):
                 raise
         time.sleep(0.02)
 

@@ -60,3 +60,24 @@ def test_a_store_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:
     publish(tmp_path, os.getpid())
     with StoreLock(tmp_path), pytest.raises(StoreHeld, match=f"held by pid {os.getpid()}"):
         take_lock(str(tmp_path))
+
+
+def test_a_server_that_has_said_its_last_word_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its last word and letting go of the store there is a moment in which nobody says anything."""
+    publish(tmp_path, dead_process())
+    leaving = threading.Event()
+    thread = released_by(StoreLock(tmp_path), tmp_path, leaving)
+    clock = iter([0.0, 1.0, 2.0, 2.1])  # it was known to be leaving for long
+    monkeypatch.setattr("bough.server.embedded.time.monotonic", lambda: next(clock, 2.2))
+    found, asked = place.published, []
+
+    def published(folder: str) -> dict[str, object]:
+        asked.append(folder)
+        if len(asked) == 3:
+            place.withdraw(folder)
+            leaving.set()
+        return found(folder)
+
+    monkeypatch.setattr(place, "published", published)
+    take_lock(str(tmp_path)).release()
+    thread.join()
