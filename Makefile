@@ -8,10 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 DEMO := examples/folding
-# Tests of stores in PostgreSQL need a server's programs; without them they are skipped, and say so.
-POSTGRES := command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
-    || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --yes --quiet=2 postgresql >/dev/null; } \
-    || echo "PostgreSQL is not installed: its tests will be skipped"
+# Some tests need PostgreSQL's programs, or ip to cut links; without them they are skipped, and say so.
+APT := DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 postgresql iproute2 >/dev/null
+COMPONENTS := { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 && command -v ip >/dev/null \
+    || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { $(APT) 2>/dev/null || { apt-get update --quiet=2 && $(APT); }; }; } \
+    || echo "PostgreSQL or ip is not installed: the tests that need them will be skipped"
 
 .NOTPARALLEL:
 .PHONY: demo test check bench soak docs clean
@@ -62,7 +63,7 @@ $(VENV)/.demo: $(VENV)/.made pyproject.toml
 $(VENV)/.test: $(VENV)/.made pyproject.toml
 	@echo "installing Bough and what the tests need into $(VENV)"
 	@$(PIP) install --editable '.[test,check,examples]'
-	@$(POSTGRES)
+	@$(COMPONENTS)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.made pyproject.toml

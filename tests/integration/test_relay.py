@@ -400,3 +400,15 @@ def test_a_detached_relay_says_where_it_is_and_ends_when_told(site: Site) -> Non
         site.bough("relay", "stop")
     assert site.bough("relay", "status", check=False).returncode == 3
     assert site.bough("relay", "stop", check=False).returncode == 2
+
+
+def test_a_killed_relay_that_was_detached_starts_again_while_others_look(site: Site) -> None:
+    """Who looks whether a relay runs holds its lock for a moment: no reason for the next one not to start."""
+    access = site.begin()
+    words = ("relay", "start", "--server", str(access), "--listen", "127.0.0.1:0", "--detach", "--json")
+    try:
+        for _ in range(3):
+            os.kill(json.loads(site.bough(*words).stdout)["pid"], signal.SIGKILL)
+        assert json.loads(site.bough(*words).stdout)["address"]
+    finally:
+        site.bough("relay", "stop")

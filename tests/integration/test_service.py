@@ -552,3 +552,15 @@ def test_a_lost_task_that_is_poisonous_is_named(service: Service) -> None:
     service.executor()
 
     assert client.unsuccess(task).failure.cause is Cause.LOST
+
+
+def test_a_detached_executor_with_a_token_that_is_refused_does_not_count_as_started(
+    service: Service, tmp_path: Path
+) -> None:
+    service.start("--listen", "127.0.0.1:0")
+    access = tmp_path / "execute.json"
+    service.bough("server", "access", "--role", "execute", "--output", str(access))
+    service.bough("server", "rotate", "--role", "execute")
+    refused = service.bough("executor", "start", "--server", str(access), "--cores", "1", "--detach", check=False)
+    assert refused.returncode != 0, refused.stdout
+    assert "token was refused" in refused.stderr

@@ -532,6 +532,16 @@ def test_a_check_finds_what_is_damaged_or_missing(tmp_path):
     ]
 
 
+def test_a_check_finds_nothing_wrong_with_dependencies(tmp_path):
+    """SQLite 3.40's quick_check reports NULLs in the key of this table that are not there."""
+    store = SqliteStore(tmp_path)
+    store.append(1, 1.0, OPENED)
+    store.project()
+    store._database.execute("INSERT INTO after(id, on_kind, on_id, on_idx, idx) VALUES (2, 'task', 1, 0, -1)")
+    store._database.close()
+    assert check(str(tmp_path)).problems == []
+
+
 def test_the_command_line_backs_up_checks_and_copies(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import math
 import os
 import time
 
@@ -24,6 +25,7 @@ EXAMPLES = (
     "bough executor drain 3",
     "bough executor stop 3 4",
 )
+_REFUSAL = 1.5  # seconds in which a server has refused an executor that it does not want
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,15 +90,18 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         if code:
             raise SystemExit(code)  # its own words say why
         return code
-    pid = detach(["executor", "start", *_own_words(args)], "executor.log", lambda pid: _has_joined(args.server, pid))
-    output.answer({"pid": pid}, lambda: [f"executor process {pid} has joined"])
+    begun = time.monotonic()
+    unseen = find_access(args.server, "execute").is_proven  # an executor's token does not let us ask
+    pid = detach(
+        ["executor", "start", *_own_words(args)],
+        "executor.log",
+        lambda pid: time.monotonic() > begun + _REFUSAL if unseen else _has_joined(args.server, pid),
+    )
+    output.answer({"pid": pid}, lambda: [f"executor process {pid} {'was started' if unseen else 'has joined'}"])
     return 0
 
 
 def _has_joined(server: str | None, pid: int) -> bool:
-    access = find_access(server, "execute")
-    if access.is_proven:  # an executor's token does not let us ask
-        return True
     with connect(server) as asked:
         found = asked.ask("executors")
     return isinstance(found, list) and any(entry["pid"] == pid for entry in found)
@@ -120,6 +125,9 @@ def _own_words(args: argparse.Namespace) -> list[str]:
 
 
 def _common_words(args: argparse.Namespace) -> list[str]:
+    if not (0 < args.cores < math.inf and 0 <= args.gpus < math.inf):
+        wrong = f"--gpus {args.gpus:g}" if 0 < args.cores < math.inf else f"--cores {args.cores:g}"
+        raise UserError(f"{wrong}: give a number of them that an executor can have")
     words = ["--cores", f"{args.cores:g}", "--site", args.site, "--give-up", f"{args.give_up:g}"]
     if args.memory:
         try:

@@ -20,7 +20,10 @@ from bough.model.selectors import All, Elements, Last, Named, Records, Selector,
 from bough.model.tasks import Dep, On
 
 STATES = ("waiting", "held", "ready", "placed", "running", "done", "failed", "notrun", "cancelled")
-_HELP = {"notrun": "that did not run, because something they depend on failed"}
+_HELP = {
+    "failed": "failed (likewise --waiting, --held, --ready, --placed, --running, --done, --cancelled)",
+    "notrun": "not run, because something they depend on failed",
+}
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -61,7 +64,7 @@ def add_selector_arguments(parser: argparse.ArgumentParser) -> None:
         chosen.add_argument(
             f"--{state}", dest="states", action="append_const", const=state, help=_HELP.get(state, argparse.SUPPRESS)
         )
-    parser.add_argument("--state", metavar="STATE", help="the same, as a word or a comma list of words")
+    parser.add_argument("--state", metavar="STATE", help="only tasks in these states: failed, or a comma list")
     parser.add_argument("--group", metavar="PATH", help="everything in a group, as the selector PATH/* does")
     parser.add_argument("--run", type=int, metavar="N", help="look at run N of the workflow (default: the latest)")
 

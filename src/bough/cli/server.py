@@ -24,6 +24,7 @@ EXAMPLES = (
 )
 _ROLES = ("submit", "execute", "read")
 _ENDING = 30.0  # seconds that a server has to end
+_ROTATE = ("bough server rotate", "bough server rotate --role submit")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     access = add_verb(verbs, "access", "write the access file for a machine elsewhere", EXAMPLES[3:4])
     access.add_argument("--role", choices=_ROLES, required=True, help="what the holder of the file may do")
     access.add_argument("--output", metavar="FILE", help="where to write it (default: bough-ROLE.json)")
-    rotate = add_verb(verbs, "rotate", "give roles new tokens; old access files are worth nothing then", ())
+    rotate = add_verb(verbs, "rotate", "give roles new tokens; old access files are worth nothing then", _ROTATE)
     rotate.add_argument("--role", choices=_ROLES, help="only this role (default: all)")
 
 

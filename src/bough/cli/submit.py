@@ -66,6 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="of the task; with a file, of the workflow")
     parser.add_argument("--cores", type=float, metavar="N", help="cores that each task needs")
     parser.add_argument("--memory", metavar="AMOUNT", help="memory that each task needs, such as 4GB")
+    parser.add_argument("--gpus", type=float, metavar="N", help="GPUs that each task needs")
+    parser.add_argument(
+        "--resource", action="append", metavar="NAME=N", help="another resource that each task needs; more than once"
+    )
     parser.add_argument("--timeout", metavar="TIME", help="end a task after this time, such as 1h")
     parser.add_argument("--retries", type=int, metavar="N", help="try a failed task again so often")
     parser.add_argument("--replay", metavar="TIME", help="send it again when nothing is heard of it for so long")
@@ -120,9 +124,10 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> Submitted:
         group=args.group or "",
         options={
             name: value
-            for name in ("cores", "memory", "timeout", "retries", "replay", "priority", "name")
+            for name in ("cores", "memory", "gpus", "timeout", "retries", "replay", "priority", "name")
             if (value := getattr(args, name)) is not None
-        },
+        }
+        | ({"resources": _resources(args.resource)} if args.resource else {}),
     )
     with open_queue(args.server, args.queue or QUEUE) as session:
         return _told(session, put(session, work))
@@ -179,6 +184,8 @@ def submit_file(args: argparse.Namespace, path: str, rest: list[str]) -> tuple[a
         "after",
         "cores",
         "memory",
+        "gpus",
+        "resource",
         "timeout",
         "retries",
         "replay",
@@ -208,3 +215,15 @@ def _options_after(args: argparse.Namespace, rest: list[str]) -> argparse.Namesp
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(rest)}")
     given = {key: value for key, value in vars(args).items() if value}
     return argparse.Namespace(**(vars(more) | given))
+
+
+def _resources(said: list[str]) -> dict[str, float]:
+    """What --resource NAME=N says."""
+    found: dict[str, float] = {}
+    for text in said:
+        name, _, amount = text.partition("=")
+        try:
+            found[name] = float(amount)
+        except ValueError:
+            raise UserError(f"--resource {text!r} is not of the form NAME=N, such as licence=1") from None
+    return found

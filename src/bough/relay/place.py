@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 
 import msgspec
 
@@ -19,6 +20,7 @@ from bough.transport.access import UNIX, Access, reachable_address, read_access,
 NOTE, ACCESS, PORT, SOCKET = "relay.json", "access.json", "port", "relay.sock"
 _LONGEST = 100  # bytes of a socket's path
 _BACKLOG = 512
+_GLANCE = 0.5  # seconds in which a lock that is only looked at is free again
 
 
 class RelayNote(msgspec.Struct, frozen=True):
@@ -42,14 +44,19 @@ def access_path() -> str:
 def lock_folder() -> StoreLock:
     """Make sure that there is one relay only."""
     folder = home.make_private_dir(home.relay_dir())
-    try:
-        return StoreLock(folder)
-    except StoreHeld:
-        pid, host = holder(folder)
-        raise StoreHeld(
-            f"a relay runs already in {home.home()}: pid {pid} on host {host};"
-            " end it with bough relay stop, or set $BOUGH_HOME for another"
-        ) from None
+    until = time.monotonic() + _GLANCE
+    while True:
+        try:
+            return StoreLock(folder)
+        except StoreHeld:
+            if time.monotonic() < until:  # somebody may only be looking whether a relay runs
+                time.sleep(0.01)
+                continue
+            pid, host = holder(folder)
+            raise StoreHeld(
+                f"a relay runs already in {home.home()}: pid {pid} on host {host};"
+                " end it with bough relay stop, or set $BOUGH_HOME for another"
+            ) from None
 
 
 def running() -> RelayNote | None:

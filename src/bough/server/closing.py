@@ -119,6 +119,7 @@ class Closing:
 
     def _tell_executors(self, grace: float) -> None:
         for executor in self._shell.peers.executors.values():
+            executor.leaving = "the session ends"
             executor.connection.say(Leave(grace))
         self._shell.flush()
 

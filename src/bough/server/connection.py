@@ -13,7 +13,7 @@ from bough.wire.framing import frame, frame_list, server_frames
 from bough.wire.messages import FromClient, FromExecutor, Refused
 from bough.wire.relaying import RelayHello
 
-_LATER = 0.005  # seconds that acknowledgements may wait for something to travel with
+_LATER = 0.2  # seconds that acknowledgements may wait for something to travel with
 _MOST_UNSENT = 1 << 28  # bytes a peer may leave unread before it is cut off
 
 

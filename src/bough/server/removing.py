@@ -30,6 +30,7 @@ _PAUSE = 0.005  # seconds between two slices
 _AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
 _TURNS = 20  # that a workflow which is told to end is waited for
 _LOOK = 3600.0  # seconds between looks for old workflows
+_BEGIN = 1.0  # seconds after the start: first of all the server serves
 _FIRST_LOOK = 5.0
 _OLD = "SELECT run, name, closed FROM runs WHERE closed IS NOT NULL AND closed < ? ORDER BY run"
 
@@ -49,7 +50,7 @@ class Removing:
 
     def start(self) -> None:
         """Go on with what an earlier server left, and look for old workflows now and then."""
-        self._shell.upkeep.when_folded(self._sweep)
+        self._shell.loop.call_later(_BEGIN, self._shell.upkeep.when_folded, self._sweep)
         if self._keep:
             self._shell.loop.call_later(_FIRST_LOOK, self._look)
 

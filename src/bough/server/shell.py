@@ -188,7 +188,10 @@ class Shell:
         self._accept(batch.requests)
         for executor, number in batch.reports:
             executor.acknowledged = number
-            executor.connection.say_later(Heard(number), self.loop)  # it goes with the next work, if there is some
+            if executor.leaving:  # it waits for this
+                executor.connection.say(Heard(number))
+            else:
+                executor.connection.say_later(Heard(number), self.loop)  # it goes with the next work, if there is some
         for callback in batch.after:
             callback()
         self.flush()

@@ -17,7 +17,8 @@ _SYNC_AFTER = 0.05
 _SYNC_AGAIN = 1.0  # seconds until a disk that failed is tried again
 _QUIET = 0.1  # seconds without a turn that count as idle
 _SLICE = 0.02  # seconds of folding at a time
-_STEP = 100  # turns folded per call
+_FIRST_STEP = 8  # turns folded per call, as long as it is not known how long they take
+_MOST_STEP = 128
 _BEHIND = 2_000  # turns after which folding does not wait for a quiet moment
 _SNAPSHOT_TURNS = 20_000
 _SNAPSHOT_BYTES = 64 << 20
@@ -36,6 +37,7 @@ class Upkeep:
         self._unsynced = False
         self._fold_timer: asyncio.TimerHandle | None = None
         self._behind = 0
+        self._step = _FIRST_STEP
         self._last_turn = 0.0
         self._since_snapshot = 0
         self._snapshot_size = 0
@@ -133,10 +135,17 @@ class Upkeep:
         self._fold_timer = self._loop.call_later(wait, self._fold)
 
     def _fold_slice(self) -> bool:
-        until = monotonic() + _SLICE
-        while not self._store.project(at_most=_STEP):
-            if monotonic() >= until:
+        begun = monotonic()
+        until = begun + _SLICE
+        while not self._store.project(at_most=self._step):
+            now = monotonic()
+            if now - begun > _SLICE / 2:  # a turn may hold one task or thousands
+                self._step = max(1, self._step // 2)
+            elif now - begun < _SLICE / 8:
+                self._step = min(_MOST_STEP, 2 * self._step)
+            if now >= until:
                 return False
+            begun = now
         return True
 
     def _save_snapshot(self, number: int) -> None:

@@ -29,6 +29,32 @@ def test_every_command_has_help_with_examples(bough: Call) -> None:
         assert f"  bough {name}" in out.partition("examples:")[2]
 
 
+def test_every_verb_has_help_with_examples(bough: Call) -> None:
+    for name, verb in [
+        *(("server", verb) for verb in ("start", "stop", "status", "access", "rotate")),
+        *(("executor", verb) for verb in ("start", "list", "drain", "stop", "resume")),
+        *(("relay", verb) for verb in ("start", "status", "stop")),
+        *(("store", verb) for verb in ("copy", "backup", "check")),
+    ]:
+        code, out, _ = bough(name, verb, "--help")
+        assert code == 0
+        assert f"  bough {name} {verb}" in out.partition("examples:")[2]
+
+
+def test_the_filter_of_failed_tasks_is_told_by_the_help(bough: Call) -> None:
+    for name in ("status", "log", "retry", "explain"):
+        options = bough(name, "--help")[1].partition("examples:")[0]
+        assert "--failed" in options
+        assert "--running" in options
+
+
+@pytest.mark.parametrize("words", [("--cores", "0"), ("--cores", "-2"), ("--cores", "nan"), ("--gpus", "-1")])
+def test_an_executor_without_cores_is_refused(bough: Call, words: tuple[str, str]) -> None:
+    code, _, err = bough("executor", "start", "--server", "unix:/nowhere.sock", *words)
+    assert code == 2
+    assert " ".join(words) in err
+
+
 def test_help_lists_every_command(bough: Call) -> None:
     for words in (["--help"], ["-h"], ["help"]):
         code, out, _ = bough(*words)

@@ -239,7 +239,7 @@ def test_a_report_that_was_not_heard_counts_before_what_is_held_is_compared(serv
 
     assert [outcome.record for outcome in client.said(Outcome)] == [task]
     assert service.facts(SpanReturned) == []
-    service.loop.advance(0.01)
+    service.loop.advance(0.25)
     assert back.said(Heard) == [Heard(1)]
 
 
@@ -276,7 +276,7 @@ def test_executors_that_a_restored_machine_knows_have_a_time_to_come_back(tmp_pa
     executor.say(Report(7, [SpanEnded(run.span, 0, 1, 0.1)]))
 
     assert len(client.said(Outcome)) == 1
-    after.loop.advance(0.01)
+    after.loop.advance(0.25)
     assert executor.said(Heard) == [Heard(7)]
     after.loop.advance(2 * PATIENCE)
     assert after.facts(ExecutorLost) == []

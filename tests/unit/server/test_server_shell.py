@@ -129,7 +129,7 @@ def test_a_submission_is_accepted_placed_and_its_outcome_told() -> None:
 
     assert client.said() == [Outcome(1, 0, 1, 1, "node", b"result")]
     assert executor.said() == [], "an acknowledgement waits a moment for company"
-    harness.loop.advance(0.01)
+    harness.loop.advance(0.25)
     assert executor.said() == [Heard(1)]
 
 
@@ -287,7 +287,7 @@ def test_a_report_that_comes_twice_counts_once_and_is_acknowledged_again() -> No
     executor.say(report)
 
     assert [type(message) for message in client.said()] == [Accepted, Outcome]
-    harness.loop.advance(0.01)
+    harness.loop.advance(0.25)
     assert executor.said() == [Heard(1), Heard(1)]
 
 
