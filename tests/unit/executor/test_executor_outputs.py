@@ -11,6 +11,8 @@ from bough.executor.programs import Environments, Programs, Unstartable
 
 def test_outputs_get_their_names_only_when_shown(tmp_path: Path) -> None:
     final = tmp_path / "a" / "b.txt"
+    final.parent.mkdir()
+    final.write_text("older")
     outputs = Outputs({"o": str(final)}, 3, 4, 1)
     outputs.prepare()
     hidden = Path(outputs.hidden["o"])
@@ -18,7 +20,7 @@ def test_outputs_get_their_names_only_when_shown(tmp_path: Path) -> None:
     assert outputs.missing() == [f"o ({final})"]
     hidden.write_text("new")
     assert outputs.missing() == []
-    final.write_text("older")
+    assert final.read_text() == "older"
     (shown,) = outputs.show()
     assert final.read_text() == "new"
     assert (shown.slot, shown.path, shown.size) == ("o", str(final), 3)
@@ -29,6 +31,7 @@ def test_a_folder_can_be_an_output_and_replaces_the_older_one(tmp_path: Path) ->
     final.mkdir()
     (final / "old").touch()
     outputs = Outputs({"o": str(final)}, 1, 0, 1)
+    outputs.prepare()
     os.mkdir(outputs.hidden["o"])
     (Path(outputs.hidden["o"]) / "new").touch()
     outputs.show()
@@ -66,3 +69,41 @@ def test_thread_counts_follow_the_cores_unless_they_are_set() -> None:
     assert made[b"MKL_NUM_THREADS"] == b"8"
     assert made[b"OPENBLAS_NUM_THREADS"] == b"5"
     assert (made[b"BOUGH_TASK"], made[b"BOUGH_ATTEMPT"]) == (b"7.1", b"3")
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_of_two_attempts_at_a_time_the_first_to_show_its_output_wins_and_both_say_so(tmp_path: Path, old: bool) -> None:
+    final = tmp_path / "out.txt"
+    if old:
+        final.write_text("of an earlier run")
+    first, second = (Outputs({"o": str(final)}, 1, 0, attempt) for attempt in (1, 2))
+    first.prepare()
+    second.prepare()
+    Path(first.hidden["o"]).write_text("first")
+    Path(second.hidden["o"]).write_text("second")
+
+    shown = second.show()
+    late = first.show()
+
+    assert final.read_text() == "second"
+    assert late == shown
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_a_later_attempt_replaces_what_an_earlier_one_had_shown(tmp_path: Path) -> None:
+    """It had shown its output and died before it could say so."""
+    final = tmp_path / "out.txt"
+    for attempt in (1, 2):
+        outputs = Outputs({"o": str(final)}, 1, 0, attempt)
+        outputs.prepare()
+        Path(outputs.hidden["o"]).write_text(f"attempt {attempt}")
+        outputs.show()
+    assert final.read_text() == "attempt 2"
+
+
+def test_a_link_is_shown_as_a_link(tmp_path: Path) -> None:
+    outputs = Outputs({"o": str(tmp_path / "link")}, 1, 0, 1)
+    outputs.prepare()
+    Path(outputs.hidden["o"]).symlink_to("elsewhere")
+    outputs.show()
+    assert (tmp_path / "link").readlink() == Path("elsewhere")
