@@ -72,7 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--timeout", metavar="TIME", help="end a task after this time, such as 1h")
     parser.add_argument("--retries", type=int, metavar="N", help="try a failed task again so often")
-    parser.add_argument("--replay", metavar="TIME", help="send it again when nothing is heard of it for so long")
+    parser.add_argument(
+        "--replay",
+        metavar="TIME",
+        help="send it again when nothing is heard of it for so long; give more than it ever runs",
+    )
     parser.add_argument("--priority", type=int, metavar="N", help="higher goes first")
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {index}, $BOUGH_INDEX"
