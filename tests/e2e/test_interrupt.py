@@ -229,9 +229,11 @@ def test_when_everything_is_killed_at_once_the_next_run_clears_up_and_goes_on(tm
     )
     with place.started() as (script, processes):
         until(lambda: place.has("loose", "swept") or script.is_over, "half-written outputs", story=script.said)
-        everybody = [script.pid, *(pid for _, pid in processes.all())]
-        for pid in everybody:
-            kill(pid, number=signal.SIGSTOP)  # nobody may react to the end of another
+        everybody: list[int] = []
+        while new := {script.pid, *(pid for _, pid in processes.all())}.difference(everybody):
+            for pid in new:
+                kill(pid, number=signal.SIGSTOP)  # nobody may react to the end of another, or start one more
+            everybody += new
         for pid in everybody:
             kill(pid)
         script.finish()
