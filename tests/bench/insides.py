@@ -69,7 +69,7 @@ def _tidy(run, *arguments) -> float:
     gc.collect()
     gc.freeze()
     before = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
     try:
         return run(*arguments)
     finally:

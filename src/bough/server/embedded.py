@@ -159,7 +159,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     _watch_parent(loop, started.options.client, closing)
     log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
     gc.enable()
     code = await closing.finished
     server.close()

@@ -220,7 +220,7 @@ class Service:
         self._publish()
         log(f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
         gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
-        gc.set_threshold(100_000, 50, 100)
+        gc.set_threshold(1_000_000, 50, 100)
         gc.enable()
         code = await self._finished
         server.close()
