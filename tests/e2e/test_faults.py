@@ -424,7 +424,7 @@ def test_a_store_that_somebody_locks_is_waited_for(shop: Workshop, tasks: Tasks)
 
 def test_a_server_whose_descriptors_are_used_up_goes_on_when_there_are_some_again(shop: Workshop, tasks: Tasks) -> None:
     if shutil.which("prlimit") is None:
-        pytest.skip("prlimit (util-linux) is not installed")
+        pytest.skip("prlimit is not installed; on Debian and Ubuntu: apt-get install util-linux")
     shop.start(*PATIENT, "--listen", "127.0.0.1:0", prefix=("prlimit", "--nofile=48"))
     shop.executor(cores=2)
     host, _, port = shop.note["address"].rpartition(":")

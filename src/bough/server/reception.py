@@ -167,11 +167,18 @@ class Reception:
 
     def _appoint(self, connection: Connection, hello: ExecutorHello) -> None:
         check_python(hello)
-        info = self._shell.info
         executor = Executor(connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time())
         self._next_executor += 1
         self._peers.add_executor(executor)
-        connection.say(
+        self._say_appointed(executor)
+        log(f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
+        self._shell.news(
+            ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
+        )
+
+    def _say_appointed(self, executor: Executor) -> None:
+        info = self._shell.info
+        executor.connection.say(
             Appointed(
                 VERSION,
                 executor.number,
@@ -180,11 +187,9 @@ class Reception:
                 info.folder("spill"),
                 info.marker,
                 info.embedded,
+                info.token,
+                self._silence,
             )
-        )
-        log(f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
-        self._shell.news(
-            ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
         )
 
     # --- executors ---------------------------------------------------------------------------------

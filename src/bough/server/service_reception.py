@@ -25,10 +25,8 @@ from bough.server.sqlwindow import SqlWindow
 from bough.server.workflows import Workflows
 from bough.wire.filemessages import Put
 from bough.wire.messages import (
-    VERSION,
     Alive,
     Answer,
-    Appointed,
     Ask,
     ClientHello,
     Close,
@@ -106,20 +104,7 @@ class ServiceReception(Reception):
         info = self._shell.info
         if hello.executor and hello.marker != info.marker:
             raise UnknownName("the executor belongs to another server, or to another store; start it anew")
-        executor = self._returning.appoint(connection, hello)
-        connection.say(
-            Appointed(
-                VERSION,
-                executor.number,
-                info.folder("out"),
-                info.folder("results"),
-                info.folder("spill"),
-                info.marker,
-                embedded=False,
-                store_token=info.token,
-                heartbeat=self._silence,
-            )
-        )
+        self._say_appointed(self._returning.appoint(connection, hello))
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone: a workflow goes on without its client, an executor may come back."""

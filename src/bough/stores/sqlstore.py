@@ -6,6 +6,7 @@ back. Rule: one process writes (it holds the store's lock), any number reads.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -31,7 +32,7 @@ UNION SELECT path FROM files JOIN tasks ON tasks.id = files.id WHERE tasks.run I
 _NAMESAKES: Final = "SELECT run FROM runs WHERE name = (SELECT name FROM runs WHERE run = :run)"
 
 
-class SqlStore:
+class SqlStore(ABC):
     """See the module, and `api.Store` for what each method promises."""
 
     path: str  # how messages name it
@@ -53,17 +54,17 @@ class SqlStore:
 
     # --- what differs ---
 
+    @abstractmethod
     def _reported(self) -> AbstractContextManager[None]:
         """Turn exceptions of the database into ours."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _insert(self, values: tuple[int, float, bytes | bytearray]) -> None:
         """Write a turn, and `_blobs` if there are any."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rows(self, after: int) -> Iterator[tuple[int, float, bytes]]:
         """Journal rows after a turn, lazily."""
-        raise NotImplementedError
 
     def _newest(self) -> int:
         """The newest turn in the journal, 0 when there is none."""
@@ -75,17 +76,17 @@ class SqlStore:
         with self._reported():
             self._last = self._newest()
 
+    @abstractmethod
     def _give_back(self) -> bool:
         """Return some unused space to the file system; True once all of it is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sync(self) -> None:
         """Bring everything to the disk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _let_go(self) -> None:
         """Close the connection."""
-        raise NotImplementedError
 
     # --- the journal ---
 

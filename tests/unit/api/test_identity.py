@@ -258,7 +258,7 @@ def test_structures_that_hold_themselves_end():
 
 
 def test_numpy_arrays_count_by_type_shape_and_content():
-    numpy = pytest.importorskip("numpy")
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: pip install numpy to include it")
     a = numpy.arange(6)
     values = [
         a,
