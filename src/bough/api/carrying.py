@@ -23,9 +23,10 @@ import msgspec
 
 from bough.api.sideline import SideLine
 from bough.errors import BoughError, InvalidWorkload, StoreFailed
+from bough.executor.sandbox import digest_of
 from bough.model.outcomes import Cause, Failure, Output, ResultFile
 from bough.model.paths import hidden_path
-from bough.wire.filemessages import DIGEST, PIECE
+from bough.wire.filemessages import DIGEST
 from bough.wire.messages import Outcome, ToClient, Unsuccess
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class FileCarrier:
                 )
             stamp = (path, state.st_size, state.st_mtime_ns, state.st_ino)
             if stamp not in self._digests:
-                self._digests[stamp] = _content(path)
+                self._digests[stamp] = digest_of(path)
         except OSError as error:
             raise InvalidWorkload(f"{path}, which {label} reads, cannot be read: {error.strerror}") from error
         return self._digests[stamp]
@@ -209,7 +210,7 @@ class Asker(Protocol):
 def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
     """Write an output that a server keeps to its place, unless it is there; whether it was written."""
     with contextlib.suppress(OSError):
-        if os.stat(path).st_size == output.size and _content(path) == output.digest:
+        if os.stat(path).st_size == output.size and digest_of(path) == output.digest:
             return False
     os.makedirs(os.path.dirname(path), exist_ok=True)
     digest, at = blake2b(digest_size=DIGEST), 0
@@ -240,14 +241,6 @@ def _is_here(result: ResultFile) -> bool:
         return os.stat(result.path).st_size == result.size
     except OSError:
         return False
-
-
-def _content(path: str) -> bytes:
-    digest = blake2b(digest_size=DIGEST)
-    with open(path, "rb") as file:
-        while data := file.read(PIECE):
-            digest.update(data)
-    return digest.digest()
 
 
 def _text(error: BaseException) -> str:

@@ -8,13 +8,11 @@ what has no memo key is never recognised.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from hashlib import blake2b
 
 import msgspec
 
-from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
-from bough.model.tasks import Dep, Page
+from bough.model.ids import BlobId, MemoKey
+from bough.model.tasks import Dep
 
 _Signature = tuple[object, ...]
 
@@ -89,12 +87,3 @@ def _signature(record: RecordThere) -> _Signature:
         arguments = (record.length, record.table, record.pages, record.element_after)
         return (record.group, record.key, record.after, *arguments)
     return (record.group, record.key, record.after, record.inputs)
-
-
-def pages_digest(pages: Iterable[Page]) -> bytes:
-    """What stands for the arguments of an array: nothing for one that has no pages."""
-    digest, some = blake2b(digest_size=DIGEST_SIZE), False
-    for page in pages:
-        digest.update(page.data)
-        some = True
-    return digest.digest() if some else b""

@@ -229,7 +229,7 @@ class RemoteSession(Session):
         """The array that a submission is, if it is there."""
         if self._inventory is None or parts.open:
             return None
-        from bough.api.inventory import pages_digest
+        from bough.model.keys import pages_digest
 
         arguments = (parts.length, parts.table, pages_digest(parts.pages), bool(parts.element_after))
         there = self._inventory.take_array(group, parts.key, after, arguments)

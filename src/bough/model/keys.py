@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bough.model.ids import DIGEST_SIZE, MemoKey
+from bough.model.tasks import Page
 
 _SUCCESS = struct.Struct("<cQQQ")
 _RUN = struct.Struct("<QQQQ")
@@ -48,3 +49,12 @@ def array_mark(runs: Sequence[tuple[int, int, int, int]]) -> bytes:
     if held:
         digest.update(_RUN.pack(*held))
     return digest.digest()
+
+
+def pages_digest(pages: Iterable[Page]) -> bytes:
+    """What stands for the arguments of an array that came in pages; nothing for one without."""
+    digest, some = hashlib.blake2b(digest_size=DIGEST_SIZE), False
+    for page in pages:
+        digest.update(page.data)
+        some = True
+    return digest.digest() if some else b""

@@ -11,15 +11,15 @@ comes back to a big workflow keeps nobody waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 
 from bough.core.groups import GroupRecord
 from bough.core.records import CANCELLED, DONE, FAILED, NOTRUN, ArrayRecord, Record, TaskRecord
 from bough.core.states import TaskState
 from bough.errors import UserError
-from bough.model.ids import DIGEST_SIZE, RecordId
+from bough.model.ids import RecordId
+from bough.model.keys import pages_digest
 from bough.model.outcomes import Cause, Failure
-from bough.model.tasks import Dep, Kind, Page, TaskSpec
+from bough.model.tasks import Dep, Kind, TaskSpec
 from bough.server.hands import is_hand
 from bough.server.peers import Client
 from bough.server.questions import Desk
@@ -208,7 +208,7 @@ def _record_entry(record: Record) -> dict[str, object]:
         ended = sum(counts[state] for state in (DONE, *_UNSUCCESSFUL)) == record.length and not record.open
         own = {
             "table": spec.table,
-            "pages": _pages_digest(record.paged),
+            "pages": pages_digest(record.paged),
             "element_after": bool(spec.element_after),
             "open": record.open,
             "counts": {TaskState(state).label: count for state, count in enumerate(counts) if count},
@@ -226,15 +226,6 @@ def _record_entry(record: Record) -> dict[str, object]:
         "is_array": record.is_array,
         **own,
     }
-
-
-def _pages_digest(pages: Iterable[Page]) -> bytes:
-    """What stands for the arguments of an array that came in pages; nothing for one without."""
-    digest, some = blake2b(digest_size=DIGEST_SIZE), False
-    for page in pages:
-        digest.update(page.data)
-        some = True
-    return digest.digest() if some else b""
 
 
 def _dep_entry(dep: Dep) -> tuple[int, int, int]:

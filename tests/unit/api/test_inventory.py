@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.api.inventory import Inventory, RecordThere, Stock, pages_digest
+from bough.api.inventory import Inventory, RecordThere, Stock
 from bough.model.ids import BlobId, MemoKey
+from bough.model.keys import pages_digest
 from bough.model.tasks import Dep, On, Page
 
 KEY = MemoKey(b"k" * 16)
