@@ -23,8 +23,9 @@ from bough.server.connection import Connection
 from bough.wire.channels import Channels
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import split_first
-from bough.wire.messages import FromClient, FromExecutor, ToClient, ToExecutor
+from bough.wire.messages import FromClient, ToClient
 from bough.wire.relaying import Carried, FromRelay, Granted, Opened, RelayHello, Shut, ToRelay
+from bough.wire.work import FromExecutor, ToExecutor
 
 UNIONS: dict[str, object] = {
     "server": FromClient | FromExecutor | RelayHello,

@@ -28,7 +28,8 @@ from bough.model.refs import Ref
 from bough.model.resources import Needs
 from bough.model.tasks import Kind, Limits, Page
 from bough.wire.framing import Frames, frame_list, server_frames
-from bough.wire.messages import VERSION, Appointed, Blob, ExecutorHello, Heard, Leave, Report, Run, Stop, Value
+from bough.wire.messages import VERSION, Blob
+from bough.wire.work import Appointed, ExecutorHello, Heard, Leave, Report, Run, Stop, Value
 
 PATIENCE = 20.0
 BASH = ("/bin/bash", "-eo", "pipefail", "-c")

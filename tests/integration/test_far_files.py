@@ -28,7 +28,8 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.wire.filemessages import DIGEST, Get, Kept, Located, Made, Offer, Piece, Want
 from bough.wire.framing import frame, to_executor_frames
-from bough.wire.messages import VERSION, Appointed, ExecutorHello, Holding, Report, Run
+from bough.wire.messages import VERSION
+from bough.wire.work import Appointed, ExecutorHello, Holding, Report, Run
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 

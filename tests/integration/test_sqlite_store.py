@@ -52,7 +52,7 @@ from bough.stores.rows import AttemptRow, ElementRow, SpanRow, TaskRow
 from bough.stores.spill import clear_spills, read_spills
 from bough.stores.sqlite import SqliteStore
 from bough.wire.framing import frame
-from bough.wire.messages import Report
+from bough.wire.work import Report
 from tests.contract.store_suite import appending
 
 OPENED: list[Fact] = [RunOpened(1, "w", "here", 7), ExecutorJoined(1, "local", "node1", 8, Needs(cores=4))]

@@ -25,18 +25,7 @@ from bough.model.facts import Cancelled, Held, Killed, PagesAdded, Prioritised, 
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page
 from bough.wire.framing import Frames, frame_list, to_client_frames
-from bough.wire.messages import (
-    Accepted,
-    Act,
-    Answer,
-    Ask,
-    Close,
-    Closed,
-    Notice,
-    Refused,
-    ToClient,
-    Welcome,
-)
+from bough.wire.messages import Accepted, Act, Answer, Ask, Close, Closed, Notice, Refused, ToClient, Welcome
 
 Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
 

@@ -12,7 +12,7 @@ import msgspec
 
 from bough.model.ids import SpanId
 from bough.model.resources import Needs
-from bough.wire.messages import Run
+from bough.wire.work import Run
 
 _ROUND = 1e-9  # fractions of cores add up inexactly
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.wire.framing import frame, to_executor_frames
-from bough.wire.messages import ToExecutor
+from bough.wire.work import ToExecutor
 
 if TYPE_CHECKING:
     import ssl

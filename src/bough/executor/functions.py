@@ -20,7 +20,7 @@ from bough.executor.talk import Done
 from bough.model.facts import SpanReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail
-from bough.wire.messages import Run
+from bough.wire.work import Run
 
 
 class Functions:

@@ -31,7 +31,7 @@ from bough.model.facts import ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.rendering import render_call, render_row
 from bough.model.resources import show_bytes
-from bough.wire.messages import Run
+from bough.wire.work import Run
 
 if TYPE_CHECKING:
     from bough.executor.sandbox import Sandbox

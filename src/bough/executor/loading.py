@@ -12,7 +12,7 @@ from typing import Any
 from bough.model.commands import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import ResultFile
-from bough.wire.messages import Run, Value
+from bough.wire.work import Run, Value
 
 _SIMPLE = frozenset({int, float, complex, bool, str, bytes, type(None)})
 _KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions

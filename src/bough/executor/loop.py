@@ -24,20 +24,8 @@ from bough.executor.terms import Terms, make_hello, shares_store, work_folder
 from bough.model.facts import SpanReturned
 from bough.model.resources import Needs
 from bough.wire.framing import frame
-from bough.wire.messages import (
-    Alive,
-    Appointed,
-    Blob,
-    Drain,
-    Fetch,
-    Heard,
-    Holding,
-    Leave,
-    Leaving,
-    Refused,
-    Run,
-    Stop,
-)
+from bough.wire.messages import Blob, Refused
+from bough.wire.work import Alive, Appointed, Drain, Fetch, Heard, Holding, Leave, Leaving, Run, Stop
 
 if TYPE_CHECKING:
     from bough.executor.roster import Roster

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bough.executor.board import ERR, GENERATION, OUT
 from bough.executor.streams import stream_path
-from bough.wire.messages import Fetch, Fetched
+from bough.wire.work import Fetch, Fetched
 
 if TYPE_CHECKING:
     from bough.executor.slots import Slot

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.wire.framing import frame
-from bough.wire.messages import Report
+from bough.wire.work import Report
 
 News = SpanStarted | SpanEnded | ElementFailed | SpanReturned
 

@@ -24,7 +24,7 @@ from bough.model.ids import BlobId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.resources import Needs, show_bytes
 from bough.model.tasks import Kind
-from bough.wire.messages import Appointed, Fetch, Fetched, Run, Stop
+from bough.wire.work import Appointed, Fetch, Fetched, Run, Stop
 
 _LONG = 0.045  # seconds after which the server is told that an element runs
 _BATCH = 0.01  # seconds of short tasks handed over together

@@ -12,7 +12,8 @@ from bough.model.facts import ElementFailed, SpanEnded, SpanReturned
 from bough.model.ids import Seconds, SpanId
 from bough.wire.filemessages import Made
 from bough.wire.framing import Frames
-from bough.wire.messages import Blob, Run
+from bough.wire.messages import Blob
+from bough.wire.work import Run
 
 
 class Hand(msgspec.Struct, frozen=True, array_like=True, tag="h"):

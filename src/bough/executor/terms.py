@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from bough.model.ids import ExecutorId
 from bough.model.resources import Needs
-from bough.wire.messages import VERSION, Appointed, ExecutorHello
+from bough.wire.messages import VERSION
+from bough.wire.work import Appointed, ExecutorHello
 
 _MARGIN = 60.0  # seconds before its end in which an executor begins nothing
 _ENDING = 6.0  # seconds before its end in which it ends what still runs

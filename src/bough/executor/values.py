@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from bough.model.outcomes import ResultFile
-from bough.wire.messages import Run, Value
+from bough.wire.work import Run, Value
 
 
 def paths_of(run: Run) -> list[str]:

@@ -27,7 +27,7 @@ from bough.model.facts import ElementFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
-from bough.wire.messages import Run
+from bough.wire.work import Run
 
 if TYPE_CHECKING:
     from bough.executor.launcher import Launcher

@@ -81,6 +81,18 @@ class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="xj"):
     pid: int
     capacity: Needs
     until: Seconds = 0  # when it will leave, 0: unknown
+    members: int = 1  # executors that it speaks for
+    each: Needs | None = None  # of a relay that shares out work: what the biggest of its executors has
+
+
+class ExecutorResized(msgspec.Struct, frozen=True, array_like=True, tag="xz"):
+    """A relay that shares out work has more or fewer executors behind it."""
+
+    executor: ExecutorId
+    capacity: Needs  # of all together
+    members: int
+    each: Needs
+    until: Seconds = 0
 
 
 class ExecutorLost(msgspec.Struct, frozen=True, array_like=True, tag="xl"):
@@ -130,6 +142,7 @@ class SpanStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=Fals
     start: int
     stop: int
     record: RecordId = RecordId(0)  # filled in by the core
+    host: str = ""  # where, if not on its executor's host but behind a relay
 
 
 class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
@@ -146,6 +159,7 @@ class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False)
     attempt: int = 0
     executor: ExecutorId = ExecutorId(0)
     key: MemoKey = MemoKey(b"")  # under which a later run may find it; empty: never
+    host: str = ""  # as in `SpanStarted`
 
 
 class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
@@ -161,6 +175,7 @@ class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=Fa
     attempt: int = 0
     executor: ExecutorId = ExecutorId(0)
     gone: bool = False  # its executor is lost, but may still come back with a result
+    host: str = ""  # as in `SpanStarted`
 
 
 class SpanReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=False):
@@ -257,6 +272,7 @@ Fact = (
     | ExecutorJoined
     | ExecutorLost
     | ExecutorDrained
+    | ExecutorResized
     | ExecutorSuspended
     | ExecutorResumed
     | Placed

@@ -17,7 +17,8 @@ from bough.server.log import log
 from bough.server.reception import Reception
 from bough.server.shell import Shell
 from bough.server.supervise import Supervisor
-from bough.wire.messages import Closed, Leave, Refused
+from bough.wire.messages import Closed, Refused
+from bough.wire.work import Leave
 
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
 _STUCK = 5.0  # seconds that a store that cannot be written is waited for

@@ -10,8 +10,9 @@ from typing import Protocol, cast
 
 from bough.errors import ProtocolError
 from bough.wire.framing import frame, frame_list, server_frames
-from bough.wire.messages import FromClient, FromExecutor, Refused
+from bough.wire.messages import FromClient, Refused
 from bough.wire.relaying import RelayHello
+from bough.wire.work import FromExecutor
 
 _LATER = 0.2  # seconds that acknowledgements may wait for something to travel with
 _MOST_UNSENT = 1 << 28  # bytes a peer may leave unread before it is cut off

@@ -16,7 +16,8 @@ from bough.model.outcomes import Stream
 from bough.model.tasks import Dep, On
 from bough.server.peers import Client, Executor
 from bough.server.shell import Shell
-from bough.wire.messages import Answer, Ask, Fetch, Fetched, Refused
+from bough.wire.messages import Answer, Ask, Refused
+from bough.wire.work import Fetch, Fetched
 
 MOST = 16 << 20  # bytes of one answer
 _MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files

@@ -19,7 +19,8 @@ from bough.model.tasks import Dep, Kind, On, TaskSpec
 from bough.server.peers import Executor
 from bough.server.results import Pages, ResultCache, part
 from bough.wire.filemessages import Workplace
-from bough.wire.messages import Blob, Run, Value
+from bough.wire.messages import Blob
+from bough.wire.work import Run, Value
 
 MOST_CARRIED = 64 << 20  # bytes of a value that goes with a span to an executor that cannot read our files
 

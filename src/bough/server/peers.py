@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bough.model.ids import BlobId, ExecutorId, Seconds
 from bough.server.connection import Connection
-from bough.wire.messages import ExecutorHello
+from bough.wire.work import ExecutorHello
 
 
 class Client:

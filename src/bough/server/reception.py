@@ -36,23 +36,19 @@ from bough.server.shell import Shell
 from bough.wire.messages import (
     VERSION,
     Act,
-    Alive,
     Answer,
-    Appointed,
     Ask,
     Blob,
     ClientHello,
     Close,
-    ExecutorHello,
     FromClient,
-    FromExecutor,
     Refused,
-    Report,
     Submit,
     Subscribe,
     Welcome,
 )
 from bough.wire.relaying import RelayHello
+from bough.wire.work import Alive, Appointed, ExecutorHello, FromExecutor, Report
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0

@@ -26,7 +26,7 @@ from bough.server.log import log
 from bough.server.numbers import NumberBook
 from bough.server.peers import Executor
 from bough.server.shell import Shell
-from bough.wire.messages import Drain, ExecutorHello, Holding, Stop
+from bough.wire.work import Drain, ExecutorHello, Holding, Stop
 
 _ALL = 1 << 62  # an element that no span reaches
 

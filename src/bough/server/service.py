@@ -39,7 +39,7 @@ from bough.stores.faults import reported
 from bough.stores.lock import StoreLock, holder
 from bough.stores.opening import Lock, is_postgres, lock_store, open_store
 from bough.transport import home
-from bough.wire.messages import Leave
+from bough.wire.work import Leave
 
 if TYPE_CHECKING:
     import ssl

@@ -24,26 +24,9 @@ from bough.server.shell import Shell
 from bough.server.sqlwindow import SqlWindow
 from bough.server.workflows import Workflows
 from bough.wire.filemessages import Put
-from bough.wire.messages import (
-    Alive,
-    Answer,
-    Ask,
-    ClientHello,
-    Close,
-    Drain,
-    ExecutorHello,
-    Fetched,
-    Heard,
-    Holding,
-    Leave,
-    Leaving,
-    Manage,
-    Refused,
-    Report,
-    Submit,
-    Subscribe,
-)
+from bough.wire.messages import Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
 from bough.wire.relaying import RelayHello
+from bough.wire.work import Alive, Drain, ExecutorHello, Fetched, Heard, Holding, Leave, Leaving, Report
 
 _ASKING = frozenset({Ask, Subscribe, Close})
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get

@@ -37,7 +37,8 @@ from bough.server.upkeep import Upkeep
 from bough.stores.api import Store
 from bough.stores.faults import is_passing
 from bough.wire.filemessages import Workplace
-from bough.wire.messages import Accepted, GroupDone, Heard, Notice, Refused, Stop
+from bough.wire.messages import Accepted, GroupDone, Notice, Refused
+from bough.wire.work import Heard, Stop
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
 _STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of

@@ -14,7 +14,7 @@ from bough.errors import ProtocolError
 from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.stores.faults import reported
 from bough.wire.framing import Frames
-from bough.wire.messages import FromExecutor, Report
+from bough.wire.work import FromExecutor, Report
 
 DIRECTORY: Final = "spill"
 SUFFIX: Final = ".spill"

@@ -13,8 +13,8 @@ from typing import Any, cast
 from bough.errors import ProtocolError
 from bough.wire.channels import Channels
 from bough.wire.framing import Frames, frame_list
-from bough.wire.messages import Alive
 from bough.wire.relaying import BATCH, LINE_FRAME, Carried, Granted, Opened, Shut
+from bough.wire.work import Alive
 
 _HIGH, _LOW = 1 << 18, 1 << 16  # bytes that wait on a channel when its writer is told to pause, and to go on
 _ON_CHANNEL = (Opened, Carried, Granted, Shut)

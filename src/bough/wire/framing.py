@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from bough.errors import ProtocolError
-from bough.wire.messages import MAX_FRAME, FromClient, FromExecutor, ToClient, ToExecutor
+from bough.wire.messages import MAX_FRAME, FromClient, ToClient
 from bough.wire.relaying import RelayHello
+from bough.wire.work import FromExecutor, ToExecutor
 
 M = TypeVar("M")
 _HEAD = 4

@@ -11,7 +11,6 @@ import msgspec
 
 from bough.model.facts import (
     Cancelled,
-    ElementFailed,
     GroupClosed,
     Held,
     Killed,
@@ -19,15 +18,10 @@ from bough.model.facts import (
     Prioritised,
     Released,
     Retried,
-    SpanEnded,
-    SpanReturned,
-    SpanStarted,
 )
-from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
-from bough.model.outcomes import Detail, Failure, ResultFile, Results
-from bough.model.resources import Needs
-from bough.model.tasks import Item, Kind, Limits, Page
-from bough.wire.filemessages import FilesToExecutor, FilesToServer
+from bough.model.ids import BlobId, ExecutorId, RecordId
+from bough.model.outcomes import Detail, Failure, Results
+from bough.model.tasks import Item
 
 VERSION = 1
 MAX_FRAME = 1 << 30  # bytes; bigger things travel as files
@@ -247,154 +241,3 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="end"):
 ToClient = (
     Challenge | Welcome | Refused | Accepted | Outcome | Unsuccess | Running | GroupDone | Answer | Notice | Closed
 )
-
-
-# --- executor -> server ----------------------------------------------------------------------------
-
-
-class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
-    """The first message of an executor. `executor` is 0, or its number when it comes back."""
-
-    version: int
-    site: str
-    host: str
-    pid: int
-    capacity: Needs
-    python: str  # "3.11": functions need the same minor version
-    executor: ExecutorId = ExecutorId(0)
-    until: Seconds = 0
-    marker: str = ""  # with a number: who appointed it
-
-
-class Holding(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
-    """Said to a service once appointed, behind all unheard reports: the spans that are here, running or queued."""
-
-    spans: list[SpanId]
-    shared: bool = True  # it sees the server's store
-
-
-class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="lvg"):
-    """It wants no more work and will exit once it has none: it was idle for long, its time is over, it was told to."""
-
-    reason: str = ""
-
-
-class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
-    """The answer to `Fetch`. `more`: the task still runs, so that more may follow."""
-
-    request: int
-    data: bytes
-    more: bool = False
-    error: str = ""
-
-
-class Report(msgspec.Struct, frozen=True, array_like=True, tag="rep"):
-    """News of spans, in order. Kept by the executor until acknowledged, and sent again on a new connection."""
-
-    number: int  # 1, 2, 3, ... per executor
-    news: list[SpanStarted | SpanEnded | ElementFailed | SpanReturned]
-
-
-class Alive(msgspec.Struct, frozen=True, array_like=True, tag="hb"):
-    """Sent when there is nothing else to say for a while."""
-
-
-FromExecutor = Proof | ExecutorHello | Report | Alive | Holding | Leaving | Fetched | FilesToServer
-
-
-# --- server -> executor ----------------------------------------------------------------------------
-
-
-class Appointed(msgspec.Struct, frozen=True, array_like=True, tag="app"):
-    """The answer to an executor's hello: its number, where outputs go, and what to do when the server is gone."""
-
-    version: int
-    executor: ExecutorId
-    output_dir: str  # stdout and stderr of slots, append-only
-    result_dir: str  # results too big to send
-    spill_dir: str  # reports that could not be delivered, one file per executor
-    marker: str  # goes into the environment of every process as BOUGH_RUN, so that leftovers can be found
-    embedded: bool = True  # end running tasks, spill and exit when the server is gone; otherwise go on and reconnect
-    store_token: str = ""  # the content of the file `token` beside `output_dir`: an executor that sees it shares it
-    heartbeat: Seconds = 30.0  # silence that makes either side believe that the other is gone
-
-
-class Value(msgspec.Struct, frozen=True, array_like=True):
-    """The value of one input: results of the elements [start, stop) of a record.
-
-    Each page is (start, stop, pickled list of their values). `single`: the value itself, else a list. Without pages it
-    is the value of the run that this one is behind.
-    """
-
-    start: int
-    stop: int
-    pages: list[tuple[int, int, bytes | ResultFile]]
-    single: bool = True
-
-
-class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
-    """Run a span: its elements one after the other in one slot."""
-
-    span: SpanId
-    record: RecordId
-    start: int
-    stop: int
-    attempt: int
-    kind: Kind
-    body: BlobId  # a blob sent before, or empty for a loose command
-    is_array: bool = False
-    payload: bytes = b""  # loose tasks
-    payload_path: str = ""
-    table: BlobId = BlobId(b"")  # arrays over a space
-    pages: tuple[Page, ...] = ()  # arrays over pages
-    star: bool = False
-    needs: Needs = Needs()
-    limits: Limits = Limits()
-    inputs: list[Value] = []
-    expected: Seconds = 0
-    name: str = ""
-    behind: SpanId = SpanId(0)  # the run just before: if that succeeds run this in the same worker, else return it
-    run: int = 0  # the workflow of a command whose place was told before; 0: where it says
-
-
-class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
-    """End elements of a span: queued ones are dropped, running ones get TERM and after `grace` seconds KILL.
-
-    No news of them is expected afterwards (late news is filtered).
-    """
-
-    span: SpanId
-    start: int
-    stop: int
-    grace: Seconds = 5.0
-
-
-class Heard(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
-    """Reports up to this number are written: forget them."""
-
-    number: int
-
-
-class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
-    """End everything (TERM, after `grace` seconds KILL) and exit."""
-
-    grace: Seconds = 5.0
-
-
-class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
-    """Exit once nothing runs or waits any more. To one that is leaving: nothing more will be sent."""
-
-
-class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
-    """Read from what a task wrote: `path` as reported in its detail, or, while it runs, empty."""
-
-    request: int
-    record: RecordId
-    index: int
-    stream: str  # "stdout" or "stderr"
-    path: str
-    offset: int  # from the beginning of the task's own output, or of the file when `path` is given
-    length: int
-
-
-ToExecutor = Challenge | Appointed | Refused | Blob | Run | Stop | Heard | Leave | Drain | Fetch | FilesToExecutor

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.wire.messages import Alive, Challenge, Refused
+from bough.wire.messages import Challenge, Refused
+from bough.wire.work import Alive
 
 CHUNK = 1 << 18  # bytes of one channel in one message
 BATCH = 1 << 20  # bytes of all channels in one frame

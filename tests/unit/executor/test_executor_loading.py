@@ -10,7 +10,7 @@ from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.refs import Ref
 from bough.model.tasks import Kind, Page
-from bough.wire.messages import Run, Value
+from bough.wire.work import Run, Value
 
 TABLE = BlobId(b"t")
 

@@ -7,7 +7,7 @@ from bough.executor.reports import Reports
 from bough.model.facts import SpanReturned
 from bough.model.ids import SpanId
 from bough.wire.framing import server_frames
-from bough.wire.messages import Report
+from bough.wire.work import Report
 
 
 def news(span: int) -> SpanReturned:

@@ -9,7 +9,8 @@ from bough.errors import StoreFailed
 from bough.model.facts import Fact, Recalled, SpanEnded
 from bough.stores.api import LastRun, OldArray
 from bough.wire.framing import Frames
-from bough.wire.messages import ToClient, ToExecutor
+from bough.wire.messages import ToClient
+from bough.wire.work import ToExecutor
 
 
 class FakeTransport(asyncio.Transport):

@@ -15,7 +15,8 @@ from bough.model.ids import RecordId
 from bough.model.tasks import Dep, Kind, Limits, On, TaskSpec
 from bough.server.messenger import Messenger, find_mailer
 from bough.server.notices import KINDS, Notice, Notices, Rules, read_kinds
-from bough.wire.messages import Act, Close, Leaving, Report, Run, Submit
+from bough.wire.messages import Act, Close, Submit
+from bough.wire.work import Leaving, Report, Run
 
 HOUR = 3600.0
 EVERYTHING = Rules()

@@ -10,7 +10,7 @@ from bough.policies.registry import load_placement
 from bough.server.recovery import recover, replay
 from bough.stores.api import LastRun
 from bough.wire.framing import frame
-from bough.wire.messages import Report
+from bough.wire.work import Report
 
 LAST = LastRun(1, False, 2, 1, 0, 1, 1)
 

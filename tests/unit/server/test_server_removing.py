@@ -11,7 +11,8 @@ from bough.errors import StoreFailed
 from bough.model.facts import Cancelled, RunRemoved, SpanEnded
 from bough.model.tasks import GroupSpec
 from bough.server.removing import Removing
-from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Report, Run, Submit, Welcome
+from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Submit, Welcome
+from bough.wire.work import Report, Run
 
 
 class SweptStore(FakeStore):

@@ -22,29 +22,19 @@ from bough.wire.framing import frame
 from bough.wire.messages import (
     VERSION,
     Accepted,
-    Alive,
     Answer,
-    Appointed,
     Ask,
     Blob,
     ClientHello,
     Close,
     Closed,
-    Drain,
-    ExecutorHello,
-    Heard,
-    Holding,
-    Leave,
-    Leaving,
     Manage,
     Outcome,
     Refused,
-    Report,
-    Run,
-    Stop,
     Submit,
     Welcome,
 )
+from bough.wire.work import Alive, Appointed, Drain, ExecutorHello, Heard, Holding, Leave, Leaving, Report, Run, Stop
 
 PATIENCE = 60.0
 

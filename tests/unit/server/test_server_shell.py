@@ -23,28 +23,22 @@ from bough.wire.messages import (
     VERSION,
     Accepted,
     Act,
-    Alive,
     Answer,
-    Appointed,
     Ask,
     Blob,
     ClientHello,
     Close,
-    ExecutorHello,
     GroupDone,
-    Heard,
     Notice,
     Outcome,
     Refused,
-    Report,
-    Run,
     Running,
-    Stop,
     Submit,
     Subscribe,
     Unsuccess,
     Welcome,
 )
+from bough.wire.work import Alive, Appointed, ExecutorHello, Heard, Report, Run, Stop
 
 
 class Harness:

@@ -14,7 +14,8 @@ from bough.model.resources import Needs
 from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskSpec
 from bough.policies.registry import load_placement
 from bough.server.services import Extras, Services
-from bough.wire.messages import Act, Answer, Ask, Outcome, Refused, Report, Run, Submit, Unsuccess
+from bough.wire.messages import Act, Answer, Ask, Outcome, Refused, Submit, Unsuccess
+from bough.wire.work import Report, Run
 
 
 class Workshop(Harness):

@@ -16,7 +16,8 @@ from bough.executor.connection import Connection, connect
 from bough.model.resources import Needs
 from bough.transport.access import Access, write_access
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, Alive, Blob, ExecutorHello, Fetched, Heard
+from bough.wire.messages import VERSION, Blob
+from bough.wire.work import Alive, ExecutorHello, Fetched, Heard
 
 HELLO = ExecutorHello(VERSION, "far", "node", 1, Needs(1), "3.11")
 

@@ -11,8 +11,8 @@ import uvloop
 
 from bough.transport.line import Channel, Line
 from bough.wire.framing import Frames
-from bough.wire.messages import Alive
 from bough.wire.relaying import WINDOW, Carried, FromRelay, Linked, Opened, Shut, ToRelay
+from bough.wire.work import Alive
 
 DEADLINE = 20.0
 _joined: list[Line] = []  # what a test has to hang up at its end

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.errors import ProtocolError
-from bough.wire import framing, messages
+from bough.wire import framing, messages, work
 from bough.wire.framing import Frames, frame, frame_list, server_frames, to_client_frames, to_executor_frames
 
 HELLO = messages.ClientHello(1, 42, "host", owner=True)
 CHAT: list[object] = [HELLO, messages.Subscribe(), messages.Ask(1, "status"), messages.Close("now")]
-UNION = messages.FromClient | messages.FromExecutor
+UNION = messages.FromClient | work.FromExecutor
 
 
 def test_a_message_comes_out_as_it_went_in() -> None:
