@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import structs
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
@@ -100,6 +101,21 @@ class Histories(RuleBasedStateMachine):
         extra = {"memory": 1000, "gpus": 1} if rich else {}
         self.turn(executor(self.next_executor, cores, **extra))
         self.next_executor += 1
+
+    @rule(members=st.integers(0, 6), big=st.booleans())
+    def a_relay_joins(self, members: int, big: bool) -> None:
+        """One that shares out work among executors of one or two cores."""
+        each = needs(2, memory=600) if big else needs(1)
+        joined = executor(self.next_executor, members * each.cores, memory=members * each.memory)
+        self.turn(structs.replace(joined, members=members, each=each))
+        self.next_executor += 1
+
+    @rule(data=st.data(), members=st.integers(0, 6))
+    def executors_come_and_go_behind_a_relay(self, data: st.DataObject, members: int) -> None:
+        id_ = data.draw(st.integers(1, self.next_executor))
+        each = data.draw(st.sampled_from([needs(1), needs(2, memory=600)]))
+        has = needs(members * each.cores, memory=members * each.memory)
+        self.turn(facts.ExecutorResized(id_, has, members, each))
 
     @rule(data=st.data(), stays=st.sampled_from([0.0, 1.0, 100.0]))
     def an_executor_comes_back(self, data: st.DataObject, stays: float) -> None:

@@ -24,6 +24,7 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.ExecutorJoined: lifecycle.executor_joined,
     facts.ExecutorLost: lifecycle.executor_lost,
     facts.ExecutorDrained: lifecycle.executor_drained,
+    facts.ExecutorResized: lifecycle.executor_resized,
     facts.ExecutorSuspended: lifecycle.executor_suspended,
     facts.ExecutorResumed: lifecycle.executor_resumed,
     facts.Placed: lifecycle.placed,

@@ -88,8 +88,7 @@ def _stop(state: State, record: Record, start: int, stop: int) -> None:
             state.orders.append(StopSpan(span.executor.id, span.id, low, high))
             if isinstance(record, ArrayRecord):
                 record.attempts.update(dict.fromkeys(range(low, high), span.attempt))
-        if not span.left:
-            state.drop(span)
+        state.let_go(span)
 
 
 def spans_of(state: State, record: Record, start: int, stop: int) -> list[Span]:

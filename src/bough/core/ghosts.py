@@ -47,8 +47,7 @@ def late_success(state: State, fact: facts.SpanEnded) -> None:
     for span in [span for span in state.spans.values() if span.record is record]:
         for low, high in span.take(start, stop):
             state.orders.append(StopSpan(span.executor.id, span.id, low, high))
-        if not span.left:
-            state.drop(span)
+        state.let_go(span)
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, ghost.attempt))
     if isinstance(record, TaskRecord):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from itertools import islice
 
 import msgspec
 
@@ -47,6 +48,7 @@ class Hearing:
             facts.ExecutorLost: self._on_executor_lost,
             facts.ExecutorJoined: self._on_executor_joined,
             facts.ExecutorDrained: self._on_executor_known,
+            facts.ExecutorResized: self._on_resized,
             facts.Recalled: self._on_recalled,
             facts.GroupClosed: self._on_group_closed,
             facts.Cancelled: self._on_deed,
@@ -148,7 +150,7 @@ class Hearing:
             return
         for start, stop in _parts_with(span, event.start, event.stop):
             if span.record.count(RUNNING, start, stop) < stop - start:
-                self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id)))
+                self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id), event.host))
 
     def _on_returned(self, event: facts.SpanReturned) -> None:
         span = self._state.spans.get(event.span)
@@ -165,6 +167,11 @@ class Hearing:
         self, event: facts.ExecutorDrained | facts.ExecutorSuspended | facts.ExecutorResumed
     ) -> None:
         if event.executor in self._state.executors:
+            self._record(event)
+
+    def _on_resized(self, event: facts.ExecutorResized) -> None:
+        executor = self._state.executors.get(event.executor)
+        if executor is not None and executor.wide:
             self._record(event)
 
     def _on_executor_lost(self, event: facts.ExecutorLost) -> None:
@@ -306,6 +313,7 @@ def _completed(state: State, span: Span, record: Record, event: facts.SpanEnded)
         span.attempt,
         span.executor.id,
         key_of(state, record, event.start) if key else key,
+        event.host,
     )
 
 
@@ -315,7 +323,7 @@ def _probably_running(span: Span, *, in_front: bool) -> list[int]:
         return []
     found = {i for lo, hi in span.left for part in span.record.runs(bytes((RUNNING,)), lo, hi) for i in range(*part)}
     if in_front and span.left:
-        found.add(span.left[0][0])
+        found.update(islice((index for low, high in span.left for index in range(low, high)), span.width))
     return sorted(found)
 
 
@@ -341,4 +349,4 @@ def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
         results = cut(results, start - event.start, stop - start)
     seconds = event.seconds * (stop - start) / (event.stop - event.start)
     details = tuple(detail for detail in event.details if start <= detail.index < stop)
-    return facts.SpanEnded(event.span, start, stop, seconds, results, details)
+    return facts.SpanEnded(event.span, start, stop, seconds, results, details, host=event.host)

@@ -90,22 +90,22 @@ def _resources(state: State) -> None:
         for span in executor.spans.values():
             wants = span.record.spec.needs.amounts()
             for name, amount in wants.items():
-                used[name] = used.get(name, 0) + amount
+                used[name] = used.get(name, 0) + amount * span.width
             law = f"span {span.id} was to start at once on executor {executor.id}, which has {has}, with {used} taken"
-            _demand(span.queued or all(used[name] <= has.get(name, 0) + 1e-9 for name in wants), law)
+            _demand(span.queued or executor.wide or all(used[name] <= has.get(name, 0) + 1e-9 for name in wants), law)
         for name, amount in has.items():
             free = executor.free(name)
             law = f"executor {executor.id}: {name} free {free} + used {used.get(name, 0)} is not {amount}"
             _demand(abs(free + used.get(name, 0) - amount) < 1e-6, law)
         load = sum(span.load for span in executor.spans.values())
         _demand(abs(load - executor.load) < 1e-6, f"executor {executor.id}: load {executor.load}, should be {load}")
-        cores = sum(span.record.cores for span in executor.spans.values() if not span.load)
+        cores = sum(span.record.cores * span.width for span in executor.spans.values() if not span.load)
         _demand(abs(cores - executor.long_cores) < 1e-6, f"executor {executor.id}: {cores} cores of long tasks")
 
 
 def _totals(state: State) -> None:
     for workflow in {group.workflow for group in state.groups.values()}:
-        held = sum(s.record.cores for s in state.spans.values() if s.record.group.workflow is workflow)
+        held = sum(s.record.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
         _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
     for ghost in state.ghosts.values():
         _demand(bool(ghost.left) and ghost.id in state.ghosts_of[ghost.record.id], f"ghost {ghost.id} holds nothing")
@@ -131,13 +131,15 @@ def picture(state: State) -> dict[str, object]:
             g.id: (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.failed_by)
             for g in state.groups.values()
         },
-        "spans": {s.id: (s.record.id, s.left, s.attempt, s.executor.id, s.queued) for s in state.spans.values()},
+        "spans": {
+            s.id: (s.record.id, s.left, s.attempt, s.executor.id, s.queued, s.width) for s in state.spans.values()
+        },
         "ghosts": {s.id: (s.record.id, s.left, s.attempt, s.executor.id) for s in state.ghosts.values()},
         "executors": {
             x.id: (
                 [x.free(n) for n in sorted(x.capacity.amounts())],
                 round(x.load, 9),
-                (x.draining, x.suspended, x.suspensions, x.trouble),
+                (x.draining, x.suspended, x.suspensions, x.trouble, x.joined),
             )
             for x in state.executors.values()
         },

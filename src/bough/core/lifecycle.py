@@ -6,6 +6,7 @@ Rule: these functions only apply what is already decided and lawful; `machine.py
 from __future__ import annotations
 
 from heapq import heappush
+from typing import cast
 
 from bough.core import ghosts, graph, ranges
 from bough.core.memo import elements_free
@@ -26,6 +27,7 @@ from bough.core.records import (
 from bough.core.room import WHOLE, ExecutorRecord, Span
 from bough.core.state import State
 from bough.core.timing import SHORT
+from bough.core.wide import WideExecutor
 from bough.model import facts
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Cause, Failure
@@ -33,9 +35,18 @@ from bough.model.outcomes import Cause, Failure
 
 def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
     """There is room."""
-    executor = ExecutorRecord(fact)
+    executor = ExecutorRecord(fact) if fact.each is None else WideExecutor(fact)
     state.executors[fact.executor] = executor
     state.cores += fact.capacity.cores
+    state.note_room(executor)
+
+
+def executor_resized(state: State, fact: facts.ExecutorResized) -> None:
+    """There are more or fewer executors behind a relay."""
+    executor = state.executors[fact.executor]
+    assert isinstance(executor, WideExecutor)
+    state.cores += fact.capacity.cores - executor.capacity.cores
+    executor.resize(fact)
     state.note_room(executor)
 
 
@@ -112,6 +123,8 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     mean = record.runtime.mean
     load = mean * (stop - start) if mean <= SHORT else 0.0
     span = Span(number, record, start, stop, attempt, executor, [[start, stop]], fact.backlog, load)
+    if executor.wide:
+        cast("WideExecutor", executor).widen(span)
     state.spans[number] = span
     state.last_span = number
     executor.add(span)
@@ -178,8 +191,7 @@ def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.S
     if span.executor.trouble or record.shunned:
         avoided = (record.shunned.pop(index, ()) for index in range(start, stop) if index in record.shunned)
         _compare_places(state, span, tuple(place for places in avoided for place in places))
-    if not span.left:
-        state.drop(span)
+    state.let_go(span)
     if state.ghosts:
         ghosts.exorcise(state, record, start, stop)
     graph.ended(state, record, start, stop)
@@ -216,8 +228,7 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     record.set_failure(index, index + 1, fact.failure)
     if isinstance(record, ArrayRecord):
         record.attempts[index] = span.attempt
-    if not span.left:
-        state.drop(span)
+    state.let_go(span)
     if fact.retry_at < 0:
         workflow = record.group.workflow
         if workflow.fail_fast and workflow.first_failure is None:
@@ -243,8 +254,7 @@ def span_returned(state: State, fact: facts.SpanReturned) -> None:
     span = state.spans[fact.span]
     for start, stop in span.take(fact.start, fact.stop):
         _come_back(state, span.record, start, stop)
-    if not span.left:
-        state.drop(span)
+    state.let_go(span)
 
 
 def not_runnable(state: State, fact: facts.NotRunnable) -> None:

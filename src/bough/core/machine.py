@@ -41,8 +41,10 @@ class Turn(msgspec.Struct, frozen=True):
 class Machine:
     """See the module."""
 
-    def __init__(self, policy: PlacementPolicy, *, seed: int = 0, last_turn: int = 0, last_span: int = 0) -> None:
-        self.state = State(policy)
+    def __init__(
+        self, policy: PlacementPolicy, *, seed: int = 0, last_turn: int = 0, last_span: int = 0, pickup: int = 0
+    ) -> None:
+        self.state = State(policy, pickup)
         self.state.turn = last_turn
         self.state.last_span = last_span
         self._placement = Placement(self.state, Random(seed))
@@ -84,9 +86,9 @@ class Machine:
         return snapshot.take(self.state)
 
     @classmethod
-    def restore(cls, data: bytes, policy: PlacementPolicy, *, seed: int = 0) -> Machine:
+    def restore(cls, data: bytes, policy: PlacementPolicy, *, seed: int = 0, pickup: int = 0) -> Machine:
         """A machine in the state of a snapshot."""
-        machine = cls(policy, seed=seed)
+        machine = cls(policy, seed=seed, pickup=pickup)
         restoring.restore(machine.state, data)
         return machine
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
+from typing import cast
 
 from bough.core import lifecycle
 from bough.core.groups import GroupRecord
@@ -17,6 +18,7 @@ from bough.core.room import ExecutorRecord
 from bough.core.state import State
 from bough.core.timing import MAX_BACKLOG, SHORT, TRUST, span_size
 from bough.core.view import StateView
+from bough.core.wide import WideExecutor
 from bough.errors import BoughError
 from bough.model import facts
 from bough.model.facts import Fact
@@ -77,7 +79,7 @@ class Placement:
             if type(record) is TaskRecord:
                 self._place_tasks([record], executor, fits=fits)
                 if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
-                    along = view.take_like(record, _hand_out(record, executor, self.state.cores))
+                    along = view.take_like(record, _hand_out(record, executor, self.state))
                     self._place_tasks(along, executor, fits=False)
             else:
                 self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
@@ -99,7 +101,10 @@ class Placement:
 
     def _place_elements(self, record: ArrayRecord, executor: ExecutorRecord, count: int, *, fits: bool) -> None:
         state, runtime = self.state, record.runtime
-        limit = span_size(runtime, record.ready, state.cores)
+        if executor.wide:
+            limit = cast("WideExecutor", executor).hand_out(record, state.cores, state.pickup, queued=not fits)
+        else:
+            limit = span_size(runtime, record.ready, state.cores, state.pickup)
         start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)
         span = SpanId(state.last_span + 1)
         fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
@@ -158,9 +163,9 @@ def _may_travel(waiter: Record | GroupRecord, generation: int, queue: ReadyQueue
     return spec.kind is _FUNCTION and not spec.limits.replay and not (spec.key and queue.workflow.memos)
 
 
-def _hand_out(record: TaskRecord, executor: ExecutorRecord, cores: float) -> int:
+def _hand_out(record: TaskRecord, executor: ExecutorRecord, state: State) -> int:
     """How many tasks like one that waits in a backlog may go with it: one hand-out, as far as the backlog takes it."""
     runtime = record.runtime
     by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
     by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
-    return min(span_size(runtime, len(record.queue), cores) - 1, by_load, by_count)
+    return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)

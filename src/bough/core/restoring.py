@@ -16,6 +16,7 @@ from bough.core.state import State
 from bough.core.states import ENDED, TaskState
 from bough.core.submission import add_array, add_group, add_task
 from bough.core.timing import RunTime
+from bough.core.wide import WideExecutor
 from bough.model.ids import ROOT, ExecutorId, SpanId
 
 _DONE = int(TaskState.DONE)
@@ -43,7 +44,7 @@ def restore(state: State, data: bytes) -> None:
     _settle_groups(state, kept)
     _link(state)
     for one in kept.executors:
-        executor = ExecutorRecord(one.joined)
+        executor = ExecutorRecord(one.joined) if one.joined.each is None else WideExecutor(one.joined)
         executor.draining, executor.suspended = one.draining, one.suspended
         executor.suspensions, executor.trouble = one.suspensions, one.trouble
         state.executors[executor.id] = executor
@@ -69,7 +70,7 @@ def _restored(state: State, kept: KeptSpan, executor: ExecutorRecord) -> Span:
     record = state.records[kept.record]
     left = WHOLE if isinstance(record, TaskRecord) and kept.left == WHOLE else kept.left
     span = Span(SpanId(kept.id), record, kept.start, kept.stop, kept.attempt, executor, left, kept.queued, kept.load)
-    span.heard, span.behind = kept.heard, kept.behind
+    span.heard, span.behind, span.width = kept.heard, kept.behind, kept.width
     return span
 
 

@@ -26,7 +26,21 @@ WHOLE: Ranges = [[0, 1]]  # what a loose task's span holds; shared, so never cha
 class Span:
     """A slice of a record that an executor has."""
 
-    __slots__ = ("attempt", "behind", "executor", "heard", "id", "left", "load", "queued", "record", "start", "stop")
+    __slots__ = (
+        "attempt",
+        "behind",
+        "executor",
+        "heard",
+        "id",
+        "left",
+        "load",
+        "many",
+        "queued",
+        "record",
+        "start",
+        "stop",
+        "width",
+    )
 
     def __init__(  # noqa: PLR0917 made for every hand-out: names would cost
         self,
@@ -54,6 +68,8 @@ class Span:
         self.heard: Seconds = (
             0.0  # when something was last said of it; kept for tasks that are sent again after silence
         )
+        self.width = 1  # how many of its elements run at once; more only on a wide executor
+        self.many = 1  # elements that are left, as last counted there
 
     def take(self, start: int, stop: int) -> Ranges:
         """Let go of [start, stop); return the parts of it that were there."""
@@ -67,6 +83,9 @@ class Span:
 
 class ExecutorRecord:
     """An executor; a policy sees it as a `Room`."""
+
+    wide = False  # whether spans are cut up there, see `wide.py`
+    members = 1  # executors that it speaks for
 
     __slots__ = (
         "_others",
@@ -106,6 +125,11 @@ class ExecutorRecord:
         self.suspensions = 0
         self.trouble = 0  # tasks in a row that failed here and worked elsewhere
 
+    @property
+    def joined(self) -> ExecutorJoined:
+        """The fact that would bring it here as it is now."""
+        return ExecutorJoined(self.id, self.site, self.host, self.pid, self.capacity, self.until)
+
     def free(self, resource: str) -> float:
         """How much of a resource is free now."""
         return self.cores_free if resource == "cores" else self._others.get(resource, 0)
@@ -114,7 +138,7 @@ class ExecutorRecord:
         """Whether a task of this work could start now."""
         if work.cores > self.cores_free:
             return False
-        return work.plain or all(amount <= self._others.get(name, 0) for name, amount in _others(work.needs))
+        return work.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start if nothing else ran."""
@@ -171,7 +195,7 @@ class ExecutorRecord:
             self._occupy(record, 1)
 
     def _occupy(self, work: Record, sign: int) -> None:
-        for name, amount in _others(work.needs):
+        for name, amount in others_of(work.needs):
             self._others[name] = self._others.get(name, 0) + sign * amount
 
     def front(self) -> list[Span]:
@@ -188,6 +212,6 @@ class ExecutorRecord:
         return found
 
 
-def _others(needs: Needs) -> tuple[tuple[str, float], ...]:
+def others_of(needs: Needs) -> tuple[tuple[str, float], ...]:
     """The amounts besides cores."""
     return (("memory", needs.memory), ("gpus", needs.gpus), *needs.named)

@@ -112,6 +112,7 @@ class KeptSpan(msgspec.Struct, array_like=True):
     load: Seconds
     heard: Seconds
     behind: SpanId
+    width: int = 1
 
 
 class Snapshot(msgspec.Struct):
@@ -161,7 +162,7 @@ def take(state: State) -> bytes:
             arrays,
             [_executor(executor) for executor in state.executors.values()],
             [_span(span) for span in state.spans.values()],
-            [(_span(ghost), _joined(ghost.executor)) for ghost in state.ghosts.values()],
+            [(_span(ghost), ghost.executor.joined) for ghost in state.ghosts.values()],
             list(state.timers),
             list(state.alarms),
             [(template, runtime.mean, runtime.seen) for template, runtime in state.runtimes.items()],
@@ -234,13 +235,7 @@ def _group(group: GroupRecord) -> KeptGroup:
 
 
 def _executor(executor: ExecutorRecord) -> KeptExecutor:
-    return KeptExecutor(
-        _joined(executor), executor.draining, executor.suspended, executor.suspensions, executor.trouble
-    )
-
-
-def _joined(executor: ExecutorRecord) -> ExecutorJoined:
-    return ExecutorJoined(executor.id, executor.site, executor.host, executor.pid, executor.capacity, executor.until)
+    return KeptExecutor(executor.joined, executor.draining, executor.suspended, executor.suspensions, executor.trouble)
 
 
 def _span(span: Span) -> KeptSpan:
@@ -256,4 +251,5 @@ def _span(span: Span) -> KeptSpan:
         span.load,
         span.heard,
         span.behind,
+        span.width,
     )

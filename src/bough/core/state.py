@@ -7,13 +7,15 @@ index is kept up to date by what changed, never rebuilt.
 from __future__ import annotations
 
 from heapq import heappush
+from typing import cast
 
 from bough.core.groups import GroupRecord, Workflow
 from bough.core.queue import ReadyQueue
 from bough.core.records import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record, TaskRecord
 from bough.core.room import ExecutorRecord, Span
 from bough.core.states import BEFORE, TaskState
-from bough.core.timing import RunTime
+from bough.core.timing import MAX_SPAN, RunTime
+from bough.core.wide import WideExecutor
 from bough.errors import InvalidTransition
 from bough.model.ids import ROOT, Seconds
 from bough.model.orders import Order
@@ -30,8 +32,9 @@ Alarm = tuple[Seconds, int, int]  # (when, span that was silent or 0, executor t
 class State:
     """See the module."""
 
-    def __init__(self, policy: PlacementPolicy) -> None:
+    def __init__(self, policy: PlacementPolicy, pickup: int = 0) -> None:
         self.policy = policy
+        self.pickup = pickup or MAX_SPAN  # most tasks in one hand-out to one core
         self.run = 0  # of the session or service itself
         self.stopping = False
         self.turn = 0  # the number of the turn that is being applied
@@ -224,6 +227,14 @@ class State:
             self.due = True  # a span that goes leaves more room, never less
         elif executor.id in self.executors:
             self.note_room(executor)
+
+    def let_go(self, span: Span) -> None:
+        """After elements left a span: forget it, or let a wide executor use what they occupied."""
+        if not span.left:
+            self.drop(span)
+        elif span.executor.wide:
+            cast("WideExecutor", span.executor).narrow(span)
+            self.note_room(span.executor)
 
     def note_room(self, executor: ExecutorRecord) -> None:
         """Keep the index of executors that may take something, after the room of one changed."""

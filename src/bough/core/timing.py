@@ -37,10 +37,10 @@ class RunTime:
         self.mean = old + _NEW * (each - old) + _LEAST if old else each + _LEAST
 
 
-def span_size(runtime: RunTime, ready: int, cores: float) -> int:
-    """How many ready elements to hand out at once, with so many cores to share them."""
+def span_size(runtime: RunTime, ready: int, cores: float, most: int = MAX_SPAN) -> int:
+    """How many ready elements to hand out at once, with so many cores to share them, and no more than `most`."""
     if runtime.mean <= 0:
         return 1
     by_time = int(HAND_OUT / runtime.mean)
     by_share = max(int(ready / (2 * cores)), int(FINEST / runtime.mean)) if cores else by_time
-    return max(1, min(by_time, by_share, TRUST * runtime.seen, MAX_SPAN))
+    return max(1, min(by_time, by_share, TRUST * runtime.seen, most))

@@ -177,6 +177,7 @@ class ServiceDesk(Desk):
                     "named": dict(capacity.named),
                     "state": state,
                     "running": len(executor.spans),
+                    "members": executor.members,
                     "until": executor.until,
                     "joined": peer.joined if peer is not None else 0.0,
                 }

@@ -15,6 +15,7 @@ from bough.model.facts import (
     ExecutorDrained,
     ExecutorJoined,
     ExecutorLost,
+    ExecutorResized,
     ExecutorResumed,
     ExecutorSuspended,
     SpanReturned,
@@ -87,7 +88,16 @@ class Returning:
             return  # it is gone again
         number, hello, shell = executor.number, executor.hello, self._shell
         if number not in shell.machine.state.executors:
-            joined = ExecutorJoined(number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
+            joined = ExecutorJoined(
+                number,
+                hello.site,
+                hello.host,
+                hello.pid,
+                hello.capacity,
+                hello.until,
+                hello.members,
+                hello.each,
+            )
             extra = [span for span in spans if not shell.machine.is_known(span, number)]
             shell.news(joined)
             said = "came back late" if hello.executor else "joined"
@@ -96,6 +106,8 @@ class Returning:
             for span in believed - spans:
                 shell.news(SpanReturned(span, 0, _ALL))
             extra = [span for span in spans - believed if not shell.machine.is_known(span, number)]
+            if hello.each is not None:
+                shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))
             shell.news(ExecutorResumed(number))
             said = f"came back with {len(spans)} spans, {len(believed - spans)} are given to others"
         for span in extra:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bough.errors import UnknownName, UserError
-from bough.model.facts import ExecutorDrained, ExecutorResumed, Fact, GroupClosed, PagesAdded, Submitted
+from bough.model.facts import (
+    ExecutorDrained,
+    ExecutorResized,
+    ExecutorResumed,
+    Fact,
+    GroupClosed,
+    PagesAdded,
+    Submitted,
+)
 from bough.model.ids import ExecutorId
 from bough.server.answers import ServiceDesk
 from bough.server.carrying import Carrying
@@ -26,7 +34,7 @@ from bough.server.workflows import Workflows
 from bough.wire.filemessages import Put
 from bough.wire.messages import Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
 from bough.wire.relaying import RelayHello
-from bough.wire.work import Alive, Drain, ExecutorHello, Fetched, Heard, Holding, Leave, Leaving, Report
+from bough.wire.work import Alive, Drain, ExecutorHello, Fetched, Heard, Holding, Leave, Leaving, Report, Resized
 
 _ASKING = frozenset({Ask, Subscribe, Close})
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
@@ -107,6 +115,9 @@ class ServiceReception(Reception):
                 self._returning.holds(executor, message)
             case Leaving():
                 self._returning.leaves(executor, message.reason)
+            case Resized():
+                size = (message.capacity, message.members, message.each, message.until)
+                self._shell.news(ExecutorResized(executor.number, *size))
             case Fetched():
                 self._fetching.fetched(message)
             case _:

@@ -114,13 +114,13 @@ class Teller:
         hand = self._out.get(fact.span)
         if hand is None:
             return ()
-        host = self._hosts.get(hand.executor, "")
+        host = fact.host or self._hosts.get(hand.executor, "")
         return (Running(hand.record, fact.start, fact.stop, hand.attempt, host),)
 
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
         self._results.remember(fact)
-        host = self._hosts.get(fact.executor, "")
+        host = fact.host or self._hosts.get(fact.executor, "")
         return (Outcome(fact.record, fact.start, fact.stop, fact.attempt, host, fact.results, fact.details),)
 
     def _failed(self, fact: ElementFailed) -> Iterable[Message]:
@@ -128,7 +128,7 @@ class Teller:
         self.withdrawn(fact.span, index, index + 1)
         if fact.retry_at >= 0:
             return (Running(fact.record, index, index + 1, 0),)
-        host = self._hosts.get(fact.executor, "")
+        host = fact.host or self._hosts.get(fact.executor, "")
         return (Unsuccess(fact.record, index, index + 1, fact.attempt, fact.failure, host, fact.detail),)
 
     def _returned(self, fact: SpanReturned) -> Iterable[Message]:

@@ -45,7 +45,7 @@ class LooseFold:
         row.attempt, row.turn, row.ended, row.seconds = fact.attempt or row.attempt, turn, now, fact.seconds
         row.cause = row.message = row.signal = row.exit_code = None
         if fact.executor:
-            row.executor, row.host = fact.executor, self._ledger.host(fact.executor)
+            row.executor, row.host = fact.executor, fact.host or self._ledger.host(fact.executor)
         if row.started is None:
             row.started = now - fact.seconds
         self._detail(row, fact.details[0] if fact.details else None)
@@ -57,7 +57,7 @@ class LooseFold:
         enter(row, "waiting" if fact.retry_at >= 0 else "failed")
         row.attempt, row.turn, row.ended = fact.attempt or row.attempt, turn, now
         if fact.executor:
-            row.executor, row.host = fact.executor, self._ledger.host(fact.executor)
+            row.executor, row.host = fact.executor, fact.host or self._ledger.host(fact.executor)
         self._detail(row, fact.detail)
         put_failure(row, fact.failure)
         attempt = self._attempt(row, fact.span, row.attempt)

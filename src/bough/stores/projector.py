@@ -46,6 +46,7 @@ class Projector:
             f.PagesAdded: self._on_pages_added,
             f.GroupClosed: self._runs.group_closed,
             f.ExecutorJoined: self._on_executor_joined,
+            f.ExecutorResized: self._on_executor_resized,
             f.ExecutorLost: self._on_executor_lost,
             f.Placed: self._on_placed,
             f.SpanStarted: self._on_span_started,
@@ -99,6 +100,9 @@ class Projector:
 
     def _on_executor_joined(self, fact: f.ExecutorJoined) -> None:
         self._runs.executor_joined(self._now, fact)
+
+    def _on_executor_resized(self, fact: f.ExecutorResized) -> None:
+        self._runs.executor_resized(fact)
 
     def _on_executor_lost(self, fact: f.ExecutorLost) -> None:
         self._runs.executor_lost(self._now, fact)

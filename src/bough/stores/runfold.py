@@ -176,6 +176,12 @@ class RunFold:
         values = (fact.site, fact.host, fact.pid, has.cores, has.memory, has.gpus, now, None, None)
         self._ledger.execute(_EXECUTOR, (fact.executor, marks.run, *values))
 
+    def executor_resized(self, fact: f.ExecutorResized) -> None:
+        """There are more or fewer executors behind a relay."""
+        has = fact.capacity
+        sized = "UPDATE executors SET cores = ?, memory = ?, gpus = ? WHERE id = ?"
+        self._ledger.execute(sized, (has.cores, has.memory, has.gpus, fact.executor))
+
     def executor_lost(self, now: float, fact: f.ExecutorLost) -> None:
         """An executor is gone; what it had is given back."""
         gone = 'UPDATE executors SET "left" = ?, reason = ? WHERE id = ?'

@@ -71,7 +71,7 @@ class SpanFold:
             span=fact.span,
         )  # fmt: skip
         self._ledger.span_rows.append(done)
-        self._succeed(fold, done, fact.details)
+        self._succeed(fold, done, fact.details, host=fact.host)
         if span:
             self._ledger.heard(span, fact.start, fact.stop)
         else:  # an executor that was given up brought results; whoever has the elements now is stopped
@@ -85,7 +85,7 @@ class SpanFold:
         fold.move(index, index + 1, moves.WAIT if fact.retry_at >= 0 else moves.FAIL)
         row.ended = now
         element = fold.element(index)
-        host = self._ledger.host(fact.executor)
+        host = fact.host or self._ledger.host(fact.executor)
         element.attempt, element.executor, element.host = fact.attempt, fact.executor or None, host
         element.started, element.ended, element.turn = span.started if span else None, now, turn
         if fact.detail:
@@ -210,13 +210,18 @@ class SpanFold:
                 self._ledger.heard(self._ledger.open[number], low, high)
 
     def _succeed(
-        self, fold: ArrayFold, done: SpanRow, details: list[Detail] | tuple[Detail, ...], shift: int = 0
+        self,
+        fold: ArrayFold,
+        done: SpanRow,
+        details: list[Detail] | tuple[Detail, ...],
+        shift: int = 0,
+        host: str = "",
     ) -> None:
         """Give rows to elements that have something of their own, and update those that failed before."""
         for index in fold.rows_in(done.start, done.stop):
             element = fold.element(index)
             element.attempt, element.executor, element.turn = done.attempt, done.executor, done.turn
-            element.host = self._ledger.host(done.executor or 0)
+            element.host = host or self._ledger.host(done.executor or 0)
             element.started, element.ended = done.started, done.ended
             element.cause = element.message = element.signal = element.exit_code = None
         for detail in details:
@@ -224,7 +229,7 @@ class SpanFold:
             if done.start <= index < done.stop:
                 element = fold.element(index)
                 element.attempt, element.executor, element.turn = done.attempt, done.executor, done.turn
-                element.host = self._ledger.host(done.executor or 0)
+                element.host = host or self._ledger.host(done.executor or 0)
                 element.started, element.ended, element.reused = done.started, done.ended, done.reused
                 self._detail(fold, index, detail)
 
