@@ -24,17 +24,19 @@ _HOMES = {
     "NotRun": "bough.errors",
 }
 
+_MODULES = ("driver",)
+
 
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
-    if home is None:
+    if home is None and name not in _MODULES:
         raise AttributeError(f"module 'bough' has no attribute {name!r}")
     import importlib
 
-    found: object = getattr(importlib.import_module(home), name)
+    found: object = getattr(importlib.import_module(home), name) if home else importlib.import_module(f"bough.{name}")
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_MODULES})

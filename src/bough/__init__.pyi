@@ -1,3 +1,4 @@
+from bough import driver as driver
 from bough.api.array import Array as Array
 from bough.api.completed import Completed as Completed
 from bough.api.group import Group as Group

@@ -231,6 +231,26 @@ class StoreSuite:
         self.write(store, [RunOpened(3, "w", "h", 7)])
         assert store.recall(9, 0, 1, KEY, ())[0].source == 2
 
+    def test_many_loose_tasks_recalled_together_get_what_each_gets_alone(self, opened, tmp_path):
+        path = tmp_path / "made"
+        path.write_text("content")
+        keys = [number.to_bytes(16, "big") for number in range(1, 601)]
+        store = opened()
+        tasks = [ended(n, n, key=key, results=b"r") for n, key in enumerate(keys, 1) if n % 3]
+        tasks.append(ended(700, 700, key=b"checked", details=(Detail(0, outputs=(output_of(path),)),)))
+        self.write(store, OPENED, [Submitted([a_task(done.record) for done in tasks])], tasks, [RunClosed(1)])
+        newer = ended(701, 701, key=keys[0])
+        self.write(store, [RunOpened(2, "w", "h", 7), Submitted([a_task(701)]), newer], [RunClosed(2)])
+        self.write(store, [RunOpened(3, "w", "h", 7)])
+        wanted = [(record, key) for record, key in enumerate([*keys, b"checked", b"unheard of"], 1000)]
+        alone = [store.recall(record, 0, 1, key, ())[0] for record, key in wanted]
+        assert store.recall_loose(wanted) == alone
+        assert [found.found for found in alone[:3]] == [True, True, False]
+        assert [found.found for found in alone[-2:]] == [True, False]
+        path.unlink()
+        assert not store.recall_loose(wanted)[-2].found
+        assert store.recall_loose([]) == []
+
     def test_nothing_is_shared_within_a_run(self, opened):
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)])
@@ -321,6 +341,32 @@ class StoreSuite:
         assert found[1].done == [(0, 5)]
         assert (found[2].length, found[2].pages, found[2].done) == (4, [(0, 2, b"p"), (2, 4, b"q")], [(2, 4)])
 
+    def test_what_was_fed_is_read_again_piece_by_piece(self, opened):
+        store = opened()
+        self.write(store, OPENED, [Submitted([an_array(1, 0, key=KEY, open=True, fed=True)])])
+        for at in range(0, 200, 2):
+            done = [ended(at + 1, 1, at, at + 2, key=b"full")] if at != 100 else []
+            self.write(store, [PagesAdded(1, [Page(at, at + 2, b"p%d" % at)])], done)
+        assert store.old_feeds(KEY) == []
+        self.write(store, [RunClosed(1, "crashed")], [RunOpened(2, "w", "here", 7)])
+        assert store.old_feeds(KEY) == [1]
+        first = store.fed_pages(1, 0)
+        assert first.pages == [(at, at + 2, b"p%d" % at) for at in range(0, 128, 2)]
+        assert first.done == [(0, 100), (102, 128)]
+        second = store.fed_pages(1, first.turn)
+        assert second.pages == [(at, at + 2, b"p%d" % at) for at in range(128, 200, 2)]
+        assert (second.done, second.turn) == ([(128, 200)], 0)
+        assert store.fed_pages(9, 0).pages == []
+
+    def test_a_success_is_found_though_nobody_knows_its_turn(self, opened):
+        store = opened()
+        self.write(store, OPENED, [Submitted([an_array(1, 0, key=KEY, open=True, fed=True)])])
+        self.write(
+            store, [PagesAdded(1, [Page(0, 9, b"p")])], [ended(1, 1, 0, 4)], [ended(2, 1, 6, 9), ended(3, 1, 4, 5)]
+        )
+        found = [store.success(0, 1, index) for index in (0, 3, 4, 5, 8)]
+        assert [one and (one.start, one.stop) for one in found] == [(0, 4), (0, 4), (4, 5), None, (6, 9)]
+
     def test_declared_paths_are_those_asked_for_and_those_made(self, opened, tmp_path):
         path = tmp_path / "made"
         path.write_text("x")
@@ -362,6 +408,7 @@ class StoreSuite:
         self.write(store, others)
         array, loose = KEY, b"l" * 16
         assert [store.recall(9, 0, 1, loose, (), run)[0].found for run in (2, 3, 4, 5)] == [False, True, False, True]
+        assert [store.recall_loose([(9, loose)], run)[0].found for run in (2, 3, 4, 5)] == [False, True, False, True]
         reuse = [Reuse(0, 2, 2, 0)]
         assert [store.recall(9, 0, 2, array, reuse, run)[0].found for run in (2, 3, 4, 5)] == [
             False, True, False, True,

@@ -545,8 +545,9 @@ def test_a_command_array_renders_its_rows(server: Server) -> None:
     span = server.span()
     server.send(Run(span, RecordId(9), 5, 15, 1, Kind.COMMAND, body, True, table=rows))
     news = server.wait(span, 10)
-    assert [(n.start, n.stop) for n in news] == [(i, i + 1) for i in range(5, 15)]
-    assert [text(detail_of(n).stdout) for n in news] == ["1 1\n"] * 10
+    details = [detail for n in news for detail in n.details]
+    assert [(detail.index, text(detail.stdout)) for detail in details] == [(i, "1 1\n") for i in range(5, 15)]
+    assert [n.stop for n in news] == [*(n.start for n in news[1:]), 15]
     assert sorted(os.listdir(server.folder / "hits")) == sorted(f"a {i}.txt" for i in range(5, 15))
     assert (server.folder / "hits" / "a 7.txt").read_text() == "a 7\n"
 
@@ -641,9 +642,9 @@ def test_many_loose_tasks_and_spans_all_come_back_once(server: Server) -> None:
         runs.append(Run(SpanId(10 + i), RecordId(i), 0, 1, 1, Kind.FUNCTION, body, payload=payload, expected=1e-5))
     server.send(*runs)
     server.until(lambda: sum(isinstance(n, SpanEnded) for n in server.news) >= 3000)
-    found = {n.span - 10: pickle.loads(n.results)[0] for n in server.news}
-    assert found == {i: i for i in range(3000)}
-    assert len(server.news) == 3000
+    ended = [n for n in server.news if isinstance(n, SpanEnded)]  # on a busy machine some are seen running, too
+    assert {n.span - 10: pickle.loads(n.results)[0] for n in ended} == {i: i for i in range(3000)}
+    assert len(ended) == 3000
     table = server.blob(pickle.dumps(range(100_000)))
     for at in range(0, 100_000, 1000):
         span = SpanId(10_000 + at)

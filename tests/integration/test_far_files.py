@@ -375,7 +375,10 @@ def test_contents_go_with_the_last_workflow_that_refers_to_them(service: FarServ
     until(lambda: len(list(files.glob("??/*"))) == 2, "the content of the removed workflow to go")
 
 
-def test_files_travel_by_tls_and_through_a_relay(tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [(), ("--dispatch",)], ids=["forwarding", "dispatching"])
+def test_files_travel_by_tls_and_through_a_relay(
+    tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch, mode: tuple[str, ...]
+) -> None:
     service = FarService(tmp_path)
     monkeypatch.setenv("BOUGH_HOME", str(service.home))
     service.hidden = (here,)
@@ -384,14 +387,15 @@ def test_files_travel_by_tls_and_through_a_relay(tmp_path: Path, here: Path, mon
         for role in ("submit", "execute"):
             service.bough("server", "access", "--role", role, "--output", str(tmp_path / f"{role}.json"))
         relay = service._spawn(
-            ["relay", "start", "--server", str(tmp_path / "execute.json"), "--listen", "127.0.0.1:0"],
+            ["relay", "start", "--server", str(tmp_path / "execute.json"), "--listen", "127.0.0.1:0", *mode],
             tmp_path / "relay.log",
         )
         service.executors.append(relay)
         behind = service.home / "relay" / "access.json"
         until(behind.exists, "the relay")
-        service.far_executor("one", "--server", str(behind))
-        service.far_executor("two", "--server", str(tmp_path / "execute.json"))
+        service.far_executor("one", "--server", str(behind), joined=not mode)
+        if not mode:
+            service.far_executor("two", "--server", str(tmp_path / "execute.json"))
         (here / "in.bin").write_bytes(os.urandom(5_000_000))
         with bough.Session(str(tmp_path / "submit.json"), name="tls") as s:
             copies = s.sweep("cat {x:r} > {o:w}; sleep 0.3", bough.tie(n=[1, 2, 3, 4]), x="in.bin", o="copy{n}.bin")

@@ -107,6 +107,23 @@ def middle(service: Service, tmp_path: Path) -> Iterator[Middle]:
 
 
 @pytest.fixture
+def separate(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[bough.Session, Middle]]:
+    """A session whose server does not let work travel with acknowledgements."""
+    service.start("--heartbeat", HEARTBEAT, "--no-piggyback")
+    made = Middle(service.address, tmp_path)
+    service.executor("--server", made.address, cores=2)
+    monkeypatch.setenv("BOUGH_HOME", str(service.home))
+    with bough.Session(f"unix:{service.address}", name="count") as opened:
+        opened.submit(brief, -1).result()
+        until(lambda: made.to_server and made.to_server[-1] == ["Ready"], "it is ready for more")
+        made.forget()
+        yield opened, made
+    made.close()
+
+
+@pytest.fixture
 def session(service: Service, middle: Middle, monkeypatch: pytest.MonkeyPatch) -> Iterator[bough.Session]:
     monkeypatch.setenv("BOUGH_HOME", str(service.home))
     with bough.Session(f"unix:{service.address}", name="count") as opened:
@@ -149,3 +166,23 @@ def test_an_array_costs_far_fewer_messages_than_it_has_tasks(session: bough.Sess
     count = 20_000
     assert sum(session.map(abs, range(count))) == sum(range(count))
     assert middle.frames() <= count / 20, middle.told()
+
+
+def test_without_piggy_backing_a_task_costs_four_messages(separate: tuple[bough.Session, Middle]) -> None:
+    """The task there and its result back, the acknowledgement and the asking for more."""
+    session, middle = separate
+    count = 20
+    assert [session.submit(brief, x).result() for x in range(count)] == list(range(1, count + 1))
+    until(lambda: middle.to_server[-1] == ["Ready"] and len(middle.to_server) == 2 * count, "the last is heard")
+    assert middle.to_server == [["Report"], ["Ready"]] * count, middle.told()
+    assert middle.to_executor == [["Run"], ["Heard"]] * count, middle.told()
+
+
+def test_without_piggy_backing_work_never_comes_with_an_acknowledgement(
+    separate: tuple[bough.Session, Middle],
+) -> None:
+    session, middle = separate
+    assert sum(session.map(abs, range(5000))) == sum(range(5000))
+    until(lambda: sum("Ready" in f for f in middle.to_server) == sum("Heard" in f for f in middle.to_executor), "ready")
+    assert all(set(kinds) == {"Heard"} for kinds in middle.to_executor if "Heard" in kinds), middle.told()
+    assert any("Heard" in kinds for kinds in middle.to_executor), middle.told()

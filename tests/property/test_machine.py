@@ -15,7 +15,7 @@ from bough.model import facts
 from bough.model.facts import decode_facts, encode_facts
 from bough.model.orders import Recall, Refuse, SendSpan
 from bough.model.outcomes import Cause, Failure
-from bough.model.tasks import Dep, On
+from bough.model.tasks import PLAIN, Dep, On, Terms
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.api import Place, View, Work
@@ -63,6 +63,9 @@ POLICIES = {"fifo": Fifo, "sjf": ShortestFirst, "hostile": Hostile, "raising": R
 SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9)]
 
 
+TERMS = [PLAIN, PLAIN, Terms(release=True), Terms(final=True), Terms(near=1), Terms(place="host1"), Terms(place="x")]
+
+
 class Histories(RuleBasedStateMachine):
     """Anything that clients, executors and people may say, in any order."""
 
@@ -84,7 +87,7 @@ class Histories(RuleBasedStateMachine):
         self.refused = [o.message for o in turn.orders if isinstance(o, Refuse)]
         for order in turn.orders:
             if isinstance(order, SendSpan):
-                self.sent.append(order)
+                self.sent += order.singly()
             elif isinstance(order, Recall):
                 self.recalls.append(order)
         if turn.facts:
@@ -156,7 +159,7 @@ class Histories(RuleBasedStateMachine):
         for _ in range(data.draw(st.integers(0, 2))):
             kind = data.draw(st.sampled_from(["task", "array", "group"]))
             if kind == "group" and groups:
-                found.append(Dep(On.GROUP, data.draw(st.sampled_from(groups))))
+                found.append(Dep(data.draw(st.sampled_from([On.GROUP, On.END])), data.draw(st.sampled_from(groups))))
             elif known:
                 record = self.machine.state.records[data.draw(st.sampled_from(known))]
                 if kind == "array" or record.length == 0:
@@ -177,7 +180,11 @@ class Histories(RuleBasedStateMachine):
             after = self.deps(data)
             if word and data.draw(st.booleans()) and self.next_id - 1 in self.machine.state.records:
                 after = [Dep(On.TASK, self.next_id - 1)]
-            items.append(task(self.next_id, *after, group=where, needs=shape, limits=rules, key=key, template=word))
+            own = data.draw(st.sampled_from(TERMS))
+            if own.near and after and after[0].on is On.TASK:
+                own = Terms(near=after[0].id)
+            fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "terms": own}
+            items.append(task(self.next_id, *after, **fields))
             self.next_id += 1
         written = self.turn(submit(*items, request=1))
         assert bool(self.refused) != any(isinstance(fact, facts.Submitted) for fact in written)
@@ -196,7 +203,10 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_group_is_made(self, data: st.DataObject) -> None:
         parent = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
-        self.turn(submit(group(self.next_group, f"g{self.next_group}", parent, *self.deps(data)), request=1))
+        spec = group(self.next_group, f"g{self.next_group}", parent, *self.deps(data))
+        limit, retries = data.draw(st.sampled_from([0, 0, 1, 2])), data.draw(st.sampled_from([0, 0, 1]))
+        timeout = data.draw(st.sampled_from([0.0, 0.0, 0.0, 40.0]))
+        self.turn(submit(structs.replace(spec, limit=limit, retries=retries, timeout=timeout), request=1))
         self.next_group += 1
 
     @rule(data=st.data())
@@ -242,7 +252,7 @@ class Histories(RuleBasedStateMachine):
         on=st.sampled_from(list(On)),
     )
     def somebody_acts(self, data: st.DataObject, deed: type, on: On) -> None:
-        id_ = data.draw(st.integers(0, self.next_id if on is not On.GROUP else self.next_group))
+        id_ = data.draw(st.integers(0, self.next_id if on < On.GROUP else self.next_group))
         record = self.machine.state.records.get(id_)
         index = data.draw(st.integers(0, max(record.length - 1, 0))) if record and on is On.TASK else 0
         stop = data.draw(st.sampled_from([0, index + 3])) if on is On.TASK else 0

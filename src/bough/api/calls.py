@@ -9,51 +9,69 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from itertools import chain
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from bough.api.array import Array
-from bough.api.identity import call_key, function_key
-from bough.api.packing import make_pages, pack_arguments, pack_function, pack_table
+from bough.api.identity import call_key, function_key, known_function
+from bough.api.packing import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
 from bough.api.task import Task
 from bough.api.view import View
 from bough.api.waits import Arguments, after_deps
 from bough.errors import UserError
-from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey, RecordId
+from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey, RecordId
 from bough.model.spaces import Space
 from bough.model.tasks import Dep, Kind, Page, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.context import Context
+    from bough.api.options import Settings
     from bough.api.session import Session
+    from bough.model.ids import GroupId
 
 BIG = 256 << 10  # bytes; a bigger payload goes through a file
 _PLAIN: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None), bytearray})
+_is_plain = _PLAIN.issuperset
+_FUNCTION = Kind.FUNCTION
+_NO_KEY = MemoKey(b"")
 
 
-def submit_call(context: Context, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Task:
-    """Submit one call."""
-    session, settings, group = context
+def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for every call
+    session: Session,
+    settings: Settings,
+    group: GroupId,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Task:
+    """Submit one call. A million of them may come in a row: what all calls of a function share is made once."""
     session.check_open()
     if not callable(fn):
         raise UserError(f"submit needs a function, not {fn!r:.80}; a command line goes to command()")
     ledger = session.ledger
     name = settings.name or function_name(fn)
-    after: Iterable[Dep] = ()
+    known = known_function(fn) if type(fn) is FunctionType else None
+    blob: tuple[BlobId, bytes] | None = None
+    after: tuple[Dep, ...] = ()
     inputs: tuple[Dep, ...] = ()
-    body = fn
-    if not (_PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values()))):
+    if _is_plain(map(type, args)) and _is_plain(map(type, kwargs.values())):
+        payload = pack_plain(args, kwargs)
+    else:
         given = Arguments(ledger, args, kwargs)
-        args, kwargs, after, inputs = given.args, given.kwargs, given.after, tuple(given.inputs)
+        args, kwargs, after, inputs = given.args, given.kwargs, tuple(given.after), tuple(given.inputs)
         if given.commands:
             from bough.api.completed import WithCompleted
 
-            body = WithCompleted(fn, given.commands)
+            blob = pack_function(WithCompleted(fn, given.commands))
+        payload = pack_arguments(args, kwargs, name)
     if settings.after:
-        after = dict.fromkeys([*after_deps(settings.after, ledger), *after])
-    function = function_key(fn)
-    blob = _packed(body, function)
-    payload = pack_arguments(args, kwargs, name)
-    key = call_key(function, args, kwargs) if settings.memo else None
+        waits = after_deps(settings.after, ledger)
+        after = tuple(dict.fromkeys((*waits, *after))) if after else waits
+    if blob is None:
+        blob = pack_known(known) if known is not None else pack_function(fn)
+    key: MemoKey | None = None
+    if settings.memo:
+        key = known.call_key(args, kwargs) if known is not None else call_key(function_key(fn), args, kwargs)
     record = session.new_record()
     size, path = len(payload), ""
     if size > BIG and session.keeps_arguments:
@@ -61,40 +79,25 @@ def submit_call(context: Context, fn: Callable[..., Any], args: tuple[Any, ...],
         payload, size = b"", 0
     spec = TaskSpec(
         record,
-        Kind.FUNCTION,
+        _FUNCTION,
         blob[0],
         payload,
-        GroupId(group),
+        group,
         name,
         name,
         settings.needs,
         settings.limits,
         settings.priority,
-        tuple(after),
+        after,
         inputs,
-        key or MemoKey(b""),
+        key or _NO_KEY,
         path,
+        (),
+        settings.terms,
     )
     task = Task(ledger, record, name, group)
     session.send_task(task, spec, size, (blob,))
     return task
-
-
-_bodies: dict[tuple[Any, MemoKey], tuple[BlobId, bytes]] = {}  # packed functions by code and key, the latest ones
-
-
-def _packed(fn: Callable[..., Any], key: MemoKey | None) -> tuple[BlobId, bytes]:
-    """A function as a blob; most tasks of a session call few functions."""
-    code = getattr(fn, "__code__", None)
-    if key is None or code is None:
-        return pack_function(fn)
-    slot = (code, key)
-    found = _bodies.get(slot)
-    if found is None:
-        if len(_bodies) >= 64:
-            _bodies.clear()
-        found = _bodies[slot] = pack_function(fn)
-    return found
 
 
 def submit_map(
@@ -165,7 +168,7 @@ def _map_loose(
     from bough.api.tasklist import TaskList
 
     calls = items if star else [(item,) for item in items]
-    tasks = [submit_call(context, fn, tuple(args), {}) for args in calls]
+    tasks = [submit_call(*context, fn, tuple(args), {}) for args in calls]
     return TaskList(tasks, values=True, deadline=deadline)
 
 

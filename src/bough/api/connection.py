@@ -10,7 +10,6 @@ Rule: messages leave in the order in which they were given, whatever threads gav
 from __future__ import annotations
 
 import os
-import select
 import socket
 import sys
 import threading
@@ -18,14 +17,16 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from bough import errors
+from bough.api.attention import Attention
 from bough.api.line import line_over
+from bough.api.listening import Listening
 from bough.api.outbox import Outbox
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
 from bough.model.facts import Cancelled, Held, Killed, PagesAdded, Prioritised, Released, Retried
 from bough.model.ids import BlobId, RecordId
-from bough.model.tasks import Item, Page
-from bough.wire.framing import Frames, frame_list, to_client_frames
-from bough.wire.messages import Accepted, Act, Answer, Ask, Close, Closed, Notice, Refused, ToClient, Welcome
+from bough.model.tasks import Item, Page, Reuse
+from bough.wire.framing import frame_list
+from bough.wire.messages import Accepted, Act, Answer, Ask, Close, Closed, Notice, Outcome, Refused, ToClient, Welcome
 
 Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
 
@@ -44,7 +45,7 @@ class _Reply:
         self.error: BoughError | None = None
 
 
-class Connection:
+class Connection(Listening):
     """See the module. `hear` gets what the server tells of tasks; `refused` items that it would not take."""
 
     def __init__(
@@ -53,23 +54,20 @@ class Connection:
         hear: Callable[[Sequence[ToClient]], None],
         refused: Callable[[Item | PagesAdded, BoughError], None],
         lost: Callable[[BoughError | None], None],
+        bundle: int = 0,
     ) -> None:
-        self._line = line_over(sock)
+        super().__init__(line_over(sock))
         self._hear = hear
         self._refused = refused
         self._lost = lost
         self._lock = threading.RLock()  # a refusal or callback in the reader thread may submit
         self._room = threading.Condition(self._lock)
-        self._outbox = Outbox()
+        self._outbox = Outbox(bundle=bundle)
         self._replies: dict[int, _Reply] = {}
-        self._unsent = bytearray()  # what the socket did not take
-        self._ahead = b""  # what was received before this connection began to listen
         self._gone: BoughError | None = None  # why nothing can be sent any more
         self._welcome = _Reply()
-        self.closed: Closed | None = None
         self.is_forked = False  # this is a copy in a child process, good for nothing
         self.ended = threading.Event()  # the reader has left
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._reader = threading.Thread(target=self._read, name="bough-reader", daemon=True)
         _connections.add(self)
 
@@ -92,18 +90,25 @@ class Connection:
     def submit(self, item: Item, size: int, blobs: Sequence[tuple[BlobId, bytes]] = ()) -> None:
         """Hand over an item and the blobs it names; it leaves now, or with the next ones."""
         with self._lock:
-            self._hold_back()
-            self._outbox.submit(item, size, blobs)
-            if self._outbox.is_heard:
+            outbox = self._outbox
+            if self._gone is not None or outbox.is_full:
+                self._hold_back()
+            outbox.submit(item, size, blobs)
+            if outbox.is_heard:
                 self._flush()
+            else:
+                self.attention.recall()  # for the acknowledgement that this one waits for
 
-    def add_pages(self, record: RecordId, pages: list[Page], size: int, *, last: bool) -> None:
+    def add_pages(
+        self, record: RecordId, pages: list[Page], size: int, *, last: bool, reuse: tuple[Reuse, ...] = ()
+    ) -> None:
         """Hand over more of an open array."""
         with self._lock:
             self._hold_back()
-            self._outbox.add_pages(record, pages, size, last=last)
+            self._outbox.add_pages(record, pages, size, last=last, reuse=reuse)
             if self._outbox.is_heard:
                 self._flush()
+            self.attention.recall()
 
     def post(self, message: object) -> None:
         """Send a message that nobody answers, after everything before it."""
@@ -111,6 +116,7 @@ class Connection:
             self._check()
             self._outbox.post(message)
             self._flush(everything=True)
+            self.attention.recall()
 
     def ask(self, what: str, **arguments: object) -> object:
         """Ask the server something and wait for its answer."""
@@ -139,7 +145,18 @@ class Connection:
 
     def may_wait(self) -> None:
         """Refuse to wait in the thread that everybody waits for; send what has gathered: it may be waited for."""
-        if threading.current_thread() is self._reader:
+        self._prepare_wait()
+        self.attention.recall()
+
+    def wait(
+        self, is_done: Callable[[], bool], sleep: Callable[[float | None], bool], timeout: float | None = None
+    ) -> bool:
+        """Wait for a task, see `Attention`."""
+        self._prepare_wait()
+        return self.attention.wait(is_done, sleep, timeout)
+
+    def _prepare_wait(self) -> None:
+        if self._is_awaited:
             raise UserError("a done callback must not wait for a task; submit from it, or wait in a thread of yours")
         if self._outbox.has_more:
             with self._lock:
@@ -157,11 +174,17 @@ class Connection:
             raise reply.error
         return reply.value
 
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether this is the thread that everybody waits for."""
+        return self._is_handling or threading.current_thread() is self._reader
+
     def _hold_back(self) -> None:
         """Wait while too much is unacknowledged; the reader itself, whom we would wait for, goes on."""
         self._check()
-        if not self._outbox.is_full or threading.current_thread() is self._reader:
+        if not self._outbox.is_full or self._is_awaited:
             return
+        self.attention.recall()
         self._room.wait_for(lambda: self._gone is not None or not self._outbox.is_full)
         self._check()
 
@@ -189,12 +212,6 @@ class Connection:
             self._unsent += memoryview(data)[sent:]
             self._wake()
 
-    def _wake(self) -> None:
-        try:
-            os.write(self._wake_write, b"x")
-        except OSError:
-            return  # it is full, or closed: in either case nobody needs another wake-up
-
     # --- reading ------------------------------------------------------------------------------------
 
     def _read(self) -> None:
@@ -214,44 +231,6 @@ class Connection:
             return InternalError(f"the session's reader failed: {found!r}", traceback.format_exc())
         return None
 
-    def _listen(self) -> None:
-        frames = to_client_frames()
-        if self._ahead:
-            self._handle(frames.feed(self._ahead))
-        buffer = bytearray(1 << 18)
-        poll = select.poll()
-        poll.register(self._wake_read, select.POLLIN)
-        number, readable = self._line.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR
-        poll.register(number, select.POLLIN)
-        writing = False
-        while self._wants_on():
-            for fd, event in poll.poll():
-                if fd != number:
-                    os.read(self._wake_read, 64)
-                    continue
-                if event & select.POLLOUT:
-                    self._send_on()
-                if event & readable and not self._receive(frames, buffer):
-                    return
-            if writing != bool(self._unsent):
-                writing = not writing
-                poll.modify(number, select.POLLIN | (select.POLLOUT if writing else 0))
-
-    def _receive(self, frames: Frames[ToClient], buffer: bytearray) -> bool:
-        """Take what has come; False when nothing more will."""
-        line = self._line
-        while (count := line.receive(buffer)) > 0:
-            self._handle(frames.feed(memoryview(buffer)[:count]))
-            if self.closed is not None:
-                return False
-            if not line.is_greedy:
-                return True
-        return count < 0
-
-    def _wants_on(self) -> bool:
-        """Whether the session still wants to hear something."""
-        return True
-
     def _send_on(self) -> None:
         with self._lock:
             if self._unsent:
@@ -262,7 +241,9 @@ class Connection:
         told: list[ToClient] = []
         for message in messages:
             kind = type(message)
-            if kind is Accepted:
+            if kind is Outcome:  # nearly all of them
+                told.append(message)
+            elif kind is Accepted:
                 self._accepted(message.request)  # type: ignore[union-attr]
             elif isinstance(message, Answer):
                 self._hear(told)  # in order, as below
@@ -347,15 +328,11 @@ class Connection:
             self._shut()
             self.ended.set()
 
-    def _shut(self) -> None:
-        self._line.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
-
     def forked(self) -> None:
         """In a child made by fork: let go, so that the server sees its owner's end and not the child's."""
         self._lock = threading.RLock()  # the other threads, and what they held, do not exist here
         self._room = threading.Condition(self._lock)
+        self.attention = Attention(self._listen_for)
         self.is_forked = True
         if not self.ended.is_set():
             self._gone = UserError(FORKED)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bough.api.group import Group
     from bough.api.options import Settings
     from bough.api.session import Session
+    from bough.model.ids import GroupId
 
 inside: ContextVar[tuple[Group, ...]] = ContextVar("bough_groups", default=())  # the `with` blocks around us
 
@@ -18,4 +19,4 @@ class Context(NamedTuple):
 
     session: Session
     settings: Settings
-    group: int
+    group: GroupId

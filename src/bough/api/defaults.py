@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # Keys: server, name, store, cores, policy, fresh, fail_fast. A missing key, or None, says nothing.
 options: dict[str, object] = {}
 
+# A flat list is run: what commands need is loaded while the server starts.
+runs_commands = False
+
 # Every session of this process in the order of opening; closed ones too, for their counts and failures.
 sessions: list[Session] = []
 

@@ -13,7 +13,6 @@ import copyreg
 import enum
 import functools
 import marshal
-import pathlib
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -84,7 +83,7 @@ class _Digester:
         elif isinstance(obj, enum.Enum):
             self.cls(type(obj))
             self.text(b"e", obj.name)
-        elif isinstance(obj, pathlib.PurePath):
+        elif _is_path(obj):
             self.text(b"P" + kind.__name__.encode(), str(obj))
         elif _is_numpy(obj):
             self.inside(_Digester.numpy, obj)
@@ -254,6 +253,11 @@ class _Digester:
                     self.feed(thing)
                 elif thing is not module and not self.is_known(thing):
                     self.module_parts(thing, names) if is_own(thing.__name__) else self.feed(thing)
+
+
+def _is_path(obj: object) -> bool:
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and isinstance(obj, pathlib.PurePath)
 
 
 def _is_numpy(obj: object) -> bool:

@@ -99,14 +99,8 @@ class Elements:
                 self._live[index] = task
             return task
 
-    def value(self, index: int) -> Any:
-        """The value of a function that succeeded; a span's results are read together and the last ones kept."""
-        message = self._said(index)
-        assert isinstance(message, Outcome)
-        return self.page(message)[index - message.start]
-
     def page(self, message: Outcome) -> list[Any]:
-        """All values that came with a message."""
+        """All values that came with a message: they are read together, and the last ones kept."""
         held, values = self._page
         if held is not message:
             values = load_results(message.results)
@@ -269,8 +263,7 @@ class Elements:
                 self.states[start:stop] = bytes([new]) * (stop - start)
                 self.left -= stop - start
                 self.progress.moved(self.group, running, new, stop - start)
-                if message is not None and new is not _S.CANCELLED:
-                    self._insert(start, stop, message)
+                self._keep(start, stop, message if new is not _S.CANCELLED else None)
                 for queue in self._watchers:
                     queue.append((start, stop))
                 live += self._live_in(start, stop)
@@ -282,6 +275,11 @@ class Elements:
         for _, task in live:
             task._end(message if new is not _S.CANCELLED else None, state)
         return ended
+
+    def _keep(self, start: int, stop: int, message: Outcome | Unsuccess | None) -> None:
+        """Elements ended; of those that were cancelled here nothing was said."""
+        if message is not None:
+            self._insert(start, stop, message)
 
     def _insert(self, start: int, stop: int, message: Outcome | Unsuccess) -> None:
         starts, spans = self._starts, self._spans

@@ -1,39 +1,51 @@
 """Open arrays that a generator feeds, endless or not, in constant memory: read no faster than tasks end.
 
-Rule: the generator runs in a thread of its own, one for each array; what it raises ends the array and is
-raised by `wait_all`'s and the iterators' next use of it.
+A generator waits while too many tasks have not ended, or have results that nobody took (see `fed`). Rule: the
+generator runs in a thread of its own, one for each array; what it raises ends the array and is raised by
+`wait_all`'s and the iterators' next use of it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bough.api.array import Array
 from bough.api.calls import array_key, function_name
 from bough.api.context import Context
-from bough.api.elements import Elements
+from bough.api.fed import FedElements
 from bough.api.identity import function_key
 from bough.api.options import NAMES
-from bough.api.packing import make_pages, pack_function
+from bough.api.packing import make_pages, pack, pack_function
+from bough.api.refeeding import Earlier, fed_key
+from bough.api.stream import Stream
 from bough.api.view import View
 from bough.errors import BoughError, InvalidWorkload
 from bough.model.ids import RecordId
-from bough.model.tasks import Kind
+from bough.model.tasks import Kind, Page
 
 if TYPE_CHECKING:
     from bough.api.session import Session
     from bough.api.submitter import Submitter
 
-WINDOW = 20_000  # tasks that have not ended, before the generator has to wait
+WINDOW = 20_000  # tasks that have not ended or were not taken, before the generator has to wait
+WIDEST = 200_000  # the same where tasks end so fast that a window would not last
+LASTING = 0.25  # seconds that a window is to last
+WINDOW_BYTES = 64 << 20  # of arguments of such tasks, as far as their mean tells
+FEWEST = 64  # tasks that may be under way however big their arguments are
 PAGE = 1000  # most items of one page
 PATIENCE = 0.05  # seconds an item may wait for others to make a page with
 
 
 def start_feed(
-    submitter: Submitter, what: Callable[..., Any] | str, items: Iterable[Any], options: Mapping[str, Any]
+    submitter: Submitter,
+    what: Callable[..., Any] | str,
+    items: Iterable[Any],
+    options: Mapping[str, Any],
+    *,
+    keep: bool = True,
 ) -> Array:
     """Begin to feed an array."""
     session = submitter._session
@@ -42,44 +54,54 @@ def start_feed(
     rest = {name: value for name, value in options.items() if name not in NAMES}
     if not callable(what) and not isinstance(what, str):
         raise InvalidWorkload(f"feed needs a function or a command's text, not {what!r:.80}")
+    if not isinstance(keep, bool):
+        raise InvalidWorkload(f"feed: keep is {keep!r:.80}; give True or False")
     try:
         source = iter(items)
     except TypeError:
         raise InvalidWorkload(f"feed needs something to iterate over, not {items!r:.80}") from None
+    earlier: Earlier | None = None
     if callable(what):
         if rest:
             raise InvalidWorkload(f"feed: {', '.join(rest)} cannot be given with a function")
         blob, data = pack_function(what)
-        key = array_key(function_key(what) if settings.memo else None, star=False)
+        key = fed_key(array_key(function_key(what) if settings.memo else None, star=False))
         parts = {"kind": Kind.FUNCTION, "name": settings.name or function_name(what), "body": blob, "key": key}
         elements = session.send_array(
-            settings, submitter._group_id(), **parts, length=0, blobs=((blob, data),), open=True
+            settings, submitter._group_id(), **parts, length=0, blobs=((blob, data),), open=True, keep=keep
         )
-        feed = Feed(session, elements, source, lambda rows, start: rows)
+        prepare: Prepare = _as_they_are
+        earlier = Earlier(session, key) if key and session.welcome.memos else None
     else:
         from bough.api.sweeps import open_command_array
 
-        elements, declare = open_command_array(Context(session, settings, submitter._group_id()), what, rest)
-        feed = Feed(session, elements, source, declare)
+        elements, prepare = open_command_array(Context(session, settings, submitter._group_id()), what, rest, keep=keep)
+    assert isinstance(elements, FedElements)
+    feed = Feed(session, elements, source, prepare, earlier)
     session.add_feed(feed)
     feed.start()
-    return View(elements)
+    return View(elements) if keep else Stream(elements)
+
+
+Prepare = Callable[[list[Any], int], list[Any]]  # rows of a page, given their items and where they begin
+
+
+def _as_they_are(rows: list[Any], _: int) -> list[Any]:
+    return rows
 
 
 class Feed:
     """The thread that reads a generator into an open array."""
 
     def __init__(
-        self,
-        session: Session,
-        elements: Elements,
-        items: Any,
-        prepare: Callable[[list[Any], int], list[Any]],
+        self, session: Session, elements: FedElements, items: Any, prepare: Prepare, earlier: Earlier | None
     ) -> None:
         self._session = session
         self._elements = elements
         self._items = items
-        self._prepare = prepare  # rows of a page, given their items and where they begin
+        self._prepare = prepare
+        self._earlier = earlier  # what earlier runs have done of it
+        self._window = _Window()
         self._error: BaseException | None = None  # what the generator raised
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bough-feed", daemon=True)
@@ -93,6 +115,10 @@ class Feed:
         self._stopped.set()
         with self._elements.condition:
             self._elements.condition.notify_all()
+
+    def abandon(self) -> None:
+        """Nobody will take results any more, so that they must not hold up the generator."""
+        self._elements.abandon()
 
     def join(self) -> None:
         """Wait until the generator has ended, or was stopped."""
@@ -111,10 +137,15 @@ class Feed:
         self._end(error)
 
     def _has_room(self) -> bool:
-        elements = self._elements
+        elements, window = self._elements, self._window
         with elements.condition:
+            window.ended(len(elements.states) - elements.left)
             elements.condition.wait_for(
-                lambda: elements.left < WINDOW or self._stopped.is_set() or not elements.is_open
+                lambda: (
+                    (elements.pressure() < window.size and not elements.is_heavy)
+                    or self._stopped.is_set()
+                    or not elements.is_open
+                )
             )
             return elements.is_open and not self._stopped.is_set()
 
@@ -123,11 +154,12 @@ class Feed:
         if self._error is not None:
             raise self._error
         rows: list[Any] = []
-        until = time.monotonic() + PATIENCE
+        append, clock = rows.append, time.monotonic
+        until = clock() + PATIENCE
         try:
             for item in self._items:
-                rows.append(item)
-                if len(rows) >= PAGE or self._stopped.is_set() or time.monotonic() >= until:
+                append(item)
+                if len(rows) >= PAGE or clock() >= until or self._stopped.is_set():
                     break
         except BaseException as error:
             self._error = error
@@ -138,11 +170,14 @@ class Feed:
     def _send(self, rows: list[Any]) -> None:
         elements = self._elements
         start = len(elements.states)
-        pages = list(make_pages(self._prepare(rows, start), start))
+        prepared = self._prepare(rows, start)
+        pages = pages_of(prepared, start)
+        reuse = self._earlier.reuse(pages, prepared, start) if self._earlier is not None else ()
         elements.grow(len(rows))
         self._session.ledger.progress.added(elements.group, len(rows))
         size = sum(len(page.data) for page in pages)
-        self._session.connection.add_pages(RecordId(elements.record), pages, size, last=False)
+        self._window.sent(len(rows), size)
+        self._session.connection.add_pages(RecordId(elements.record), pages, size, last=False, reuse=reuse)
 
     def _end(self, error: BaseException | None) -> None:
         elements = self._elements
@@ -156,3 +191,45 @@ class Feed:
                 self._session.connection.add_pages(RecordId(elements.record), [], 0, last=True)
             except BoughError:
                 return  # the server is gone, and the array with it
+
+
+class _Window:
+    """How many tasks may be under way: enough for a while at the rate at which they end, within bounds."""
+
+    def __init__(self) -> None:
+        self.size = WINDOW
+        self._wide = WINDOW
+        self._seen = (time.monotonic(), 0)
+        self._items = self._bytes = 0
+
+    def ended(self, count: int) -> None:
+        """So many have ended by now."""
+        now = time.monotonic()
+        since, before = self._seen
+        if now - since >= LASTING:
+            self._seen = (now, count)
+            rate = (count - before) / (now - since)
+            self._wide = min(WIDEST, max(WINDOW, int(rate * LASTING)))
+            self._fit()
+
+    def sent(self, items: int, size: int) -> None:
+        """More were sent, of so many bytes together."""
+        self._items += items
+        self._bytes += size
+        self._fit()
+
+    def _fit(self) -> None:
+        mean = self._bytes / self._items if self._items else 0
+        self.size = self._wide if mean * self._wide <= WINDOW_BYTES else max(FEWEST, int(WINDOW_BYTES / mean))
+
+
+def pages_of(rows: Sequence[Any], start: int) -> list[Page]:
+    """Rows as pages; numbers that follow each other are told by the first and the last."""
+    first = rows[0]
+    if type(first) is int and type(rows[-1]) is int and len(rows) > 2:
+        step = rows[1] - first if type(rows[1]) is int else 0
+        if step and rows[-1] == first + step * (len(rows) - 1):
+            told = range(first, rows[-1] + (1 if step > 0 else -1), step)
+            if list(told) == rows and all(type(row) is int for row in rows):
+                return [Page(start, start + len(rows), pack(told))]
+    return list(make_pages(rows, start))

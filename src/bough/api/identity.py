@@ -6,6 +6,7 @@ Rule: a task of which something has no digest has no key (None), and is never re
 
 from __future__ import annotations
 
+import marshal
 import threading
 import types
 from collections.abc import Callable, Iterable
@@ -14,36 +15,67 @@ from typing import Any, TypeGuard
 
 import msgspec
 
+from bough.api.codefacts import SIMPLE
 from bough.api.digests import digest, value_digest
 from bough.api.watch import Watch
 from bough.model.commands import CommandCall, CommandSettings, CommandTemplate
-from bough.model.ids import DIGEST_SIZE, MemoKey
+from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
+
+is_simple = SIMPLE.issuperset
 
 # --- functions and calls ------------------------------------------------------------------------------
 
-_functions: dict[int, tuple[types.FunctionType, Watch, MemoKey | None]] = {}
+_functions: dict[int, Known] = {}
 _lock = threading.Lock()
+
+
+class Known:
+    """A function that has a key, for as long as nothing it is made of changes."""
+
+    __slots__ = ("_seed", "_watch", "blob", "fn", "key")
+
+    def __init__(self, fn: types.FunctionType, watch: Watch, key: MemoKey) -> None:
+        self.fn = fn
+        self.key = key
+        self.blob: tuple[BlobId, bytes] | None = None  # for `packing`: the function as it travels
+        self._watch = watch
+        self._seed = _seed(key)
+
+    def holds(self, fn: object) -> bool:
+        """Whether this is about a function, as it is now."""
+        return self.fn is fn and self._watch.holds(value_digest)
+
+    def call_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
+        """The memo key of a call."""
+        return _call_key(self._seed.copy(), args, kwargs)
+
+
+def known_function(fn: types.FunctionType) -> Known | None:
+    """What is known of a function now; None if something it uses has no digest."""
+    known = _functions.get(id(fn))
+    if known is not None and known.holds(fn):
+        return known
+    watch = Watch()
+    found = digest(fn, watch)
+    if found is None:
+        _functions.pop(id(fn), None)
+        return None
+    known = Known(fn, watch, MemoKey(found))
+    if not any(_is_heavy(thing) for _, thing, _ in watch.cells):
+        with _lock:
+            if len(_functions) >= 512:  # the oldest goes: closures made in a loop must not pile up
+                _functions.pop(next(iter(_functions)))
+            _functions[id(fn)] = known
+    return known
 
 
 def function_key(fn: Callable[..., Any]) -> MemoKey | None:
     """What a function computes, or None if something it uses has no digest."""
-    if type(fn) is not types.FunctionType:
-        found = digest(fn, Watch())
-        return None if found is None else MemoKey(found)
-    known = _functions.get(id(fn))
-    if known is not None and known[0] is fn and known[1].holds(value_digest):
-        return known[2]
-    watch = Watch()
-    found = digest(fn, watch)
-    key = None if found is None else MemoKey(found)
-    if key is None:
-        _functions.pop(id(fn), None)
-    elif not any(_is_heavy(thing) for _, thing, _ in watch.cells):
-        with _lock:
-            if len(_functions) >= 512:  # the oldest goes: closures made in a loop must not pile up
-                _functions.pop(next(iter(_functions)))
-            _functions[id(fn)] = (fn, watch, key)
-    return key
+    if type(fn) is types.FunctionType:
+        known = known_function(fn)
+        return None if known is None else known.key
+    found = digest(fn, Watch())
+    return None if found is None else MemoKey(found)
 
 
 def _is_heavy(thing: object) -> TypeGuard[str | bytes]:
@@ -52,13 +84,24 @@ def _is_heavy(thing: object) -> TypeGuard[str | bytes]:
 
 def call_key(function: MemoKey | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
     """The memo key of a call: function and arguments; the order of keyword arguments does not count."""
-    if function is None:
-        return None
+    return None if function is None else _call_key(_seed(function), args, kwargs)
+
+
+def _seed(function: MemoKey) -> blake2b:
+    """The beginning of the digests of all calls of a function."""
+    return blake2b(function, digest_size=DIGEST_SIZE, person=b"call")
+
+
+def _call_key(seed: blake2b, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
+    if not kwargs and is_simple(map(type, args)):  # most calls: one digest will do, and its first byte says so
+        seed.update(b"s" + marshal.dumps(args, 2))
+        return MemoKey(seed.digest())
     positional = value_digest(args)
     named = value_digest(sorted(kwargs.items())) if kwargs else b""
     if positional is None or named is None:
         return None
-    return MemoKey(blake2b(function + positional + named, digest_size=DIGEST_SIZE).digest())
+    seed.update(b"d" + positional + named)
+    return MemoKey(seed.digest())
 
 
 # --- commands -----------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ LONGEST_PAUSE = 5.0
 ORPHAN = 30.0  # seconds in which a server tells what it knows of a workflow that is over
 AT_ONCE = 5_000  # records in one question
 
+Place = int | tuple[int, int]  # a record, or a record and the first of its elements that has not ended
 # A connected socket, what to say on it before the hello, and what was received already.
 Dial = Callable[[], tuple[socket.socket, list[object], bytes]]
 
@@ -42,7 +43,8 @@ class LastingConnection(Connection):
         hear: Callable[[Sequence[ToClient]], None],
         refused: Callable[[Item | PagesAdded, BoughError], None],
         lost: Callable[[BoughError | None], None],
-        unended: Callable[[], list[int]],
+        unended: Callable[[], Sequence[Place]],
+        bundle: int = 0,
     ) -> None:
         self._dial = dial
         self._where = where
@@ -58,7 +60,7 @@ class LastingConnection(Connection):
         self._last_question = 0  # of an orphan, about what it has not heard of
         self._is_settling = False  # that question was answered: what is known is being told
         super().__init__(sock, hear, refused, lost)
-        self._outbox = Outbox(keeps=True)
+        self._outbox = Outbox(keeps=True, bundle=bundle)
         self._ahead = ahead
 
     def start(self, hello: object) -> None:
@@ -103,7 +105,7 @@ class LastingConnection(Connection):
         if not (self._away and isinstance(message, Ask) and message.request in self._replies):
             super().post(message)
 
-    def inquire(self, records: Sequence[int]) -> None:
+    def inquire(self, records: Sequence[Place]) -> None:
         """Ask to be told of the ends of records; nobody waits for it here."""
         with self._lock:
             for at in range(0, len(records), AT_ONCE):
@@ -179,7 +181,7 @@ class LastingConnection(Connection):
             self._away = False
             if self._orphaned is not None:
                 self._last_question = self._outbox.new_number()
-                self.post(Ask(self._last_question, "outcomes", {"records": self._unended()}))
+                self.post(Ask(self._last_question, "outcomes", {"records": list(self._unended())}))
                 return
             self._outbox.rewind()
             for reply in list(self._replies.values()):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 from typing import NamedTuple
 
+from bough.api import defaults
+from bough.api.knobs import Knobs, server_words
 from bough.errors import StoreFailed, UserError
 
 HOME = ".bough"
@@ -67,6 +70,16 @@ def read_cores(given: object) -> float:
     return given
 
 
+def server_options(
+    cores: float, *, policy: str | None, fresh: bool | None, fail_fast: bool | None, knobs: Knobs
+) -> list[str]:
+    """What a session tells its server, from its arguments and what `bough run` said."""
+    options = ["--cores", f"{cores:g}", "--policy", str(defaults.setting("policy", policy, "fifo"))]
+    options += ["--fresh"] if defaults.setting("fresh", fresh or None) else []
+    options += ["--fail-fast"] if defaults.setting("fail_fast", fail_fast or None) else []
+    return options + (server_words(knobs) if knobs else [])
+
+
 class Server:
     """A server that was started, and our end of the connection to it."""
 
@@ -110,11 +123,18 @@ class Server:
             return ""
 
     def wait(self, patience: float) -> bool:
-        """Wait for the process to end."""
-        try:
-            self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            return False
+        """Wait for the process to end. `Popen.wait` would look now and then, and see the end late."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # somebody else was told of its end
+                number = os.pidfd_open(self.process.pid)
+                try:
+                    poll = select.poll()
+                    poll.register(number, select.POLLIN)
+                    if not poll.poll(patience * 1000):
+                        return False
+                finally:
+                    os.close(number)
+            self.process.wait()
         return True
 
     def kill(self) -> None:

@@ -16,9 +16,10 @@ import msgspec
 
 from bough.api.elements import Elements, Range
 from bough.api.failures import ending_word, last_line, what_happened
+from bough.api.fed import FedElements
 from bough.api.progress import FailureLine, Progress
 from bough.api.reading import read_stream_bytes
-from bough.api.task import CANCELLED, FINISHED, RUNNING, Task
+from bough.api.task import CANCELLED, FINISHED, RUNNING, Task, end_together
 from bough.core.states import TaskState
 from bough.errors import BoughError, InternalError, UserError
 from bough.model.facts import Cancelled, Killed, PagesAdded
@@ -62,23 +63,42 @@ class Ledger:
     # --- what the server says -----------------------------------------------------------------------
 
     def hear(self, messages: Sequence[ToClient]) -> None:
-        """Pass on what happened to tasks."""
+        """Pass on what happened to tasks, in order; successes of loose tasks, many in a row, together."""
+        tasks = self.tasks
+        ended: list[tuple[Task, Outcome]] = []
         for message in messages:
             if isinstance(message, Outcome):
-                self._succeeded(message)
+                task = tasks.pop(message.record, None)
+                if task is not None:
+                    ended.append((task, message))
+                    continue
+            if ended:
+                self._succeeded(ended)
+                ended = []
+            if isinstance(message, Outcome):
+                self._elements_succeeded(message)
             elif isinstance(message, Unsuccess):
                 self._failed(message)
             elif isinstance(message, Running):
                 self._runs(message)
+        if ended:
+            self._succeeded(ended)
 
-    def _succeeded(self, message: Outcome) -> None:
-        task = self.tasks.pop(message.record, None)
-        if task is not None:
+    def _succeeded(self, ended: list[tuple[Task, Outcome]]) -> None:
+        counts: dict[int, list[int]] = {}  # by group: how many, and how many of them were running
+        for task, message in ended:
+            count = counts.get(task.group)
+            if count is None:
+                count = counts[task.group] = [0, 0]
+            count[0] += 1
+            count[1] += task._state == RUNNING
             if message.reused:
                 self.progress.reused += 1
-            self.progress.moved(task.group, task._state == RUNNING, _S.DONE, 1)
-            task._end(message, FINISHED)
-            return
+        for group, (number, running) in counts.items():
+            self.progress.moved(group, running, _S.DONE, number)
+        end_together(ended)
+
+    def _elements_succeeded(self, message: Outcome) -> None:
         array = self.arrays.get(message.record)
         if array is not None:
             news = array.hear_end(message)
@@ -125,6 +145,14 @@ class Ledger:
         array = self.arrays.get(message.record)
         if array is not None:
             array.hear_running(message)
+
+    def unended(self) -> list[int | tuple[int, int]]:
+        """The records that have not ended here; of what is fed also the element from which on."""
+        arrays = [
+            (array.record, array.first_open(0, len(array.states))) if isinstance(array, FedElements) else array.record
+            for array in list(self.arrays.values())
+        ]
+        return [*self.tasks, *arrays]
 
     def forget_ended(self, array: Elements) -> None:
         """Let go of an array of which nothing more will be heard."""
@@ -218,6 +246,17 @@ class Ledger:
         """Refuse to wait in the thread that brings what would be waited for."""
         if self.connection is not None:
             self.connection.may_wait()
+
+    def recall(self) -> None:
+        """Somebody will wait without listening: the reader must do it."""
+        if self.connection is not None:
+            self.connection.attention.recall()
+
+    def wait(self, is_done: Callable[[], bool], sleep: Callable[[float | None], bool], timeout: float | None) -> bool:
+        """Wait for a loose task, which `sleep` does, too; whether it is done."""
+        if self.connection is None:
+            return sleep(timeout)
+        return self.connection.wait(is_done, sleep, timeout)
 
     def _connected(self) -> Connection:
         if self.connection is None:

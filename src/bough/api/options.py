@@ -14,7 +14,7 @@ import msgspec
 from bough.api.texts import check_sendable
 from bough.errors import UserError
 from bough.model.resources import ONE_CORE, Needs, read_bytes, read_seconds
-from bough.model.tasks import NO_LIMITS, Limits
+from bough.model.tasks import NO_LIMITS, PLAIN, Limits, Terms
 
 if TYPE_CHECKING:
     from bough.api.array import Array
@@ -29,7 +29,9 @@ After: TypeAlias = "Iterable[Waitable] | Waitable | None"
 NAMES = (
     *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
     *("walltime", "replay", "name", "after", "priority", "memo"),
+    *("release", "affinity", "final", "attributes"),
 )
+BESIDE = -1  # in the place of `Terms.near`: where the task before it ran, whichever that will be
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -41,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
     after: tuple[Any, ...] = ()
     priority: int = 0
     memo: bool = True
+    terms: Terms = PLAIN
 
 
 DEFAULTS = Settings()
@@ -61,7 +64,48 @@ def read_options(base: Settings, given: Mapping[str, object]) -> Settings:
         after=(*base.after, *_after(said["after"])) if "after" in said else base.after,
         priority=_whole("priority", said["priority"]) if "priority" in said else base.priority,
         memo=bool(said.get("memo", base.memo)),
+        terms=_terms(base.terms, said),
     )
+
+
+def _terms(base: Terms, said: Mapping[str, object]) -> Terms:
+    if not said.keys() & {"release", "affinity", "final", "attributes"}:
+        return base
+    beside = _yes("affinity", said["affinity"]) if "affinity" in said else base.near == BESIDE
+    return Terms(
+        release=_yes("release", said["release"]) if "release" in said else base.release,
+        final=_yes("final", said["final"]) if "final" in said else base.final,
+        near=BESIDE if beside else 0,
+        attributes=read_attributes(said["attributes"], base.attributes) if "attributes" in said else base.attributes,
+    )
+
+
+def read_attributes(given: object, base: tuple[tuple[str, str], ...] = ()) -> tuple[tuple[str, str], ...]:
+    """The user's own attributes, on top of others."""
+    if not isinstance(given, Mapping):
+        raise UserError(f"attributes is {given!r}; give a dict such as {{'est': 3.5}}")
+    found = dict(base)
+    for name, value in given.items():
+        if not isinstance(value, str | int | float):
+            raise UserError(f"attributes[{name!r}] is {value!r}; give a text or a number")
+        found[_text("attributes", name)] = _text(f"attributes[{name!r}]", str(value))
+    return tuple(found.items())
+
+
+def read_whole(name: str, value: object) -> int:
+    """A whole number that is not negative."""
+    return _whole(name, value, at_least=0)
+
+
+def read_time(name: str, value: object) -> float:
+    """A time in seconds."""
+    return float(_read(name, value, read_seconds, '"90s", "1h" or seconds'))
+
+
+def _yes(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UserError(f"{name} is {value!r}; give True or False")
+    return value
 
 
 def _needs(base: Needs, said: Mapping[str, object]) -> Needs:

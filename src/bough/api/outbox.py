@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from bough.model.facts import PagesAdded
 from bough.model.ids import BlobId, RecordId
-from bough.model.tasks import Item, Page
+from bough.model.tasks import Item, Page, Reuse
 from bough.wire.messages import Act, Ask, Blob, Close, Submit
 
 BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
@@ -24,10 +24,13 @@ UNHEARD_BYTES = 64 << 20
 class Request:
     """A submission on its way: until it is acknowledged, for a refusal to be told to its items."""
 
-    __slots__ = ("before", "items", "number", "pages", "size")
+    __slots__ = ("before", "items", "most", "number", "pages", "size")
 
-    def __init__(self, number: int, items: list[Item], size: int, pages: PagesAdded | None = None) -> None:
+    def __init__(
+        self, number: int, items: list[Item], size: int, pages: PagesAdded | None = None, most: int = BATCH_ITEMS
+    ) -> None:
         self.number = number
+        self.most = most  # items
         self.items = items
         self.size = size
         self.pages = pages
@@ -45,14 +48,16 @@ class Request:
     @property
     def has_room(self) -> bool:
         """Whether an item may be added."""
-        return self.pages is None and len(self.items) < BATCH_ITEMS and self.size < BATCH_BYTES
+        return self.pages is None and len(self.items) < self.most and self.size < BATCH_BYTES
 
 
 class Outbox:
     """See the module."""
 
-    def __init__(self, *, keeps: bool = False) -> None:
+    def __init__(self, *, keeps: bool = False, bundle: int = 0) -> None:
         self._keeps = keeps
+        self._bundle = bundle  # items that a request is to have, each request then going alone
+        self._most = bundle or BATCH_ITEMS
         self._loose: deque[object] = deque()  # sent since the last request, by an outbox that keeps
         self._queue: deque[Request | object] = deque()  # not yet sent
         self._unheard: deque[Request] = deque()  # sent, not acknowledged
@@ -95,17 +100,19 @@ class Outbox:
                 self._sent.add(blob)
                 self._queue.append(Blob(blob, data))
         last = self._queue[-1] if self._queue else None
-        if isinstance(last, Request) and last.has_room:
+        if type(last) is Request and last.has_room:
             last.items.append(item)
             last.size += size
         else:
-            self._queue.append(Request(self.new_number(), [item], size))
+            self._queue.append(Request(self.new_number(), [item], size, most=self._most))
         self._items += 1
         self._bytes += size
 
-    def add_pages(self, record: RecordId, pages: list[Page], size: int, *, last: bool) -> None:
+    def add_pages(
+        self, record: RecordId, pages: list[Page], size: int, *, last: bool, reuse: tuple[Reuse, ...] = ()
+    ) -> None:
         """More of an open array."""
-        message = PagesAdded(record, pages, last, self.new_number())
+        message = PagesAdded(record, pages, last, self.new_number(), reuse)
         self._queue.append(Request(message.request, [], size, message))
         self._items += 1
         self._bytes += size
@@ -126,10 +133,12 @@ class Outbox:
 
     def batches(self, *, everything: bool) -> Iterator[list[object]]:
         """Messages to be sent together: all that has gathered, or about one batch of it."""
+        if self._bundle and self._unheard and not everything:
+            return  # they go one after the other
         messages: list[object] = []
         size = items = 0
-        queue = self._queue
-        while queue and (everything or (items < BATCH_ITEMS and size < BATCH_BYTES)):
+        queue, most = self._queue, 1 if self._bundle else BATCH_ITEMS
+        while queue and (everything or (items < most and size < BATCH_BYTES)):
             entry = queue.popleft()
             if isinstance(entry, Request):
                 self._unheard.append(entry)
@@ -144,7 +153,7 @@ class Outbox:
                 size += len(entry.data) if isinstance(entry, Blob) else 0
                 if self._keeps and not isinstance(entry, Ask | Close):  # which are said again by those who wait
                     self._loose.append(entry)
-            if size > BATCH_BYTES:
+            if size > BATCH_BYTES or (self._bundle and type(entry) is Request):
                 yield messages
                 messages, size = [], 0 if everything else size
         if messages:

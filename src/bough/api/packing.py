@@ -20,7 +20,7 @@ from typing import Any
 import cloudpickle
 
 from bough.api.classes import dumps
-from bough.api.identity import function_key
+from bough.api.identity import Known, known_function
 from bough.api.ownership import is_own
 from bough.errors import NotPicklable
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
@@ -79,29 +79,40 @@ def blob_id(data: bytes) -> BlobId:
 
 # --- functions ----------------------------------------------------------------------------------------
 
+_BIG = 1 << 20  # bytes; of bigger functions only the latest is kept
 _packed: dict[tuple[types.CodeType, MemoKey], tuple[BlobId, bytes]] = {}
+_big: dict[tuple[types.CodeType, MemoKey], tuple[BlobId, bytes]] = {}
 
 
 def pack_function(fn: Callable[..., Any]) -> tuple[BlobId, bytes]:
     """A function as a blob. Packed again only if it, or something it uses, has changed."""
-    slot: tuple[types.CodeType, MemoKey] | None = None
-    if type(fn) is types.FunctionType:
-        key = function_key(fn)
-        if key is not None:
-            slot = (fn.__code__, key)  # with the code: equal functions on other lines have other tracebacks
-            known = _packed.get(slot)
-            if known is not None:
-                return known
+    known = known_function(fn) if type(fn) is types.FunctionType else None
+    return _pack(fn) if known is None else pack_known(known)
+
+
+def pack_known(known: Known) -> tuple[BlobId, bytes]:
+    """As `pack_function`, of what was seen to be unchanged just now."""
+    if known.blob is not None:
+        return known.blob
+    slot = (known.fn.__code__, known.key)  # with the code: equal functions on other lines have other tracebacks
+    blob = _packed.get(slot) or _big.get(slot)
+    if blob is None:
+        blob = _pack(known.fn)
+        kept, most = (_packed, 256) if len(blob[1]) <= _BIG else (_big, 1)
+        while len(kept) >= most:
+            kept.pop(next(iter(kept)), None)
+        kept[slot] = blob
+    if len(blob[1]) <= _BIG:
+        known.blob = blob
+    return blob
+
+
+def _pack(fn: Callable[..., Any]) -> tuple[BlobId, bytes]:
     try:
         data = _dumps(fn)
     except Exception as error:
         raise NotPicklable(f"{_title(fn)} cannot be sent to a worker: {_culprit(fn, error)}") from error
-    blob = (blob_id(data), data)
-    if slot is not None and len(data) <= 1 << 20:
-        if len(_packed) >= 256:
-            _packed.pop(next(iter(_packed)), None)
-        _packed[slot] = blob
-    return blob
+    return blob_id(data), data
 
 
 def _title(fn: object) -> str:
@@ -178,6 +189,11 @@ def pack(obj: object, what: str = "the value") -> bytes:
         return _dumps(obj)
     except Exception as error:
         raise NotPicklable(f"{what} cannot be sent to a worker: {_inside(obj, error)}") from error
+
+
+def pack_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Pickle arguments that are numbers and texts, which every process can read."""
+    return pickle.dumps((args, kwargs), 5)
 
 
 def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], function: str = "") -> bytes:

@@ -16,6 +16,7 @@ from bough.core.states import TaskState
 
 _S = TaskState
 _STATES = len(TaskState)
+_WAITING, _RUNNING, _DONE = int(_S.WAITING), int(_S.RUNNING), int(_S.DONE)  # plain numbers are the quicker indices
 _SHOWN = (_S.WAITING, _S.RUNNING, _S.DONE, _S.FAILED, _S.NOTRUN, _S.CANCELLED)  # what a client is told apart
 ASIDE = -1  # stands for the group of tasks that count for nothing here: found, not submitted
 _TICK = 0.25  # seconds between two samples of the rate
@@ -48,7 +49,9 @@ class Progress:
     """See the module."""
 
     def __init__(self) -> None:
-        self.condition = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self.condition = threading.Condition(self._lock)
+        self._watchers = 0  # who waits for it
         self.reused = 0  # successes that were found in an earlier run
         self.failures: deque[FailureLine] = deque(maxlen=200)
         self.failure_count = 0
@@ -76,22 +79,23 @@ class Progress:
 
     def added(self, group: int, count: int) -> None:
         """Tasks were submitted."""
-        with self.condition:
-            self._counts[group][_S.WAITING] += count
+        with self._lock:  # not through the condition, which takes longer to say the same: one of these per task
+            self._counts[group][_WAITING] += count
 
     def moved(self, group: int, were_running: int, new: TaskState, count: int) -> None:
         """Tasks that were waiting, or running, are in a new state."""
-        with self.condition:
+        with self._lock:
             counts = self._counts[group]
-            counts[_S.RUNNING] -= were_running
-            counts[_S.WAITING] -= count - were_running
+            counts[_RUNNING] -= were_running
+            counts[_WAITING] -= count - were_running
             counts[new] += count
-            if new >= _S.DONE:
+            if new >= _DONE:
                 self._ended += count
                 now = time.monotonic()
                 if now - self._samples[-1][0] >= _TICK:
                     self._samples.append((now, self._ended))
-                self.condition.notify_all()
+                if self._watchers:
+                    self.condition.notify_all()
 
     def failed(self, line: FailureLine, count: int = 1) -> None:
         """Remember a failure for those who look."""
@@ -131,7 +135,11 @@ class Progress:
     def wait(self, group: int, timeout: float | None = None) -> bool:
         """Wait until everything in a group has ended; False when the time was over before."""
         with self.condition:
-            return self.condition.wait_for(lambda: not self._left(group), timeout)
+            self._watchers += 1
+            try:
+                return self.condition.wait_for(lambda: not self._left(group), timeout)
+            finally:
+                self._watchers -= 1
 
     def path(self, group: int) -> str:
         """A group's path."""

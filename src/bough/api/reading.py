@@ -37,8 +37,19 @@ def _load_file(results: ResultFile) -> list[Any]:
 
 
 def without_results(message: Outcome) -> Outcome:
-    """The same message without the bytes that have been read."""
-    return msgspec.structs.replace(message, results=None)
+    """The same message without the bytes that have been read; tasks of which no more is known share one."""
+    if message.details:
+        return msgspec.structs.replace(message, results=None)
+    same = (message.attempt, message.host, message.reused)
+    found = _read.get(same)
+    if found is None:
+        if len(_read) >= 1000:
+            _read.clear()
+        found = _read[same] = msgspec.structs.replace(message, results=None)
+    return found
+
+
+_read: dict[tuple[int, str, bool], Outcome] = {}  # of no record in particular
 
 
 def detail_of(message: Outcome, index: int) -> Detail | None:

@@ -13,13 +13,14 @@ import socket
 import sys
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from bough.api import defaults, interrupt
 from bough.api.carrying import FileCarrier
 from bough.api.inventory import Inventory, RecordThere, Stock
+from bough.api.knobs import Knobs, read_bundle
 from bough.api.lasting import LastingConnection
 from bough.api.launch import find_place
 from bough.api.reading import read_stream_bytes
@@ -72,8 +73,10 @@ class RemoteSession(Session):
         policy: str | None = None,
         fail_fast: bool | None = None,
         numbers: int = IDS,
+        **knobs: Unpack[Knobs],
     ) -> None:
         refuse_inside()
+        self._bundle = read_bundle(knobs, is_remote=True)
         self.address = defaults.server(address) or ""
         if os.path.exists(self.address):
             self.address = os.path.abspath(self.address)  # the script may change its folder
@@ -136,7 +139,8 @@ class RemoteSession(Session):
             hear=self.carrier.hear,
             refused=self._refused,
             lost=self._lost,
-            unended=self._unended,
+            unended=self.ledger.unended,
+            bundle=self._bundle,
         )
 
     def _dial(self) -> tuple[socket.socket, list[object], bytes]:
@@ -163,7 +167,8 @@ class RemoteSession(Session):
         group = groups.pop(number, None)
         if group is not None:
             self._add_group(groups, group.parent)
-            self.ledger.progress.group_added(group.id, group.parent, group.name)
+            if not group.name.startswith("."):
+                self.ledger.progress.group_added(group.id, group.parent, group.name)
 
     # --- looking --------------------------------------------------------------------------------------
 
@@ -212,7 +217,7 @@ class RemoteSession(Session):
 
     # --- what is there already --------------------------------------------------------------------------
 
-    def send_task(self, task: Task, spec: TaskSpec, size: int, blobs: tuple[tuple[BlobId, bytes], ...] = ()) -> None:
+    def put_task(self, task: Task, spec: TaskSpec, size: int, blobs: tuple[tuple[BlobId, bytes], ...]) -> None:
         """Submit a loose task, or make it the one that is there."""
         if self._inventory is not None:
             there = self._inventory.take_task(spec.group, spec.key, spec.after, spec.inputs)
@@ -223,7 +228,7 @@ class RemoteSession(Session):
                 self.ledger.progress.added(spec.group, 1)
                 self._go_on_with(there)
                 return
-        super().send_task(task, spec, size, blobs)
+        super().put_task(task, spec, size, blobs)
 
     def array_there(self, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> int | None:
         """The array that a submission is, if it is there."""
@@ -282,9 +287,6 @@ class RemoteSession(Session):
         assert isinstance(self._connection, LastingConnection)
         return self._connection
 
-    def _unended(self) -> list[int]:
-        return [*self.ledger.tasks, *self.ledger.arrays]
-
     def submitted(self) -> list[int]:
         """The numbers of everything that was submitted here."""
         return list(self._submitted)
@@ -321,6 +323,7 @@ class RemoteSession(Session):
         """As `detach`, and nothing will be added: the workflow is over once everything in it has ended."""
         if self._is_detached:
             return
+        self.close_groups()
         self.post(GroupClosed(GroupId(self.root)))
         self.detach()
 

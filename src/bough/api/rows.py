@@ -16,19 +16,28 @@ from bough.model.rendering import render_row, row_files
 class CommandRows:
     """A template and the rows it is filled with."""
 
-    __slots__ = ("_rows", "_template")
+    __slots__ = ("_first", "_rows", "_template")
 
     def __init__(self, template: CommandTemplate, rows: Sequence[Any]) -> None:
         self._template = template
         self._rows = rows
+        self._first = 0  # the element of the first row
 
     def text(self, index: int) -> str:
-        """The command of an element."""
-        return shown_text(render_row(self._template, self._rows[index]))
+        """The command of an element; empty if its row was forgotten."""
+        at = index - self._first
+        return shown_text(render_row(self._template, self._rows[at])) if at >= 0 else ""
 
     def writes(self, index: int) -> dict[str, str]:
         """The output slots of an element and their absolute paths."""
-        return render_row(self._template, self._rows[index]).writes
+        at = index - self._first
+        return render_row(self._template, self._rows[at]).writes if at >= 0 else {}
+
+    def forget(self, before: int) -> None:
+        """Let go of the rows before an element; only for rows that are held in a list."""
+        assert isinstance(self._rows, list)
+        del self._rows[: max(0, before - self._first)]
+        self._first = max(self._first, before)
 
     def reads(self, row: Any) -> list[str]:
         """The absolute paths of the files that a row reads."""

@@ -13,17 +13,19 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from bough.api import defaults, interrupt
-from bough.api.launch import Server, find_place, read_cores
+from bough.api.knobs import Knobs, read_bundle
+from bough.api.launch import Server, find_place, read_cores, server_options
+from bough.api.placing import Placing
 from bough.api.steering import Steering
 from bough.api.submitter import Submitter
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
-from bough.model.ids import BlobId, GroupId, RecordId
+from bough.model.ids import GroupId, RecordId
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -33,17 +35,15 @@ if TYPE_CHECKING:
     from bough.api.elements import Elements
     from bough.api.feeding import Feed
     from bough.api.files import FileTable
-    from bough.api.group import Group
     from bough.api.ledger import Unretrieved
     from bough.api.options import Settings
     from bough.api.progress import Progress
     from bough.api.submission import ArrayParts
-    from bough.api.task import Task
-    from bough.model.tasks import Dep, TaskSpec
+    from bough.model.tasks import Dep
     from bough.stores.jobs import JobsDatabase
 
 
-class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives more than an iterator
+class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # map gives more than an iterator
     """Runs tasks on the cores of this machine; its store is ./.bough/NAME, NAME being the script's stem.
 
     Args:
@@ -55,6 +55,7 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
         fresh: run everything, also what earlier runs have done.
         policy: the placement policy, "fifo" (the default) or "sjf".
         fail_fast: stop at the first failure.
+        knobs: bundle, pickup and piggyback, see `knobs`; best left alone.
     """
 
     is_remote = False
@@ -78,6 +79,7 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
         fresh: bool | None = None,
         policy: str | None = None,
         fail_fast: bool | None = None,
+        **knobs: Unpack[Knobs],
     ) -> None:
         refuse_inside()
         if defaults.server(address):
@@ -85,15 +87,14 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
         place = find_place(defaults.setting("name", name), defaults.setting("store", store))
         self.name = place.name
         self.cores = read_cores(defaults.setting("cores", cores))
-        options = ["--cores", f"{self.cores:g}", "--policy", str(defaults.setting("policy", policy, "fifo"))]
-        options += ["--fresh"] if defaults.setting("fresh", fresh or None) else []
-        options += ["--fail-fast"] if defaults.setting("fail_fast", fail_fast or None) else []
+        options = server_options(self.cores, policy=policy, fresh=fresh, fail_fast=fail_fast, knobs=knobs)
+        bundle = read_bundle(knobs)
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
         self._server = Server(place, options)
         self._prepare()  # takes as long as the server takes to come up: meanwhile
         from bough.api.connection import Connection
 
-        self._open(Connection(self._server.socket, self.ledger.hear, self._refused, self._lost), owner=True)
+        self._open(Connection(self._server.socket, self.ledger.hear, self._refused, self._lost, bundle), owner=True)
         self.store = self.welcome.store
 
     def _prepare(self) -> None:
@@ -102,10 +103,13 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
         from bough.api.ledger import Ledger
         from bough.api.options import DEFAULTS
 
+        if defaults.runs_commands:
+            import bough.api.sweeps  # noqa: F401 - used soon
+
         super().__init__(self, DEFAULTS)
         self.calls, self._submission = calls, submission
         self.ledger = Ledger()
-        self._names: set[tuple[int, str]] = set()  # of groups, with their parents
+        self._prepare_places()
         self._feeds: list[Feed] = []
         self._closing = threading.Lock()
         self._is_shut = False  # takes no more work
@@ -126,9 +130,9 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
         except BaseException as error:
             self._give_up(error)
             raise
-        self.root = self.welcome.group  # the workflow's own group
+        self.root = GroupId(self.welcome.group)  # the workflow's own group
         self.ledger.progress.set_root(self.root)
-        self._records = itertools.count(self.welcome.first_id)
+        self._records = cast("Iterator[RecordId]", itertools.count(self.welcome.first_id))
         self._groups = itertools.count(self.welcome.first_group)
         defaults.sessions.append(self)
         interrupt.at_exit(self)
@@ -187,6 +191,8 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
         """Take no more work; with `wait`, return when everything has ended. Cancelling spares what runs."""
         if self._connection.is_forked:
             return
+        if not self._is_shut:
+            self.close_groups()
         self._is_shut = True
         if cancel_futures:
             self._cancel_waiting()
@@ -232,6 +238,7 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
     def drain(self) -> None:
         """Wait for the end of everything and close in good order."""
         for feed in list(self._feeds):
+            feed.abandon()
             feed.join()
         self._connection.close("drain")
         self._connection.ended.wait()
@@ -290,7 +297,7 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
 
     def new_record(self) -> RecordId:
         """A number for a task or array."""
-        return RecordId(next(self._records))
+        return next(self._records)
 
     def keep_argument(self, record: RecordId, payload: bytes) -> str:
         """Put arguments that are too big to send into a file."""
@@ -298,37 +305,10 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
 
         return keep_argument(self.store, record, payload)
 
-    def send_task(self, task: Task, spec: TaskSpec, size: int, blobs: tuple[tuple[BlobId, bytes], ...] = ()) -> None:
-        """Submit a loose task."""
-        ledger = self.ledger
-        ledger.tasks[spec.id] = task
-        ledger.progress.added(spec.group, 1)
-        try:
-            self._connection.submit(spec, size + 200, blobs)
-        except BoughError:
-            if ledger.tasks.pop(spec.id, None) is not None:
-                ledger.progress.added(spec.group, -1)
-            raise
-
     def send_array(self, settings: Settings, group: int, **parts: Any) -> Elements:
         """Submit an array; see `submission.ArrayParts`."""
         made = self._submission.ArrayParts(**parts)
         return self._submission.send_array(self, settings, group, made)
-
-    def make_group(self, name: Any, parent: int, after: Any, settings: Settings) -> Group:
-        """Make a group in another one."""
-        from bough.api.group import make_group
-
-        self.check_open()
-        return make_group(self, name, parent, after, settings)
-
-    def new_group(self, parent: int, name: str) -> GroupId:
-        """A number for a group; siblings have different names."""
-        with self._closing:
-            if (parent, name) in self._names:
-                raise UserError(f"there is a group {name!r} already in the same place; choose another name")
-            self._names.add((parent, name))
-        return GroupId(next(self._groups))
 
     def array_there(self, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> int | None:
         """The array of an earlier session of this run that a submission is."""
@@ -336,10 +316,6 @@ class Session(Submitter, Steering, Executor):  # type: ignore[misc] # map gives 
 
     def adopted(self, elements: Elements) -> None:
         """An array that was there is in the ledger."""
-
-    def group_there(self, parent: int, name: str) -> int | None:
-        """The group of that name that an earlier session made in this run."""
-        return None
 
     def add_feed(self, feed: Feed) -> None:
         """Remember a feed that must end before the session can."""

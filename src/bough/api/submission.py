@@ -14,10 +14,11 @@ import msgspec
 
 from bough.api.claims import keep_claims
 from bough.api.elements import Elements
+from bough.api.fed import FedElements
 from bough.api.reuse import NewArray, OldArray, match, row_key
 from bough.api.rows import CommandRows
 from bough.api.waits import after_deps
-from bough.errors import BoughError
+from bough.errors import BoughError, UserError
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.tasks import ArraySpec, Dep, Kind, Page, Reuse
 
@@ -47,24 +48,34 @@ class ArrayParts(msgspec.Struct):
     rows: Any = None  # CommandRows of a command array
     identities: Any = None  # of the files it reads that no task makes: path -> identity
     writes: bytes = b""  # digests of the paths it writes
-    open: bool = False
+    open: bool = False  # a generator feeds it
+    keep: bool = True  # what is fed: all results
     files: bytes = b""  # declared files that may travel
 
 
 def send_array(session: Session, settings: Settings, group: int, parts: ArrayParts) -> Elements:
     """Submit an array."""
     after = tuple(dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after]))
+    if settings.terms.near or settings.terms.final:
+        word = "final" if settings.terms.final else "affinity"
+        raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
+    with session.ordered(group) as order:
+        if order is not None and (parts.length or parts.open):
+            after, settings = order.array_waits(after), order.settled(settings)
+        elements = _send(session, settings, group, parts, after)
+        if order is not None and (parts.length or parts.open):
+            order.array_joined(elements.record)
+    return elements
+
+
+def _send(session: Session, settings: Settings, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> Elements:
     there = session.array_there(group, parts, after) if parts.length else None
     record = RecordId(there or parts.record or session.new_record())
-    elements = Elements(
-        session.ledger,
-        record,
-        parts.length,
-        name=parts.name,
-        group=group,
-        is_command=parts.kind is Kind.COMMAND,
-        rows=parts.rows,
-    )
+    about = {"name": parts.name, "group": group, "is_command": parts.kind is Kind.COMMAND, "rows": parts.rows}
+    if parts.open:
+        elements: Elements = FedElements(session.ledger, record, keep=parts.keep, **about)
+    else:
+        elements = Elements(session.ledger, record, parts.length, **about)
     if not parts.length and not parts.open:
         return elements  # there is nothing to run, and nothing to wait for
     elements.is_open = parts.open
@@ -73,7 +84,7 @@ def send_array(session: Session, settings: Settings, group: int, parts: ArrayPar
         session.ledger.progress.added(group, parts.length)
         session.adopted(elements)
         return elements
-    reuse = _find_reuse(session, parts) if parts.key else ()
+    reuse = _find_reuse(session, parts) if parts.key and not parts.open else ()
     if parts.identities and parts.key:
         _keep_identities(session.store, record, parts.identities)
     if parts.writes:
@@ -99,6 +110,8 @@ def send_array(session: Session, settings: Settings, group: int, parts: ArrayPar
         reuse,
         bool(later) or parts.open,
         parts.files,
+        parts.open,
+        settings.terms,
     )
     ledger = session.ledger
     ledger.arrays[record] = elements

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bough.api.session import Session
     from bough.api.task import Task
     from bough.api.tasklist import TaskList
+    from bough.model.ids import GroupId
     from bough.model.spaces import Space
 
 Amount = str | float
@@ -36,11 +37,13 @@ class Submitter:
         self._session = session
         self._settings = settings
 
-    def _group_id(self) -> int:
+    def _group_id(self) -> GroupId:
         """The group that what is submitted here joins."""
-        for group in reversed(inside.get()):
-            if group._session is self._session:
-                return group.id
+        around = inside.get()
+        if around:
+            for group in reversed(around):
+                if group._session is self._session:
+                    return group.id
         return self._session.root
 
     def _read(self, options: Mapping[str, object]) -> Settings:
@@ -52,7 +55,8 @@ class Submitter:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
-        memo.
+        memo; release (who waits for its group may start when it is done), affinity (it runs where the task before it
+        ran), final (it runs whatever happened), attributes (a dict of your own).
         """
         return Optioned(self._session, self._read(options), self)
 
@@ -60,8 +64,8 @@ class Submitter:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """Call `fn(*args, **kwargs)` in a worker. Tasks and arrays among the arguments stand for their values."""
-        context = Context(self._session, self._settings, self._group_id())
-        task: Task = self._session.calls.submit_call(context, fn, args, kwargs)
+        session = self._session
+        task: Task = session.calls.submit_call(session, self._settings, self._group_id(), fn, args, kwargs)
         return task
 
     def map(
@@ -99,6 +103,10 @@ class Submitter:
         name: str | None = None,
         priority: int | None = None,
         memo: bool | None = None,
+        release: bool | None = None,
+        affinity: bool | None = None,
+        final: bool | None = None,
+        attributes: Mapping[str, str | float] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: str | bytes | os.PathLike[str] | None = None,
@@ -124,6 +132,10 @@ class Submitter:
                 "name": name,
                 "priority": priority,
                 "memo": memo,
+                "release": release,
+                "affinity": affinity,
+                "final": final,
+                "attributes": attributes,
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
@@ -149,6 +161,8 @@ class Submitter:
         name: str | None = None,
         priority: int | None = None,
         memo: bool | None = None,
+        release: bool | None = None,
+        attributes: Mapping[str, str | float] | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         stdin: str | bytes | os.PathLike[str] | None = None,
@@ -174,21 +188,27 @@ class Submitter:
                 "name": name,
                 "priority": priority,
                 "memo": memo,
+                "release": release,
+                "attributes": attributes,
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
         how["where"] = where
         return submit_sweep(Context(self._session, settings, self._group_id()), text, space, parameters, how)
 
-    def feed(self, what: Callable[..., Any] | str, items: Iterable[Any], **options: Any) -> Array:
+    def feed(self, what: Callable[..., Any] | str, items: Iterable[Any], *, keep: bool = True, **options: Any) -> Array:
         """Call a function, or run a command, for everything a generator gives, endless or not.
 
         The generator is read in a thread, no faster than tasks end. For a command each item is a dict of
         its parameters. Options are those of `command`.
+
+        With keep=False this process holds a result only until it is taken, however many there are: by iterating
+        over the array, which gives values in order, or over `as_completed()`. The generator waits for
+        whoever takes them. `wait_all()` says that nobody will.
         """
         from bough.api.feeding import start_feed
 
-        return start_feed(self, what, items, options)
+        return start_feed(self, what, items, options, keep=keep)
 
     # --- structure ----------------------------------------------------------------------------------
 
@@ -198,10 +218,50 @@ class Submitter:
 
         return TaskList(tasks, self)
 
-    def group(self, name: str, after: After = None, **options: object) -> Group:
-        """A group, to be used as `with session.group("align") as g:`; its tasks wait for what is in `after`."""
-        settings = self._read(options)
-        return self._session.make_group(name, self._group_id(), () if after is None else after, settings)
+    def group(
+        self,
+        name: str,
+        after: After = None,
+        *,
+        pipeline: bool = False,
+        match: bool = False,
+        barrier: bool = True,
+        limit: int | None = None,
+        retries: int | None = None,
+        timeout: Amount | None = None,
+        priority: int | None = None,
+        attributes: Mapping[str, str | float] | None = None,
+        **options: object,
+    ) -> Group:
+        """A group, to be used as `with session.group("align") as g:`; its tasks wait for what is in `after`.
+
+        Args:
+            name: different from those of its siblings.
+            after: tasks, arrays and groups, wherever they are.
+            pipeline: its own tasks run one after the other.
+            match: its subgroups wait only for the subgroups of the same name of the groups in `after`.
+            barrier: False: it is there for people to look at, and orders nothing.
+            limit: at most so many of its tasks run at once.
+            retries: if something in it fails, all that did not succeed is tried again, so often.
+            timeout: it is ended so long after its first task began.
+            priority: of its tasks and those below that say nothing else.
+            attributes: texts and numbers of your own.
+            options: of `options`, for what is submitted through the group itself.
+        """
+        return self._session.make_group(
+            name,
+            self._group_id(),
+            () if after is None else after,
+            self._read(options),
+            pipeline=pipeline,
+            match=match,
+            barrier=barrier,
+            limit=limit,
+            retries=retries,
+            timeout=timeout,
+            priority=priority,
+            attributes=attributes,
+        )
 
 
 class Optioned(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
@@ -211,7 +271,7 @@ class Optioned(Submitter, Executor):  # type: ignore[misc] # map gives more than
         super().__init__(session, settings)
         self._origin = origin
 
-    def _group_id(self) -> int:
+    def _group_id(self) -> GroupId:
         return self._origin._group_id()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -78,6 +78,7 @@ def submit_command(
         key,
         "",
         tuple(planned.writes.values()),
+        settings.terms,
     )
     task = Task(ledger, record, name, group, command=shown_text(planned.call), writes=planned.writes)
     try:
@@ -211,7 +212,7 @@ def command_name(text: str) -> str:
 
 
 def open_command_array(
-    context: Context, text: str, how: Mapping[str, Any]
+    context: Context, text: str, how: Mapping[str, Any], *, keep: bool
 ) -> tuple[Elements, Callable[[list[Any], int], list[Any]]]:
     """An open array of a command; the function declares the files of new items and makes rows of them."""
     session, settings, group = context
@@ -242,6 +243,7 @@ def open_command_array(
         after=after_deps(planned.tasks, session.ledger),
         rows=CommandRows(planned.template, held),
         open=True,
+        keep=keep,
     )
     fixed = planned.rows[0][len(names) :]  # parameters that are the same for every item
 

@@ -12,14 +12,14 @@ sees either the final state or is woken by it; `concurrent.futures.wait` and `as
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
 from bough.api.completed import Completed
 from bough.api.failures import ending_of, exception_of, label_of
 from bough.api.reading import detail_of, load_results, without_results
-from bough.model.outcomes import Detail, Stream
+from bough.model.outcomes import Detail, Results, Stream
 from bough.model.tasks import Dep, On
 from bough.wire.messages import Outcome, Running, Unsuccess
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PENDING, RUNNING, FINISHED, CANCELLED = "PENDING", "RUNNING", "FINISHED", "CANCELLED_AND_NOTIFIED"
 _OVER = frozenset({FINISHED, CANCELLED, "CANCELLED"})
+_TASK = On.TASK
+_TOGETHER = 256  # tasks that end under one hold of the lock
 _UNREAD = object()  # the value has not been unpickled yet
 
 _making = threading.Lock()  # guards the making of a `_Sync`, and the states of tasks without one
@@ -53,7 +55,7 @@ class Task(Future[Any]):
     """
 
     __slots__ = (
-        *("_array", "_command", "_error", "_ledger", "_message", "_state", "_sync", "_value"),
+        *("_array", "_command", "_error", "_ledger", "_message", "_results", "_state", "_sync", "_value"),
         *("group", "id", "index", "name", "writes"),
     )
 
@@ -74,6 +76,7 @@ class Task(Future[Any]):
         self._state = PENDING
         self._sync: _Sync | None = None
         self._message: Running | Outcome | Unsuccess | None = None
+        self._results: Results = None  # what `_value` is read from, if the message does not hold it
         self._value: Any = _UNREAD
         self._error: BaseException | None = None
         self.id = record
@@ -100,10 +103,12 @@ class Task(Future[Any]):
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
+        self._ledger.recall()
         return self._synced().waiters
 
     @property
     def _done_callbacks(self) -> list[Callable[[Any], object]]:
+        self._ledger.recall()
         return self._synced().callbacks
 
     # --- looking ------------------------------------------------------------------------------------
@@ -212,11 +217,18 @@ class Task(Future[Any]):
         return self._error
 
     def _wait(self, timeout: float | None) -> None:
-        self._ledger.may_wait()
+        if self._array is None:
+            ended = self._ledger.wait(self.done, self._sleep, timeout)
+        else:
+            self._ledger.may_wait()
+            ended = self._sleep(timeout)
+        if not ended:
+            raise TimeoutError(f"{label_of(self)} has not ended within {timeout} s")
+
+    def _sleep(self, timeout: float | None) -> bool:
         sync = self._synced()
         with sync.condition:
-            if not sync.condition.wait_for(self.done, timeout):
-                raise TimeoutError(f"{label_of(self)} has not ended within {timeout} s")
+            return sync.condition.wait_for(self.done, timeout)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Call `fn(task)` once it has ended; at once if it has."""
@@ -249,7 +261,7 @@ class Task(Future[Any]):
 
     def dep(self) -> Dep:
         """This task as a dependency."""
-        return Dep(On.TASK, self.id, self.index)
+        return Dep(_TASK, self.id, self.index)
 
     # --- for the ledger, which tells a task its story -------------------------------------------------
 
@@ -326,9 +338,15 @@ class Task(Future[Any]):
             detail = detail_of(message, self.index) or Detail(self.index)
             return Completed(self.command, detail, self.outputs, self._output)
         if self._array is not None:
-            return self._array.value(self.index)
-        value = load_results(message.results)[0]
+            return self._array.page(message)[self.index - message.start]
+        results = self._results
+        if results is None:
+            results = message.results
+        if results is None and self._value is not _UNREAD:
+            return self._value  # another thread has read it meanwhile, and let go of the bytes after that
+        value = self._value = load_results(results)[0]
         self._message = without_results(message)
+        self._results = None
         return value
 
     def __reduce__(self) -> Any:
@@ -338,6 +356,33 @@ class Task(Future[Any]):
             f"{label_of(self)} cannot travel inside another object;"
             " give the task itself, or a list, tuple or dict of tasks"
         )
+
+
+def end_together(ended: Sequence[tuple[Task, Outcome]]) -> None:
+    """Tasks succeeded: those nobody waits for yet at one go, the others in order, each with those who wait for it."""
+    rest = without_results(ended[0][1])  # most say the same, apart from their results: one will do for all
+    for at in range(0, len(ended), _TOGETHER):
+        waited: list[tuple[Task, Outcome]] = []
+        with _making:
+            for pair in ended[at : at + _TOGETHER]:
+                task, message = pair
+                if task._sync is None and task._state not in _OVER:
+                    if message.details or task.writes is not None:
+                        task._message = message
+                    else:
+                        if (
+                            message.host != rest.host
+                            or message.attempt != rest.attempt
+                            or message.reused is not rest.reused
+                        ):
+                            rest = without_results(message)
+                        task._results = message.results
+                        task._message = rest
+                    task._state = FINISHED
+                else:
+                    waited.append(pair)
+        for task, message in waited:
+            task._end(message, FINISHED)
 
 
 def _call(fn: Callable[[Any], object], task: Task) -> None:

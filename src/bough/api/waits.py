@@ -46,7 +46,8 @@ def deps_of(thing: object, ledger: Ledger) -> tuple[Dep, ...]:
 
 def after_deps(things: Iterable[object], ledger: Ledger) -> tuple[Dep, ...]:
     """The dependencies of an `after`, each once, in order."""
-    return tuple(dict.fromkeys(dep for thing in things for dep in deps_of(thing, ledger)))
+    deps = [dep for thing in things for dep in deps_of(thing, ledger)]
+    return tuple(deps) if len(deps) < 2 else tuple(dict.fromkeys(deps))
 
 
 def _producer(thing: object) -> Task | None:

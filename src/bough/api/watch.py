@@ -40,7 +40,15 @@ class Watch:
             if now is not thing if digest is None else digest_of(now) != digest:
                 return False
         for fn, parts in self.functions:
-            if not _same(made_of(fn), parts):
+            if fn.__dict__ or len(parts) > 4:
+                if not _same(made_of(fn), parts):
+                    return False
+            elif (
+                fn.__code__ is not parts[0]
+                or fn.__defaults__ is not parts[1]
+                or fn.__kwdefaults__ is not parts[2]
+                or fn.__closure__ is not parts[3]
+            ):
                 return False
         return all(_same(list(vars(cls).values()), parts) for cls, parts in self.classes) if self.classes else True
 

@@ -12,6 +12,7 @@ from bough.cli.database import Database
 from bough.cli.output import paint_state
 from bough.cli.picking import STATES
 from bough.cli.rows import COUNTED
+from bough.stores.jobs import is_hidden
 
 Counts = Counter[str]
 
@@ -19,7 +20,7 @@ Counts = Counter[str]
 def group_counts(database: Database, run: int) -> dict[str, Counts]:
     """The counts of every group by its path, the workflow's own being ""."""
     groups = database.rows("select id, path from groups where run = ? order by id", [run])
-    paths = {row["id"]: str(row["path"]) for row in groups}
+    paths = {row["id"]: path for row in groups if not is_hidden(path := str(row["path"]))}
     paths.setdefault(0, "")
     own: dict[str, Counts] = {path: Counter() for path in paths.values()}
     for row in database.rows(

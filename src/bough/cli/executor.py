@@ -19,8 +19,8 @@ from bough.transport.access import find_access
 
 EXAMPLES = (
     "bough executor start --cores 8",
-    "bough executor start --server executor.json --cores 32 --until 11:50:00 --idle-timeout 10m --detach",
-    "bough executor start --cores 4 --gpus 2 --resource licence=3 --site lab",
+    "bough executor start --server executor.json --cores 32 --gpus 2 --until 11:50:00 --idle-timeout 10m --detach",
+    "bough executor start --emulate 1000",
     "bough executor list",
     "bough executor drain 3",
     "bough executor stop 3 4",
@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start = add_verb(verbs, "start", "start an executor, in the foreground or detached", EXAMPLES[:3])
     add_server_argument(start)
     start.add_argument("--detach", action="store_true", help="run in the background; returns once the server has it")
-    start.add_argument(
-        "--cores", type=float, default=float(os.cpu_count() or 1), metavar="N", help="cores to use (all)"
-    )
+    start.add_argument("--cores", type=float, metavar="N", help="cores to use (all; 1 for each that is emulated)")
     start.add_argument("--memory", metavar="SIZE", help="memory to use, as 64GB (all)")
     start.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs to use (none)")
     start.add_argument(
@@ -46,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N",
         help="something else that tasks may need; repeatable",
     )
-    start.add_argument("--site", default="local", help="the site it belongs to (default: local)")
+    start.add_argument("--site", help="the site it belongs to (default: local, or emulated)")
     start.add_argument(
         "--until", metavar="WHEN", help="when it must be gone: a duration from now (12h) or a time (2030-01-31T18:00)"
     )
@@ -55,6 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--give-up", type=duration, default=86400.0, metavar="TIME", help="without a server for so long (1d)"
     )
     start.add_argument("--work", metavar="DIR", help="its own folder, where it does not see the server's store")
+    start.add_argument(
+        "--emulate", type=int, metavar="N", help="N executors in one process that run nothing, to try out many"
+    )
+    start.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="what tasks of emulated executors take, but for commands 'sleep X', which take X (0)",
+    )
     listing = add_verb(verbs, "list", "show the executors of a server", EXAMPLES[3:4])
     add_server_argument(listing)
     for name, summary, examples in (
@@ -82,11 +89,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _start(args: argparse.Namespace, output: Output) -> int:
-    from bough.executor.main import main
-
+    _check_emulation(args)
     words = _words(args)
     if not args.detach:
-        code = main(words)
+        code = _serve(args, words)
         if code:
             raise SystemExit(code)  # its own words say why
         return code
@@ -101,7 +107,35 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
+def _serve(args: argparse.Namespace, words: list[str]) -> int:
+    """Be the executor, or many that are emulated; the exit code."""
+    if args.emulate is None:
+        from bough.executor.main import main
+
+        return main(words)
+    from bough.executor.emulate import emulate
+
+    return emulate(words, args.emulate, args.seconds or 0.0)
+
+
+def _check_emulation(args: argparse.Namespace) -> None:
+    """Set what depends on whether executors are emulated."""
+    emulated = args.emulate is not None
+    if emulated:
+        from bough.executor.emulate import check_count
+
+        check_count(args.emulate)
+    elif args.seconds is not None:
+        raise UserError("--seconds is for emulated executors: say how many with --emulate")
+    if args.seconds is not None and not 0 <= args.seconds < math.inf:
+        raise UserError(f"--seconds {args.seconds:g}: give a time that a task can take")
+    if args.cores is None:
+        args.cores = 1.0 if emulated else float(os.cpu_count() or 1)
+    args.site = args.site or ("emulated" if emulated else "local")
+
+
 def _has_joined(server: str | None, pid: int) -> bool:
+    """Whether the server has it; of many that are emulated, the first."""
     with connect(server) as asked:
         found = asked.ask("executors")
     return isinstance(found, list) and any(entry["pid"] == pid for entry in found)
@@ -121,6 +155,8 @@ def _own_words(args: argparse.Namespace) -> list[str]:
     words = ["--server", args.server] if args.server else []
     if args.until:
         words += ["--until", dt.datetime.fromtimestamp(read_until(args.until)).astimezone().isoformat()]
+    if args.emulate is not None:
+        words += ["--emulate", str(args.emulate), "--seconds", repr(args.seconds or 0.0)]
     return words + _common_words(args)
 
 

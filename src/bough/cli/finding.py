@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-
-import msgspec
+from typing import NamedTuple
 
 from bough.errors import UnknownName, UserError
 
@@ -17,7 +16,7 @@ HOME = ".bough"
 JOURNAL = "journal.db"
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(NamedTuple):
     """A store's folder and the name of its workflow."""
 
     folder: str
@@ -34,7 +33,7 @@ class Place(msgspec.Struct, frozen=True):
         return os.path.join(self.folder, "server.json")
 
 
-class Service(msgspec.Struct, frozen=True):
+class Service(NamedTuple):
     """A running service."""
 
     address: str  # as it was named; empty: the user's own
@@ -147,9 +146,11 @@ def _stores_in(home: str) -> list[Place]:
 
 def _is_live(place: Place) -> bool:
     """Whether a session's server says that it is there, and its process is."""
+    import json
+
     try:
         with open(place.server_file, "rb") as file:
-            os.kill(int(msgspec.json.decode(file.read())["pid"]), 0)
+            os.kill(int(json.load(file)["pid"]), 0)
     except PermissionError:
         return True
     except (OSError, ValueError, KeyError, TypeError):

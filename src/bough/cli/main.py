@@ -6,9 +6,11 @@ Rule: exit codes are 0 all done, 1 some task failed, 2 the user's error, 3 the w
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, cast
 
@@ -17,8 +19,9 @@ from bough.cli.output import Output, choose
 from bough.errors import BoughError, InternalError, SiteError, UserError
 
 COMMANDS = {
-    "run": "run a workflow to its end: a Python script or a flat list of commands",
-    "submit": "hand a flat list, a Python script or a command to a server, and return at once",
+    "run": "run a workflow to its end: a Python script, a workflow description or a flat list of commands",
+    "submit": "hand a workflow file, a Python script or a command to a server, and return at once",
+    "describe": "show what a workflow file says: as a Makefile, a flat list, a graph or JSON",
     "status": "show groups and tasks by state",
     "watch": "show groups and tasks by state, live",
     "log": "print what tasks wrote to stdout and stderr",
@@ -41,6 +44,7 @@ COMMANDS = {
     "prune": "remove workflows that have been over for a while",
     "sql": "ask the jobs database, read-only",
     "store": "copy a store, back it up while it is used, see whether it is sound",
+    "bench": "measure Bough on this machine, beside its peers and the limits of the machine",
     "completion": "print a script that completes commands in bash, zsh or fish",
 }
 
@@ -63,6 +67,24 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see {self.prog} --help")
 
 
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal, like argparse's own, which loads a lot to find that out, help or no help."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=columns() - 2)
+
+
+def columns() -> int:
+    """The width of the terminal."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -82,6 +104,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         import traceback
 
         return report(InternalError(f"{type(error).__name__}: {error}", traceback.format_exc().rstrip()))
+
+
+def start() -> NoReturn:
+    """The process `bough`: one command, and out.
+
+    Taking the interpreter apart takes longer than many a command, and is left out unless a script of the user's ran
+    here, who may count on it.
+    """
+    code = main()
+    if "bough.cli.script" in sys.modules or any(map(_is_waited_for, threading.enumerate())):
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError as error:
+        code = code if isinstance(error, BrokenPipeError) else report(SiteError(str(error)))
+    os._exit(code)
+
+
+def _is_waited_for(thread: threading.Thread) -> bool:
+    return not thread.daemon and thread is not threading.main_thread()
 
 
 def report(error: BoughError) -> int:
@@ -123,7 +167,7 @@ def make_parser(name: str, command: Command) -> Parser:
         prog=f"bough {name}",
         description=summary[0].upper() + summary[1:] + ".",
         epilog="examples:\n" + "\n".join(f"  {example}" for example in command.EXAMPLES),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)
@@ -159,4 +203,4 @@ def _usage() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    start()

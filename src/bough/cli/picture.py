@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-
-import msgspec
+from typing import NamedTuple
 
 ENDED = ("done", "failed", "notrun", "cancelled")
 
 
-class FailureNote(msgspec.Struct, frozen=True):
+class FailureNote(NamedTuple):
     """A task that failed, as a person wants to hear of it."""
 
     task: str  # as in "task 12 (plot)"
@@ -27,7 +26,7 @@ class FailureNote(msgspec.Struct, frozen=True):
         return [self.message + (f" on {self.host}" if self.host else ""), *(f"    {line}" for line in tail)]
 
 
-class Picture(msgspec.Struct, frozen=True):
+class Picture(NamedTuple):
     """The state of everything that is being run, at one instant."""
 
     groups: Mapping[str, Counter[str]]  # by path, each with those below it; "" is the whole

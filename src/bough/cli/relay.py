@@ -12,7 +12,7 @@ import socket
 import time
 
 from bough.cli.output import Output, show_seconds
-from bough.cli.service import add_server_argument, add_verb, detach
+from bough.cli.service import add_server_argument, add_verb, detach, duration
 from bough.errors import SiteError, UserError
 from bough.relay import place
 from bough.transport import home
@@ -20,6 +20,7 @@ from bough.transport import home
 EXAMPLES = (
     "bough relay start --server executor.json --listen 0.0.0.0:7071 --detach",
     "bough executor start --server ~/.local/state/bough/relay/access.json",
+    "bough relay start --server executor.json --listen 0.0.0.0:7071 --dispatch --detach",
     "bough relay status --json",
     "bough relay stop",
 )
@@ -29,7 +30,7 @@ _ENDING = 10.0  # seconds that a relay has to end
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    start = add_verb(verbs, "start", "start a relay, in the foreground or detached", EXAMPLES[:2])
+    start = add_verb(verbs, "start", "start a relay, in the foreground or detached", EXAMPLES[:3])
     add_server_argument(start)
     start.add_argument(
         "--listen",
@@ -38,9 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where executors connect: HOST:PORT by TLS, port 0: any; or unix:PATH (default: a Unix socket)",
     )
     start.add_argument("--site", default="", help="the site it serves, for the server's records")
+    start.add_argument(
+        "--dispatch",
+        action="store_true",
+        help="share out work: to the server, all executors behind this relay are one wide executor",
+    )
+    start.add_argument(
+        "--reconnect",
+        type=duration,
+        default=60.0,
+        metavar="TIME",
+        help="with --dispatch: time that an executor whose connection was lost has to come back (60s)",
+    )
     start.add_argument("--detach", action="store_true", help="run in the background; returns once it has its server")
-    add_verb(verbs, "status", "say whether a relay runs here, and for how many", EXAMPLES[2:3])
-    add_verb(verbs, "stop", "end the relay; executors behind it work on and come back to the next one", EXAMPLES[3:])
+    add_verb(verbs, "status", "say whether a relay runs here, and for how many", EXAMPLES[3:4])
+    add_verb(verbs, "stop", "end the relay; executors behind it work on and come back to the next one", EXAMPLES[4:])
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -53,8 +66,10 @@ def _start(args: argparse.Namespace, output: Output) -> int:
 
     server = _whole(args.server or os.environ.get("BOUGH_SERVER", ""))
     if not args.detach:
-        return relay(Settings(server, args.listen, args.site))
-    words = ["relay", "start", "--site", args.site, "--listen", args.listen]
+        return relay(Settings(server, args.listen, args.site, args.dispatch, args.reconnect))
+    words = ["relay", "start", "--site", args.site, "--listen", args.listen, "--reconnect", f"{args.reconnect:g}"]
+    if args.dispatch:
+        words.append("--dispatch")
     if server:
         words += ["--server", server]
     pid = detach(words, "relay.log", _is_up, home.make_private_dir(home.relay_dir()))
@@ -92,11 +107,17 @@ def _status(_: argparse.Namespace, output: Output) -> int:
         "started": note.started,
         "linked": note.linked,
         "connections": note.connections,
+        "dispatches": note.dispatches,
     }
     state = "has its server" if note.linked else "cannot reach its server"
     age = show_seconds(max(0.0, time.time() - note.started))
     said = f"relay {note.pid} on {note.host} has listened at {note.address} for {age}"
-    output.answer(value, lambda: [f"{said}; it {state}, {note.connections} connections"])
+    count = (
+        f"{note.connections} executors to which it hands out work"
+        if note.dispatches
+        else f"{note.connections} connections"
+    )
+    output.answer(value, lambda: [f"{said}; it {state}, {count}"])
     return 0
 
 

@@ -1,8 +1,8 @@
 """`bough run`: run a workflow to its end, with live progress.
 
-A Python script runs as `__main__`, and the options become defaults of its sessions; a flat list is
-submitted through a session of our own. Rule: with `--json` standard output carries one object and
-nothing else; what a script prints goes to standard error then.
+A Python script runs as `__main__`, and the options become defaults of its sessions; a flat list, and whatever else
+describes a workflow, is submitted through a session of our own. Rule: with `--json` standard output carries one
+object and nothing else; what a script prints goes to standard error then.
 """
 
 from __future__ import annotations
@@ -14,35 +14,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bough.cli.emulating import add_emulation_arguments, emulation_of
 from bough.cli.finding import add_server_argument, store_of
 from bough.cli.output import Output, choose, print_json
-from bough.errors import UserError
+from bough.errors import InvalidWorkload, UserError
 
 if TYPE_CHECKING:
+    from bough.cli.descriptions import File
     from bough.describe.flat import FlatTask
+    from bough.describe.plan import Plan, PlanTask
 
 EXAMPLES = (
     "bough run workflow.py --options-of the script",
     "bough run --cores 4 --fail-fast commands.txt",
     "seq 1 100 | sed 's/^/echo /' | bough run -",
     "bough run --dry-run commands.txt",
+    "bough run survey.py 3 4                # a description script and its arguments",
+    "bough run survey.make",
+    "bough run Makefile all CFLAGS=-O3",
+    "bough run workflow.dag                 # of HTCondor's DAGMan",
+    "bough run trace.json --emulate --scale 0.01",
 )
 
-_OTHERS = (".json", ".mk", ".make")
+_TELLING = (b"generateGroup", b"bough.describe")  # one of these is in every description script
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
-    parser.add_argument("file", metavar="FILE", help="a Python script (.py) or a flat list of commands; - for stdin")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a Python script, a workflow description (see bough describe) or a flat list; - for stdin",
+    )
     rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
     rest.required = False  # argparse would name them when the file is missing
     parser.add_argument("--cores", type=_cores, metavar="N", help="use N cores (default: all this process may use)")
     parser.add_argument("--policy", metavar="NAME", help="the placement policy, such as fifo (default) or sjf")
     parser.add_argument("--fresh", action="store_true", help="run everything, also what earlier runs have done")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
-    parser.add_argument("--dry-run", action="store_true", help="show what a flat list would run, and run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what a file would run, and run nothing")
     parser.add_argument("--name", metavar="NAME", help="the workflow's name (default: the file's stem)")
     parser.add_argument("--store", metavar="DIR", help="the folder of its store (default: ./.bough/NAME)")
+    add_emulation_arguments(parser)
     parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
     add_server_argument(parser)
 
@@ -51,26 +64,32 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Run one file."""
     if is_script(args.file):
         return _run_script(args)
-    if args.args:
+    from bough.cli.descriptions import File
+
+    file = File(args.file)
+    if args.args and not file.takes_arguments:
         args = _options_after_file(args)
         output = choose(json=args.json, quiet=args.quiet)
-    return _run_list(args, output)
+    return _run_plan(args, output, file) if file.reader is not None or args.emulate else _run_list(args, output, file)
 
 
 def is_script(path: str) -> bool:
-    """Whether a file is a Python script: by its name, or by its first line."""
+    """Whether a file is a Python script that does its own submitting; it is not run to find that out."""
     if path == "-":
         return False
-    if path.endswith(".py"):
-        return True
-    if path.endswith(_OTHERS) or os.path.basename(path).lower() == "makefile":
-        raise UserError(f"cannot run {path}: this version runs Python scripts (.py) and flat lists of commands")
     try:
         with open(path, "rb") as file:
             first = file.readline(200)
+            if not path.endswith(".py") and not (first.startswith(b"#!") and b"python" in first):
+                return False
+            data = first + file.read()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return first.startswith(b"#!") and b"python" in first
+    if not any(word in data for word in _TELLING):
+        return True
+    from bough.describe.scripts import is_description
+
+    return not is_description(data)
 
 
 def _cores(text: str) -> int:
@@ -93,7 +112,7 @@ def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
     from bough.cli.main import make_parser
 
     parser = make_parser("run", sys.modules[__name__])
-    more = parser.parse_args([*args.args, args.file])
+    more = parser.parse_args([*args.args, "--", args.file])
     if more.args:
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(args.args)}")
     given = {key: value for key, value in vars(args).items() if value and key != "args"}
@@ -117,8 +136,6 @@ def _run_script(args: argparse.Namespace) -> int:
     _refuse_elsewhere(args)
     if args.dry_run:
         raise UserError("--dry-run is for flat lists; a Python script decides what to run while it runs")
-    if not os.path.isfile(args.file):
-        raise UserError(f"cannot read {args.file}: no such file")
     from bough.cli.running import watched_run
     from bough.cli.script import run_script
 
@@ -131,17 +148,22 @@ def _run_script(args: argparse.Namespace) -> int:
     return ended.exit_code
 
 
-def _run_list(args: argparse.Namespace, output: Output) -> int:
+def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
     _refuse_elsewhere(args)
-    from bough.describe import flat
+    plan = file.plan(args.args, emulation_of(args), output.note)
+    from bough.describe.lowering import steps
 
-    tasks = flat.read(read_text(args.file), "stdin" if args.file == "-" else args.file)
+    lowered = steps(plan)
     if args.dry_run:
-        return _foresee(tasks, args, output)
-    from bough.cli.running import submit_all, watched_run
+        tasks = [step.task for step in lowered if step.task is not None]
+        output.answer(
+            [{"command": task.command, "name": task.name} for task in tasks], lambda: _flat_lines(plan, tasks)
+        )
+        return 0
+    from bough.cli.running import submit_steps, watched_run
 
     ended = watched_run(
-        lambda: submit_all(tasks, args.name or stem(args.file)),
+        lambda: submit_steps(lowered, args.name or file.stem),
         _options(args),
         silent=args.json or args.quiet,
         strict=True,
@@ -151,14 +173,42 @@ def _run_list(args: argparse.Namespace, output: Output) -> int:
     return ended.exit_code
 
 
-def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output) -> int:
-    """Show the tasks that are not done yet, as a flat list."""
-    import msgspec
+def _flat_lines(plan: Plan, tasks: list[PlanTask]) -> list[str]:
+    """A plan as a flat list; one that a flat list cannot hold, as names and commands."""
+    from bough.describe import flatplan
 
+    try:
+        return flatplan.write(plan).splitlines()
+    except InvalidWorkload:
+        return [f"{task.name}: {task.command}" for task in tasks]
+
+
+def _run_list(args: argparse.Namespace, output: Output, file: File) -> int:
+    _refuse_elsewhere(args)
+    from bough.describe import flat
+
+    tasks = flat.read(file.source.text, file.source.name)
+    if args.dry_run:
+        return _foresee(tasks, args, output, file.stem)
+    from bough.cli.running import submit_all, watched_run
+
+    ended = watched_run(
+        lambda: submit_all(tasks, args.name or file.stem),
+        _options(args),
+        silent=args.json or args.quiet,
+        strict=True,
+    )
+    if args.json:
+        print_json(ended.as_json())
+    return ended.exit_code
+
+
+def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output, name: str) -> int:
+    """Show the tasks that are not done yet, as a flat list."""
     from bough.describe import flat
 
     left = tasks
-    place = store_of(args.store, args.name or stem(args.file))
+    place = store_of(args.store, args.name or name)
     if place is not None and not args.fresh:
         from bough.cli.database import Database, catch_up
         from bough.cli.foresight import finished, would_run
@@ -168,30 +218,8 @@ def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output) ->
             left = would_run(tasks, finished(database))
     if len(left) < len(tasks):
         output.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done and would be reused")
-    output.answer([msgspec.to_builtins(task) for task in left], lambda: map(flat.show_task, left))
+    output.answer([task._asdict() for task in left], lambda: map(flat.show_task, left))
     return 0
-
-
-def stem(path: str) -> str:
-    """The name of the workflow that a file makes."""
-    return "stdin" if path == "-" else os.path.splitext(os.path.basename(path))[0]
-
-
-def read_text(path: str) -> str:
-    """A file's text, or that of standard input."""
-    try:
-        if path == "-":
-            data = sys.stdin.buffer.read()
-        else:
-            with open(path, "rb") as file:
-                data = file.read()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: a flat list is UTF-8 text, and this line is not") from error
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Running something with sessions in it under a display, and what came of it.
 
 Rule: the display looks at the sessions' own counts and asks nobody; sessions that were left open are
-closed when the work is over, as a `with` block would have done.
+closed when the work is over, as a `with` block would have done. Little is imported here before the session has
+started its server, so that both load at the same time.
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from bough.api import defaults
-from bough.api.progress import FailureLine
 from bough.api.session import Session
-from bough.api.task import Task
 from bough.cli.display import choose_display
 from bough.cli.finding import Place
 from bough.cli.main import INTERRUPTED, report
 from bough.cli.output import show_seconds
 from bough.cli.picture import FailureNote, Picture, summary, with_parents
-from bough.describe.flat import FlatTask
 from bough.errors import BoughError, UserError
 
+if TYPE_CHECKING:
+    from bough.api.progress import FailureLine
+    from bough.api.task import Task
+    from bough.describe.flat import FlatTask
+    from bough.describe.lowering import Step
 
-class Ended(msgspec.Struct, frozen=True):
+
+class Ended(NamedTuple):
     """What came of a run."""
 
     counts: Mapping[str, int]
@@ -149,9 +152,20 @@ def submit_all(tasks: Sequence[FlatTask], name: str) -> int:
     """Submit a flat list and wait for its end."""
     if not tasks:
         return 0
+    defaults.runs_commands = True
     with Session(name=name) as session:
         for _ in submit_tasks(session, tasks):
             pass
+    return 0
+
+
+def submit_steps(steps: Sequence[Step], name: str) -> int:
+    """Submit what a description says and wait for its end."""
+    defaults.runs_commands = True
+    with Session(name=name) as session:
+        from bough.api.plans import submit_plan
+
+        submit_plan(session, steps)
     return 0
 
 

@@ -10,7 +10,14 @@ import os
 import time
 
 from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.serveroptions import add_extra_arguments, extra_words, read_extras
+from bough.cli.serveroptions import (
+    add_extra_arguments,
+    add_knobs,
+    check_knobs,
+    extra_words,
+    knob_words,
+    read_extras,
+)
 from bough.cli.service import add_server_argument, add_verb, connect, detach, duration
 from bough.errors import PeerLost, SiteError, UserError
 from bough.transport import home
@@ -51,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
     add_extra_arguments(start)
+    add_knobs(start)
     stop = add_verb(verbs, "stop", "end the server in good order; tasks go on, the next start goes on", EXAMPLES[4:])
     stop.add_argument("--executors", action="store_true", help="executors end their tasks and leave, too")
     status = add_verb(verbs, "status", "say whether a server runs, and what it has to do", EXAMPLES[2:3])
@@ -73,7 +81,18 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     from bough.server.service import Settings, serve
 
     extras = read_extras(args)
-    settings = Settings(args.store, args.listen, args.name, args.policy, args.heartbeat, args.reconnect, extras)
+    check_knobs(args)
+    settings = Settings(
+        args.store,
+        args.listen,
+        args.name,
+        args.policy,
+        args.heartbeat,
+        args.reconnect,
+        extras,
+        args.pickup,
+        not args.no_piggyback,
+    )
     if not args.detach:
         return serve(settings)
     words = ["server", "start", "--store", settings.place]
@@ -81,7 +100,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]
-    words += extra_words(args)
+    words += [*extra_words(args), *knob_words(args)]
     pid = detach(words, "server.log", _is_up)
     note = home.read_note()
     value = {"pid": pid, "socket": note.socket if note else "", "address": note.address if note else ""}

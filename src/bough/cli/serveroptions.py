@@ -1,4 +1,4 @@
-"""Options of `bough server start` for what a service offers besides running tasks.
+"""Options of `bough server start` for what a service offers besides running tasks, and for how it hands them out.
 
 Rule: each option can be said again to another process in the same words, for `--detach`.
 """
@@ -9,6 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bough.cli.service import duration
+from bough.errors import UserError
 
 if TYPE_CHECKING:
     from bough.server.services import Extras
@@ -42,6 +43,30 @@ def add_extra_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=duration, default=0.0, metavar="TIME", help="remove workflows that ended longer ago (never)"
     )
+
+
+def add_knobs(parser: argparse.ArgumentParser) -> None:
+    """Describe what is best left alone, but for measuring."""
+    parser.add_argument(
+        "--pickup", type=int, default=0, metavar="N", help="hand out at most N tasks at once (as run times suggest)"
+    )
+    parser.add_argument(
+        "--no-piggyback",
+        action="store_true",
+        help="acknowledge results in messages of their own, and send work only when it is asked for",
+    )
+
+
+def check_knobs(args: argparse.Namespace) -> None:
+    """UserError when a knob makes no sense."""
+    if args.pickup < 0:
+        raise UserError(f"--pickup {args.pickup}: say at most how many tasks go together, 1 or more")
+
+
+def knob_words(args: argparse.Namespace) -> list[str]:
+    """The same knobs for another process."""
+    words = [f"--pickup={args.pickup}"] if args.pickup else []
+    return words + (["--no-piggyback"] if args.no_piggyback else [])
 
 
 def read_extras(args: argparse.Namespace) -> Extras:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bough.api.ledger import Ledger
     from bough.cli.submit import Submitted
     from bough.describe.flat import FlatTask
+    from bough.describe.lowering import Step
 
 TURN = 60.0  # seconds to wait for others that submit to the same queue
 _PAUSE = 0.05
@@ -83,7 +84,7 @@ def put(session: RemoteSession, work: Work) -> tuple[int, int]:
     """Submit the work; the number of its record, and how many tasks that is."""
     submitter: Any = session
     for part in work.group.strip("/").split("/") if work.group else ():
-        submitter = submitter.group(part)
+        submitter = submitter.group(part, barrier=False)  # it stays open: nothing may wait for its end
     options = {**work.options, "memo": False}  # who submits a command means it to be run
     if work.after:
         options["after"] = [After(session.ledger, tuple(_deps(session, work.after)))]
@@ -149,6 +150,20 @@ def hand_over(address: str, name: str, tasks: Sequence[FlatTask]) -> tuple[Remot
     session = _in_turn(address, name, len(tasks) + 1)
     try:
         ids = [task.id for task in submit_tasks(session, tasks)]
+    except BaseException:
+        session.let_go()
+        raise
+    session.close_and_detach()
+    return session, ids
+
+
+def hand_over_plan(address: str, name: str, steps: Sequence[Step]) -> tuple[RemoteSession, list[int]]:
+    """Submit what a description says as a workflow that ends when all of it has; the records of its tasks."""
+    from bough.api.plans import submit_plan
+
+    session = _in_turn(address, name, len(steps) + 1)
+    try:
+        ids = [task.id for task in submit_plan(session, steps)]
     except BaseException:
         session.let_go()
         raise

@@ -8,7 +8,6 @@ Rule: what was printed as submitted is on the server's disk.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -175,13 +174,14 @@ def _lines(path: str) -> list[str]:
 
 
 def submit_file(args: argparse.Namespace, path: str, rest: list[str]) -> tuple[argparse.Namespace, Submitted | None]:
-    """Submit a flat list, or what a script submits; the options, which may stand behind the file, come back."""
-    from bough.cli.run import is_script, read_text, stem
-    from bough.cli.submission import hand_over, run_detached, server_address
+    """Submit what a file says, or what a script submits; the options, which may stand behind the file, come back."""
+    from bough.cli.descriptions import File, stem
+    from bough.cli.run import is_script
+    from bough.cli.submission import hand_over, hand_over_plan, run_detached, server_address
 
-    script = is_script(path)
-    if rest and not script:
-        args = _options_after(args, rest)
+    file = None if is_script(path) else File(path)
+    if rest and file is not None and not file.takes_arguments:
+        args, rest = _options_after(args, rest), []
     for option in (
         "array",
         "each_line",
@@ -199,14 +199,18 @@ def submit_file(args: argparse.Namespace, path: str, rest: list[str]) -> tuple[a
         if getattr(args, option) is not None:
             raise UserError(f"--{option.replace('_', '-')} is for a command; say it in the file, for its tasks")
     name = args.queue or args.name
-    if script:
-        if not os.path.isfile(path):
-            raise UserError(f"cannot read {path}: no such file")
+    if file is None:
         return args, run_detached(server_address(args.server), name or stem(path), path, rest)
-    from bough.describe import flat
+    if file.reader is not None:
+        from bough.describe.lowering import steps
 
-    tasks = flat.read(read_text(path), "stdin" if path == "-" else path)
-    session, ids = hand_over(server_address(args.server), name or stem(path), tasks)
+        lowered = steps(file.plan(rest))
+        session, ids = hand_over_plan(server_address(args.server), name or file.stem, lowered)
+    else:
+        from bough.describe import flat
+
+        tasks = flat.read(file.source.text, file.source.name)
+        session, ids = hand_over(server_address(args.server), name or file.stem, tasks)
     return args, Submitted(session.name, session.welcome.run, ids, len(ids))
 
 

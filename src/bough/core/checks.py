@@ -57,7 +57,7 @@ class _Plain:
 
 def _is_awaited(group: GroupRecord) -> bool:
     """Whether somebody waits for the end of a group or of one above it."""
-    return any(above.dependents for above in group.chain())
+    return any(above.dependents or above.enders for above in group.chain())
 
 
 def check_pages(state: State, fact: facts.PagesAdded) -> str | None:
@@ -135,7 +135,7 @@ class _Batch:
         own, other = self._workflow_at(_place(item)), self._workflow_of(dep)
         if other is not None and own is not other:
             return f"{_name(item)} depends on {_target(dep)[0]} {dep.id}, which is in another workflow", True
-        if dep.on is On.GROUP:
+        if dep.is_group:
             if dep.id == ROOT or (own is not None and dep.id == own.group.id):
                 return f"{_name(item)} cannot depend on the whole workflow it is part of", True
             known = dep.id in self.state.groups or dep.id in self.groups
@@ -160,7 +160,7 @@ class _Batch:
 
     def _workflow_of(self, dep: Dep) -> Workflow | None:
         """The workflow that a dependency points into; None if it points at nothing."""
-        if dep.on is On.GROUP:
+        if dep.is_group:
             return self._workflow_at(dep.id)
         there = self.state.records.get(dep.id)
         if there is not None:
@@ -181,9 +181,9 @@ class _Batch:
             if at == ROOT:
                 continue
             chain = {group.id: group for group in self.state.groups[at].chain()}
-            if any(group.dependents for group in chain.values()):
+            if any(group.dependents or group.enders for group in chain.values()):
                 return True
-            if any(dep.on is On.GROUP and dep.id in chain for dep in _all_deps(item)):
+            if any(dep.is_group and dep.id in chain for dep in _all_deps(item)):
                 return True
         return False
 
@@ -298,7 +298,7 @@ def _place(item: Item) -> int:
 
 
 def _target(dep: Dep) -> Node:
-    return ("group" if dep.on is On.GROUP else "record", dep.id)
+    return ("group" if dep.is_group else "record", dep.id)
 
 
 def _name(item: Item | None) -> str:

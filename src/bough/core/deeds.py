@@ -10,19 +10,8 @@ from collections.abc import Iterator
 
 from bough.core import ghosts, graph, lifecycle, ranges
 from bough.core.groups import GroupRecord
-from bough.core.records import (
-    CANCELLED,
-    FAILED,
-    HELD,
-    NOTRUN,
-    PLACED,
-    READY,
-    RUNNING,
-    WAITING,
-    ArrayRecord,
-    Record,
-    TaskRecord,
-)
+from bough.core.loose import TaskRecord
+from bough.core.records import CANCELLED, FAILED, HELD, NOTRUN, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
 from bough.core.room import Span
 from bough.core.state import State
 from bough.model import facts
@@ -39,7 +28,7 @@ Target = tuple[Record, int, int]
 
 def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
     """The records, and which of their elements, that a target names."""
-    if dep.on is On.GROUP:
+    if dep.is_group:
         group = state.groups.get(dep.id)
         for inside in group.records() if group is not None else ():
             yield inside, 0, inside.length
@@ -126,7 +115,7 @@ def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) ->
     Holding a group flags the group; releasing it lets go of everything inside, however it was held.
     """
     found = list(targets(state, fact.target, fact.stop))
-    group = state.groups.get(fact.target.id) if fact.target.on is On.GROUP else None
+    group = state.groups.get(fact.target.id) if fact.target.is_group else None
     if group is not None:
         _flag_group(state, group, on=on)
         if on:
@@ -164,6 +153,8 @@ def prioritised(state: State, fact: facts.Prioritised) -> None:
 
 def retried(state: State, fact: facts.Retried) -> None:
     """What ended without success is tried again, and so is what was not run because of it."""
+    if fact.automatic:
+        state.groups[fact.target.id].tried += 1
     todo = [t for t in targets(state, fact.target, fact.stop) if t[0].runs(REVIVABLE, t[1], t[2])]
     for record, _, _ in todo:
         record.group.workflow.first_failure = None  # somebody has looked at it
@@ -210,6 +201,7 @@ def _not_run_because_of(state: State, record: Record) -> list[Target]:
             waiters += entries
     for group in record.group.chain():
         waiters += group.dependents
+        waiters += group.enders
     found: list[Target] = []
     for waiter, index, _ in waiters:
         if isinstance(waiter, GroupRecord):
@@ -230,7 +222,7 @@ def _wait_again(state: State, record: Record, start: int, stop: int) -> None:
     record.generation += 1
     record.waits = graph.wait_for(state, record, -1, record.spec.after)
     group = record.group
-    if group.waits:
+    if group.waits and not (group.doomed is not None and graph.is_final(record)):
         record.waits += 1
         entry = (record, -1, record.generation)
         group.gated.append(entry)
@@ -258,7 +250,7 @@ def _elements_wait_again(state: State, array: ArrayRecord, start: int, stop: int
 
 def killed(state: State, fact: facts.Killed) -> None:
     """What runs is ended and has failed, without a retry."""
-    failure = Failure(Cause.KILLED, "somebody killed it")
+    failure = Failure(Cause.KILLED, fact.message)
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
         for low, high in record.runs(BUSY, start, stop):
             _stop(state, record, low, high)

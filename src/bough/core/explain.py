@@ -5,19 +5,10 @@ Rule: read from the state as it is, most specific reason first, in words a user 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from bough.core import graph
-from bough.core.records import (
-    CANCELLED,
-    DONE,
-    FAILED,
-    HELD,
-    NOTRUN,
-    PLACED,
-    READY,
-    RUNNING,
-    ArrayRecord,
-    Record,
-)
+from bough.core.records import CANCELLED, DONE, FAILED, HELD, NOTRUN, PLACED, READY, RUNNING, ArrayRecord, Record
 from bough.core.state import State
 from bough.core.states import TaskState
 from bough.model.tasks import Dep, On
@@ -108,6 +99,13 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
         ]
     if all(executor.draining for executor in able):
         return [f"{name} is ready, but every executor that could take it is leaving"]
+    for group in record.queue.limits:
+        if group.busy >= group.limit:
+            return [f"{name} is ready, but its group {group.path} is at its limit of {group.limit} tasks at once"]
+    if record.place in state.hosts:
+        able = [executor for executor in able if executor.host == record.place]
+        if not any(executor.fits(record) for executor in able):
+            return [f"{name} is ready and waits for room on {record.place}, where it must run"]
     if any(executor.fits(record) for executor in able):
         return [f"{name} is ready and will be placed in this moment"]
     busy = sum(len(executor.spans) for executor in able)
@@ -132,29 +130,41 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
     deps = list(record.spec.after)
     if isinstance(record, ArrayRecord):
         deps += [dep for element, own in record.spec.element_after if element == index for dep in own]
-    open_deps = [dep for dep in deps if not _met(state, dep)]
+    open_deps = list(_unmet(state, deps))
     if open_deps:
         shown = ", ".join(_describe(state, dep) for dep in open_deps[:_MANY])
         more = f" and {len(open_deps) - _MANY} more" if len(open_deps) > _MANY else ""
         lines.append(f"{name} waits for {shown}{more}")
     for group in record.group.chain():
-        waiting = [dep for dep in group.after if not _met(state, dep)]
+        waiting = list(_unmet(state, group.after))
         if waiting:
             shown = ", ".join(_describe(state, dep) for dep in waiting[:_MANY])
             lines.append(f"its group {group.path} waits for {shown}")
     return lines or [f"{name} is waiting"]
 
 
+def _unmet(state: State, deps: Iterable[Dep]) -> Iterator[Dep]:
+    """The dependencies that are not met; a hidden group stands for those that it waits for itself."""
+    for dep in deps:
+        if _met(state, dep):
+            continue
+        group = state.groups[dep.id] if dep.is_group else None
+        if group is not None and group.name.startswith("."):
+            yield from _unmet(state, group.after)
+        else:
+            yield dep
+
+
 def _met(state: State, dep: Dep) -> bool:
-    if dep.on is On.GROUP:
+    if dep.is_group:
         group = state.groups[dep.id]
-        return group.settled and not group.failed_by
+        return (group.released and dep.on is On.GROUP) or (group.settled and not group.failed_by)
     record = state.records[dep.id]
     return record.state_of(dep.index) == DONE if dep.on is On.TASK else graph.is_done(record)
 
 
 def _describe(state: State, dep: Dep) -> str:
-    if dep.on is On.GROUP:
+    if dep.is_group:
         group = state.groups[dep.id]
         return f"group {group.path} ({group.unfinished} unfinished)"
     record = state.records[dep.id]

@@ -7,7 +7,8 @@ what they say later is not heard.
 from __future__ import annotations
 
 from bough.core import graph, ranges
-from bough.core.records import DONE, Record, Success, TaskRecord
+from bough.core.loose import Success, TaskRecord
+from bough.core.records import DONE, Record
 from bough.core.room import Span
 from bough.core.state import State
 from bough.model import facts

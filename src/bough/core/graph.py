@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from bough.core import memo
 from bough.core.groups import GroupRecord, Waiter
-from bough.core.records import DONE, WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.loose import TaskRecord
+from bough.core.records import DONE, FAILED, WAITING, ArrayRecord, Record
 from bough.core.state import State
 from bough.core.states import ENDED, UNSUCCESSFUL
 from bough.model.orders import Settle
@@ -30,13 +31,13 @@ def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index
     waits = 0
     entry = (waiter, index, waiter.generation)
     for dep in deps:
-        if dep.on is On.GROUP:
-            waits += _wait_for_group(state, state.groups[dep.id], entry)
+        if dep.is_group:
+            waits += _wait_for_group(state, state.groups[dep.id], entry, dep.on)
             continue
         record = state.records[dep.id]
         if dep.on is On.TASK:
             reached = record.state_of(dep.index)
-            if reached == DONE:
+            if reached == DONE or (reached in _BAD and is_final(waiter)):
                 continue
             if reached in _BAD:
                 doom(state, entry, because(record, dep.index))
@@ -44,6 +45,8 @@ def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index
             record.wait_for_element(dep.index, entry)
         elif not is_done(record):
             if (bad := first_bad(record)) >= 0:
+                if is_final(waiter):
+                    continue
                 doom(state, entry, because(record, bad))
             waits += 1
             if record.dependents is None:
@@ -52,21 +55,28 @@ def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index
     return waits
 
 
-def _wait_for_group(state: State, group: GroupRecord, entry: Waiter) -> int:
-    if group.settled and not group.failed_by:
+def is_final(waiter: Record | GroupRecord) -> bool:
+    """Whether it runs whatever becomes of what it waits for."""
+    return type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.final
+
+
+def _wait_for_group(state: State, group: GroupRecord, entry: Waiter, on: On) -> int:
+    if group.settled and (not group.failed_by or is_final(entry[0])):
+        return 0
+    if group.released and on is On.GROUP:
         return 0
     if group.settled:
         doom(state, entry, because_group(state, group))
-    group.dependents.append(entry)
+    (group.dependents if on is On.GROUP else group.enders).append(entry)
     return 1
 
 
 def obstacle(state: State, deps: Iterable[Dep]) -> Failure | None:
     """Why one of these dependencies will not be met as things stand; None while all may be."""
     for dep in deps:
-        if dep.on is On.GROUP:
+        if dep.is_group:
             group = state.groups[dep.id]
-            if group.settled and group.failed_by:
+            if group.settled and group.failed_by and not (group.released and dep.on is On.GROUP):
                 return because_group(state, group)
             continue
         record = state.records[dep.id]
@@ -134,8 +144,7 @@ def doom(state: State, entry: Waiter, failure: Failure) -> None:
     if isinstance(waiter, GroupRecord):
         if waiter.doomed is None:
             waiter.doomed = failure
-            for gated in waiter.gated:
-                doom(state, gated, failure)
+            waiter.gated = _doom_all(state, waiter.gated, failure)
             settle(state, waiter)
     elif isinstance(waiter, TaskRecord):
         state.doomed.append((waiter, 0, 1, failure))
@@ -143,6 +152,17 @@ def doom(state: State, entry: Waiter, failure: Failure) -> None:
         state.doomed.append((waiter, index, index + 1, failure))
     else:
         state.doomed.append((waiter, 0, waiter.length, failure))
+
+
+def _doom_all(state: State, waiters: list[Waiter], failure: Failure) -> list[Waiter]:
+    """What these wait for failed; those that are kept, since a retry by hand may still satisfy them."""
+    satisfied = [entry for entry in waiters if is_final(entry[0])]
+    kept = [entry for entry in waiters if not is_final(entry[0])] if satisfied else waiters
+    for entry in kept:
+        if not is_stale(entry):
+            doom(state, entry, failure)
+    satisfy(state, satisfied)
+    return kept
 
 
 def satisfy(state: State, waiters: list[Waiter]) -> None:
@@ -205,7 +225,9 @@ def ended(state: State, record: Record, start: int, stop: int) -> None:
     if not good:
         for above in group.chain():
             above.failed_by = above.failed_by or record.id
-    if group.unfinished == 0 and group.closed:
+    if good and record.spec.terms.release and is_done(record):
+        release(state, group)
+    if group.closed and (group.unfinished == 0 or group.unheld):
         settle(state, group)
 
 
@@ -214,10 +236,19 @@ def _tell(state: State, record: Record, index: int, waiters: list[Waiter], *, go
         satisfy(state, waiters)
         waiters.clear()
         return
-    failure = because(record, index)
-    for entry in waiters:  # kept: a retry by hand may still satisfy them
-        if not is_stale(entry):
-            doom(state, entry, failure)
+    waiters[:] = _doom_all(state, list(waiters), because(record, index))
+
+
+def release(state: State, group: GroupRecord) -> None:
+    """Who waits for a group may start before all in it has ended; if that was all, also who waits for the one above."""
+    parent = group.parent
+    if group.released or group.settled or parent is None:  # nobody can wait for the root
+        return
+    group.released = True
+    waiters, group.dependents = group.dependents, []
+    satisfy(state, waiters)
+    parent.unheld += 1
+    settle(state, parent)
 
 
 def settle(state: State, group: GroupRecord) -> None:
@@ -225,25 +256,43 @@ def settle(state: State, group: GroupRecord) -> None:
 
     An empty one is over when its own dependencies are met, so that waiting for it means something.
     """
-    if group.settled or not group.closed or group.unfinished:
+    if group.settled or not group.closed:
+        return
+    if group.unfinished:
+        if group.unheld == group.unfinished:  # all that has not ended is released
+            release(state, group)
         return
     failed_by = group.failed_by or _failed_in(group)
     if group.waits and not failed_by and group.doomed is None:
+        return
+    if group.tried < group.retries and _failed_by_itself(state, failed_by):
+        state.again.append(group)
         return
     group.settled = True
     group.failed_by = failed_by or (group.doomed.source if group.doomed is not None else 0)
     state.orders.append(Settle(group.id, bool(group.failed_by)))
     if group.failed_by:
         failure = because_group(state, group)
-        for entry in group.dependents:
-            if not is_stale(entry):
-                doom(state, entry, failure)
+        group.dependents = _doom_all(state, group.dependents, failure)
+        group.enders = _doom_all(state, group.enders, failure)
     else:
         satisfy(state, group.dependents)
-        group.dependents.clear()
+        satisfy(state, group.enders)
+        group.dependents, group.enders = [], []
     if group.parent is not None:
         group.parent.unfinished -= 1
+        group.parent.unheld -= group.released
         settle(state, group.parent)
+
+
+def _failed_by_itself(state: State, failed_by: int) -> bool:
+    """Whether a record failed, and was not ended by somebody."""
+    record = state.records.get(failed_by)
+    if record is None:
+        return False
+    failed = record.runs(bytes((FAILED,)), 0, record.length)
+    failure = record.failure_of(failed[0][0]) if failed else None
+    return failure is not None and failure.cause is not Cause.KILLED
 
 
 def _failed_in(group: GroupRecord) -> int:
@@ -261,6 +310,7 @@ def unsettle(group: GroupRecord) -> None:
             above.settled = False
             if above.parent is not None:
                 above.parent.unfinished += 1
+                above.parent.unheld += above.released
 
 
 def array_complete(state: State, array: ArrayRecord) -> None:

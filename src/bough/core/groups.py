@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bough.core.states import TaskState
-from bough.model.ids import GroupId
+from bough.model.ids import Seconds
 from bough.model.outcomes import Failure
-from bough.model.tasks import Dep
+from bough.model.tasks import GroupSpec
 
 if TYPE_CHECKING:
     from bough.core.records import Record
@@ -61,43 +61,66 @@ class GroupRecord:
 
     __slots__ = (
         "after",
+        "attributes",
+        "busy",
         "child_names",
         "children",
         "closed",
         "counts",
+        "deadline",
         "dependents",
         "doomed",
+        "enders",
         "failed_by",
         "gated",
         "generation",
         "held",
         "id",
+        "limit",
+        "limits",
         "members",
         "name",
         "parent",
+        "released",
+        "retries",
         "settled",
+        "timeout",
+        "tried",
         "unfinished",
+        "unheld",
         "waits",
         "workflow",
     )
 
-    def __init__(self, number: GroupId, name: str, parent: GroupRecord | None, after: tuple[Dep, ...] = ()) -> None:
-        self.id = number
-        self.name = name
+    def __init__(self, spec: GroupSpec, parent: GroupRecord | None) -> None:
+        self.id = spec.id
+        self.name = spec.name
         self.parent = parent
-        self.after = after
+        self.after = spec.after
+        self.limit = spec.limit
+        self.retries = spec.retries
+        self.timeout = spec.timeout
+        self.attributes = spec.attributes
+        above = parent.limits if parent is not None else ()
+        self.limits: tuple[GroupRecord, ...] = (*above, self) if spec.limit else above  # the outermost first
+        self.busy = 0  # tasks of it and below that run or wait with an executor; counted if it has a limit
+        self.tried = 0  # retries of the whole group so far
+        self.deadline: Seconds = 0.0  # when what is in it will be ended; 0: nothing was started, or there is no limit
         self.workflow: Workflow = parent.workflow if parent is not None else Workflow(self)
         self.counts = [0] * STATES  # its own tasks by state
         self.members: list[Record] = []
         self.children: list[GroupRecord] = []
         self.child_names: set[str] = set()
-        self.dependents: list[Waiter] = []
+        self.dependents: list[Waiter] = []  # who waits for its release or its end
+        self.enders: list[Waiter] = []  # who waits for its end
         self.gated: list[Waiter] = []  # who waits for its gate to open
         self.waits = 0  # unsatisfied dependencies; the gate is open at 0
         self.generation = 0
         self.unfinished = 0  # own tasks and subgroups that have not ended
         self.closed = False
         self.settled = False
+        self.released = False  # who waits for it may start, although not all in it has ended
+        self.unheld = 0  # subgroups that have not ended but are released
         self.held = False
         self.failed_by = 0  # a record that did not succeed in it or below
         self.doomed: Failure | None = None  # its dependencies failed: nothing in it will run

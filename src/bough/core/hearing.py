@@ -13,33 +13,30 @@ from itertools import islice
 import msgspec
 
 from bough.core import checks, deeds, lifecycle
-from bough.core.apply import APPLY
+from bough.core.consequences import Consequences
+from bough.core.loose import TaskRecord
 from bough.core.memo import key_of
-from bough.core.records import RUNNING, WAITING, Record, TaskRecord
+from bough.core.records import RUNNING, WAITING, Record
 from bough.core.room import Span
 from bough.core.state import State
 from bough.core.verdict import verdict
 from bough.model import facts
-from bough.model.facts import Fact
-from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds
+from bough.model.facts import Fact, News
+from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.orders import Refuse, StopSpan
 from bough.model.outcomes import Cause, Failure
 from bough.model.pickles import cut
 from bough.model.tasks import GroupSpec
 
-_PENDING = bytes((0, 1, 2))
-_REST: Seconds = 60.0  # of an executor that is suspended for the first time
-_LONGEST_REST: Seconds = 3600.0
 
-
-class Hearing:
+class Hearing(Consequences):
     """See the module."""
 
     def __init__(self, state: State) -> None:
-        self._state = state
-        self._facts: list[Fact] = []
+        super().__init__(state)
         self._hear: dict[type, Callable[..., None]] = {
             facts.SpanEnded: self._on_ended,
+            facts.CallsEnded: self._on_calls_ended,
             facts.ElementFailed: self._on_failed,
             facts.SpanStarted: self._on_started,
             facts.SpanReturned: self._on_returned,
@@ -65,7 +62,7 @@ class Hearing:
             facts.Stopping: self._record,
         }
 
-    def hear(self, events: Iterable[Fact]) -> list[Fact]:
+    def hear(self, events: Iterable[News]) -> list[Fact]:
         """Take in what arrived, and what is due by now; the facts that came of it, already applied."""
         state = self._state
         self._facts = []
@@ -74,15 +71,12 @@ class Hearing:
             handlers[type(event)](event)
             if state.doomed:
                 self._abandon()
+            while state.again:
+                self._try_again(state.again.pop())
         self._wake(state.now)
         if state.troubled:
             self._suspend()
         return self._facts
-
-    def _record(self, fact: Fact) -> None:
-        """Make something a fact: note it and apply it."""
-        self._facts.append(fact)
-        APPLY[type(fact)](self._state, fact)
 
     # --- news from executors ---------------------------------------------------------------------
 
@@ -99,7 +93,7 @@ class Hearing:
                 self._on_returned(facts.SpanReturned(event.span, 0, 1))
             elif event.start == 0 and event.stop == 1:
                 self._facts.append(_completed(state, span, record, event))
-                lifecycle.task_ended(state, span, record, event.seconds)
+                lifecycle.task_ended(state, span, record, event.seconds, event.host)
             return
         low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
         if low <= event.start < event.stop <= high:
@@ -107,6 +101,35 @@ class Hearing:
         elif span.start <= event.start and event.stop <= span.stop:
             for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
                 self._record(_completed(state, span, record, _part(event, start, stop)))
+
+    def _on_calls_ended(self, event: facts.CallsEnded) -> None:
+        """Many loose tasks succeeded, of consecutive spans."""
+        state, spans, note, host = self._state, self._state.spans, self._facts.append, event.host
+        for number, (seconds, results) in enumerate(
+            zip(event.seconds, event.results, strict=True), event.span + event.start
+        ):
+            span = spans.get(number)
+            record = span.record if span is not None else None
+            if span is None or type(record) is not TaskRecord or record.waits:
+                self._on_ended(facts.SpanEnded(SpanId(number), 0, 1, seconds, results, host=host))
+                continue
+            key = key_of(state, record) if record.key else record.key
+            note(
+                facts.SpanEnded(
+                    number,  # type: ignore[arg-type]
+                    0,
+                    1,
+                    seconds,
+                    results,
+                    (),
+                    record.id,  # type: ignore[arg-type]
+                    span.attempt,
+                    span.executor.id,
+                    key,
+                    host,
+                )
+            )
+            lifecycle.task_ended(state, span, record, seconds, host)
 
     def _succeed_late(self, ghost: Span, event: facts.SpanEnded) -> None:
         """A lost executor is back with results: they count for what nobody else has brought to an end."""
@@ -241,32 +264,7 @@ class Hearing:
         ):
             self._record(event)
 
-    # --- consequences ----------------------------------------------------------------------------
-
-    def _abandon(self) -> None:
-        """Record, one after the other, what will never run because of what was just applied."""
-        state = self._state
-        while state.doomed:
-            record, start, stop, failure = state.doomed.pop()
-            for low, high in record.runs(_PENDING, start, min(stop, record.length)):
-                self._record(facts.NotRunnable(RecordId(record.id), low, high, failure))
-
-    def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
-        """What has not started of these will not: the workflow stops at its first failure, or the session closes."""
-        for record in records:
-            for start, stop in record.runs(_PENDING, 0, record.length):
-                self._record(facts.NotRunnable(RecordId(record.id), start, stop, failure))
-        self._state.doomed.clear()
-
-    def _suspend(self) -> None:
-        """Give a rest to executors on which much failed that worked elsewhere; a longer one each time."""
-        state = self._state
-        troubled, state.troubled = state.troubled, []
-        for executor in troubled:
-            if executor.id in state.executors and not executor.suspended:
-                until = state.now + min(_REST * 2**executor.suspensions, _LONGEST_REST)
-                reason = f"{executor.trouble} tasks in a row failed there and worked elsewhere"
-                self._record(facts.ExecutorSuspended(executor.id, until, reason))
+    # --- what is due by the clock -----------------------------------------------------------------
 
     def _wake(self, now: Seconds) -> None:
         timers = self._state.timers
@@ -278,6 +276,8 @@ class Hearing:
         alarms = self._state.alarms
         while alarms and alarms[0][0] <= now:
             _, span, executor = heappop(alarms)
+            if span < 0 and -span in self._state.groups:
+                self._expire(self._state.groups[-span])
             if executor in self._state.executors and 0 < self._state.executors[ExecutorId(executor)].suspended <= now:
                 self._record(facts.ExecutorResumed(ExecutorId(executor)))
             if span in self._state.spans:
@@ -301,7 +301,7 @@ class Hearing:
 
 def _completed(state: State, span: Span, record: Record, event: facts.SpanEnded) -> facts.SpanEnded:
     """A success completed by whose it is and under which key it may be found again."""
-    key = record.spec.key
+    key = record.key if type(record) is TaskRecord else record.spec.key  # the former without putting its spec together
     return facts.SpanEnded(
         event.span,
         event.start,

@@ -25,6 +25,7 @@ def check(state: State) -> None:
         _ready(state, record)
     _spans(state)
     _resources(state)
+    _limits(state)
     _totals(state)
 
 
@@ -53,6 +54,8 @@ def _unfinished(group: GroupRecord) -> None:
     own += sum(1 for record in group.members if isinstance(record, ArrayRecord) and record.open)
     below = sum(1 for child in group.children if not child.settled)
     _demand(group.unfinished == own + below, f"group {group.id} has {own + below} unfinished, not {group.unfinished}")
+    released = sum(1 for child in group.children if child.released and not child.settled)
+    _demand(group.unheld == released, f"group {group.id} has {released} released subgroups, not {group.unheld}")
     _demand(not group.settled or (group.closed and not group.unfinished), f"group {group.id} is settled too early")
 
 
@@ -65,7 +68,7 @@ def _ready(state: State, record: Record) -> None:
         truth = [index for start, stop in runs for index in range(start, stop)]
         _demand(indexes == truth, f"array {record.id} offers {offered}, ready are {runs}")
     if record.ready:
-        queued = any(entry[0] is record.queue_key for entry in record.queue.entries())
+        queued = any(entry is record.queue_key for entry in record.queue.entries())
         _demand(queued and record.queue in state.waiting, f"record {record.id} is ready but not in the queue")
 
 
@@ -103,6 +106,15 @@ def _resources(state: State) -> None:
         _demand(abs(cores - executor.long_cores) < 1e-6, f"executor {executor.id}: {cores} cores of long tasks")
 
 
+def _limits(state: State) -> None:
+    for group in state.groups.values():
+        if group.limit:
+            inside = [span for span in state.spans.values() if group in span.record.group.chain()]
+            busy = sum(span.width for span in inside)
+            _demand(busy == group.busy, f"group {group.id} has {busy} tasks out, not {group.busy}")
+            _demand(busy <= group.limit, f"group {group.id} has {busy} tasks out, over its limit of {group.limit}")
+
+
 def _totals(state: State) -> None:
     for workflow in {group.workflow for group in state.groups.values()}:
         held = sum(s.record.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
@@ -128,7 +140,10 @@ def picture(state: State) -> dict[str, object]:
             for r in state.records.values()
         },
         "groups": {
-            g.id: (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.failed_by)
+            g.id: (
+                (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.failed_by),
+                (g.released, g.unheld, g.busy, g.tried, g.deadline),
+            )
             for g in state.groups.values()
         },
         "spans": {
@@ -138,7 +153,7 @@ def picture(state: State) -> dict[str, object]:
         "executors": {
             x.id: (
                 [x.free(n) for n in sorted(x.capacity.amounts())],
-                round(x.load, 9),
+                round(x.load, 6),
                 (x.draining, x.suspended, x.suspensions, x.trouble, x.joined),
             )
             for x in state.executors.values()
@@ -147,5 +162,6 @@ def picture(state: State) -> dict[str, object]:
             w.run: (w.name, w.group.id, w.closed, w.memos, w.fail_fast, w.first_failure, w.occurrences)
             for w in state.workflows.values()
         },
+        "places": ({r.id: r.place for r in state.records.values()}, state.hosts),
         "totals": (state.unended, state.open_arrays, state.last_span, state.turn, state.stopping),
     }

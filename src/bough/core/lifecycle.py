@@ -9,23 +9,14 @@ from heapq import heappush
 from typing import cast
 
 from bough.core import ghosts, graph, ranges
+from bough.core.behind import let_go
+from bough.core.groups import GroupRecord, Waiter
+from bough.core.loose import Success, TaskRecord
 from bough.core.memo import elements_free
-from bough.core.records import (
-    CANCELLED,
-    DONE,
-    FAILED,
-    NOTRUN,
-    PLACED,
-    READY,
-    RUNNING,
-    WAITING,
-    ArrayRecord,
-    Record,
-    Success,
-    TaskRecord,
-)
+from bough.core.records import CANCELLED, DONE, FAILED, NOTRUN, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
 from bough.core.room import WHOLE, ExecutorRecord, Span
 from bough.core.state import State
+from bough.core.submission import grow
 from bough.core.timing import SHORT
 from bough.core.wide import WideExecutor
 from bough.model import facts
@@ -38,6 +29,7 @@ def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
     executor = ExecutorRecord(fact) if fact.each is None else WideExecutor(fact)
     state.executors[fact.executor] = executor
     state.cores += fact.capacity.cores
+    state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
     state.note_room(executor)
 
 
@@ -71,7 +63,9 @@ def executor_resumed(state: State, fact: facts.ExecutorResumed) -> None:
 def executor_drained(state: State, fact: facts.ExecutorDrained) -> None:
     """It gets nothing new."""
     executor = state.executors[fact.executor]
-    executor.draining = True
+    if not executor.draining:
+        executor.draining = True
+        state.forget_host(executor.host)
     state.note_room(executor)
 
 
@@ -80,6 +74,8 @@ def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
     executor = state.executors.pop(fact.executor)
     state.roomy.pop(fact.executor, None)
     state.cores -= executor.capacity.cores
+    if not executor.draining:
+        state.forget_host(executor.host)
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
@@ -111,7 +107,9 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     state.spans[number] = span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load, behind)
     state.last_span = number
     executor.add(span)
-    if record.spec.limits.replay:
+    if state.timed_groups:
+        start_clocks(state, record.group)
+    if record.like.limits.replay:
         expect_word(state, span)
 
 
@@ -128,12 +126,22 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     state.spans[number] = span
     state.last_span = number
     executor.add(span)
+    if state.timed_groups:
+        start_clocks(state, record.group)
     if record.spec.limits.replay:
         expect_word(state, span)
     if record.urgent:  # only what was lost goes before others, not the rest of its array
         record.urgent = False
         if record.ready:
             state.enqueue(record)
+
+
+def start_clocks(state: State, group: GroupRecord) -> None:
+    """Something of a group was handed out: time limits of it and of those above begin."""
+    for above in group.chain():
+        if above.timeout and not above.deadline:
+            above.deadline = state.now + above.timeout
+            heappush(state.alarms, (above.deadline, -above.id, 0))
 
 
 def expect_word(state: State, span: Span) -> None:
@@ -157,17 +165,17 @@ def span_ended(state: State, fact: facts.SpanEnded) -> None:
     if span is None:
         ghosts.late_success(state, fact)
     elif type(span.record) is TaskRecord:
-        task_ended(state, span, span.record, fact.seconds)
+        task_ended(state, span, span.record, fact.seconds, fact.host)
     else:
         _elements_ended(state, span, span.record, fact)  # type: ignore[arg-type]
 
 
-def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds) -> None:
-    """A loose task succeeded."""
+def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, host: str = "") -> None:
+    """A loose task succeeded; `host` says where, if that is behind a relay."""
     record.runtime.note(1, seconds)
     state.task_done(record)
     record.turn = state.turn
-    if span.executor.trouble or record.avoid:
+    if span.executor.trouble or record.trouble is not None:
         _compare_places(state, span, record.avoid)
     state.drop(span)
     if state.ghosts:
@@ -175,10 +183,21 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds) -
     waiters = record.dependents
     if waiters:
         record.dependents = None
+        if state.has_near:
+            _keep_near(state, waiters, record, host or span.executor.host)
         graph.satisfy(state, waiters)
     group = record.group
-    if group.closed and not group.unfinished:
+    if record.own is not None and record.own.terms.release:
+        graph.release(state, group)
+    if group.closed and (not group.unfinished or group.unheld):
         graph.settle(state, group)
+
+
+def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord, host: str) -> None:
+    """Those that are to run where a task ran know now where that is."""
+    for waiter, _, _ in waiters:
+        if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.near == record.id:
+            waiter.queue = state.queue_for(waiter.needs, waiter.group, host)
 
 
 def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.SpanEnded) -> None:
@@ -282,6 +301,8 @@ def recalled(state: State, fact: facts.Recalled) -> None:
         offset = fact.source_start + start - fact.start
         record.succeed(Success(start, stop, fact.turn, fact.source, offset, fact.source_attempt))
         graph.ended(state, record, start, stop)
+    if isinstance(record, ArrayRecord) and record.spec.fed:  # every page of it is looked up by itself
+        record.recalling = record.counts[WAITING] > 0
 
 
 def pages_added(state: State, fact: facts.PagesAdded) -> None:
@@ -289,22 +310,19 @@ def pages_added(state: State, fact: facts.PagesAdded) -> None:
     record = state.records[fact.record]
     assert isinstance(record, ArrayRecord)
     start = record.length
-    for page in fact.pages:
-        record.paged.append(page)
-        record.length = page.stop
-    count = record.length - start
-    record.states += bytes(count)
-    record.counts[WAITING] += count
-    record.group.counts[WAITING] += count
-    record.group.unfinished += count
-    state.unended += count
+    record.paged += fact.pages
+    count = fact.pages[-1].stop - start if fact.pages else 0
+    record.states.extend(bytes(count))
+    if record.spec.fed:
+        let_go(record)
+    grow(state, record, count)
     if fact.last and record.open:
         record.open = False
         state.open_arrays -= 1
         record.group.unfinished -= 1
         graph.array_complete(state, record)
     if count and record.waits == 0:
-        elements_free(state, record, start, record.length)
+        elements_free(state, record, start, record.length, fact.reuse or None)
     elif count and (failure := graph.why_never(state, record)) is not None:
         state.doomed.append((record, start, record.length, failure))
 

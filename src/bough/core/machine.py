@@ -15,12 +15,12 @@ import msgspec
 from bough.core import deeds, explain, restoring, snapshot
 from bough.core.apply import APPLY
 from bough.core.hearing import Hearing
+from bough.core.loose import Success
 from bough.core.placement import Placement
-from bough.core.records import Success
 from bough.core.state import State
 from bough.core.states import TaskState
 from bough.model import facts
-from bough.model.facts import Fact
+from bough.model.facts import Fact, News
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.orders import Order
 from bough.model.resources import Needs
@@ -52,7 +52,7 @@ class Machine:
 
     # --- driving ---------------------------------------------------------------------------------
 
-    def turn(self, now: Seconds, events: Iterable[Fact]) -> Turn:
+    def turn(self, now: Seconds, events: Iterable[News]) -> Turn:
         """Take in what arrived, then let the policy place what can be placed."""
         state = self.state
         state.now = now
@@ -76,6 +76,7 @@ class Machine:
             APPLY[type(fact)](state, fact)
             state.orders.clear()
             state.doomed.clear()
+            state.again.clear()
             state.troubled.clear()
         for queue in (state.timers, state.alarms):
             while queue and queue[0][0] <= now:  # what was due then is among the facts
@@ -120,7 +121,7 @@ class Machine:
         for queue in self.state.waiting:
             head = queue.head()
             if able and head is not None and not any(executor.could_fit(queue.needs) for executor in able):
-                found[queue.needs] = head[1].id
+                found[queue.needs] = head[4].id
         return found
 
     def held_by(self, executor: int) -> list[SpanId]:

@@ -7,24 +7,25 @@ memos; what is found is done without running.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bough.core import ranges
 from bough.core.groups import GroupRecord
-from bough.core.records import WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.loose import TaskRecord
+from bough.core.records import WAITING, ArrayRecord, Record
 from bough.core.state import State
-from bough.model.ids import MemoKey
+from bough.model.ids import MemoKey, RecordId
 from bough.model.keys import array_mark, full_key, success_mark
 from bough.model.orders import Recall
-from bough.model.tasks import Dep, On
+from bough.model.tasks import Dep, On, Reuse
 
 
 def now_free(state: State, record: Record) -> None:
     """All that a record as a whole waited for is there."""
     if isinstance(record, TaskRecord):
-        if record.group.workflow.memos and record.spec.key and not record.failures and not record.losses:
+        if record.group.workflow.memos and record.key and record.trouble is None:
             record.recalling = True
-            state.orders.append(Recall(record.spec.id, 0, 1, key_of(state, record)))
+            state.orders.append(Recall(RecordId(record.id), 0, 1, key_of(state, record)))
         else:
             state.free(record, 0, 1)
         return
@@ -32,13 +33,17 @@ def now_free(state: State, record: Record) -> None:
         elements_free(state, record, start, stop)
 
 
-def elements_free(state: State, array: ArrayRecord, start: int, stop: int) -> None:
-    """Elements of an array wait for nothing any more."""
-    if not (array.group.workflow.memos and array.spec.key and array.spec.reuse):
+def elements_free(
+    state: State, array: ArrayRecord, start: int, stop: int, candidates: Sequence[Reuse] | None = None
+) -> None:
+    """Elements of an array wait for nothing any more; candidates for reuse are the spec's, or came with its pages."""
+    if candidates is None:
+        candidates = array.spec.reuse
+    if not (array.group.workflow.memos and array.spec.key and candidates):
         state.free(array, start, stop)
         return
     for low, high in _of_one_key(array, start, stop):
-        wanted = tuple(reuse for reuse in array.spec.reuse if reuse.start < high and low < reuse.stop)
+        wanted = tuple(reuse for reuse in candidates if reuse.start < high and low < reuse.stop)
         if wanted:
             array.recalling = True
             state.orders.append(Recall(array.spec.id, low, high, key_of(state, array, low), wanted))
@@ -72,18 +77,20 @@ def _without_own_waits(array: ArrayRecord, found: ranges.Ranges) -> ranges.Range
 
 def key_of(state: State, record: Record, index: int = 0) -> MemoKey:
     """The full key of a task; of an array's elements without their arguments, which the store compares."""
+    if isinstance(record, TaskRecord):
+        key, own = record.key, record.own
+        marks = [mark(state, dep) for dep in own.after] if own is not None else []
+        return full_key(key, record.occurrence, marks) if key else key
     if not record.spec.key:
         return MemoKey(b"")
     marks = [mark(state, dep) for dep in record.spec.after]
-    if isinstance(record, TaskRecord):
-        return full_key(record.spec.key, record.occurrence, marks)
     marks += [mark(state, dep) for dep in record.own_deps.get(index, ())]
     return full_key(record.spec.key, 0, marks)
 
 
 def mark(state: State, dep: Dep) -> bytes:
     """The identity of the success that a dependency points at."""
-    if dep.on is On.GROUP:
+    if dep.is_group:
         return _group_mark(state.groups[dep.id])
     record = state.records[dep.id]
     if dep.on is On.ARRAY:

@@ -11,12 +11,12 @@ from random import Random
 from typing import cast
 
 from bough.core import lifecycle
-from bough.core.groups import GroupRecord
-from bough.core.queue import ReadyQueue
-from bough.core.records import WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.loose import TaskRecord, go_together
+from bough.core.records import ArrayRecord, Record
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
-from bough.core.timing import MAX_BACKLOG, SHORT, TRUST, span_size
+from bough.core.timing import MAX_BACKLOG, TRUST, most_together, span_size
+from bough.core.towing import hand_out, tow, tows
 from bough.core.view import StateView
 from bough.core.wide import WideExecutor
 from bough.errors import BoughError
@@ -24,11 +24,9 @@ from bough.model import facts
 from bough.model.facts import Fact
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.orders import SendSpan
-from bough.model.tasks import Kind
 from bough.policy.api import Place
 from bough.policy.greedy import in_order
 
-_FUNCTION = Kind.FUNCTION
 _PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 
 
@@ -77,10 +75,10 @@ class Placement:
                 record, executor, fits = lawful
             refused = 0
             if type(record) is TaskRecord:
-                self._place_tasks([record], executor, fits=fits)
+                together = [record]
                 if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
-                    along = view.take_like(record, _hand_out(record, executor, self.state))
-                    self._place_tasks(along, executor, fits=False)
+                    together += view.take_like(record, _hand_out(record, executor, self.state))
+                self._place_tasks(together, executor, fits=fits)
             else:
                 self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
             if not executor.has_room():
@@ -92,8 +90,12 @@ class Placement:
         executor = self.state.executors.get(wish.executor)
         if record is None or executor is None or not record.ready or executor.draining or executor.suspended:
             return None
-        if executor.until or record.avoid:
+        if record.queue.limits and record.queue.spare <= 0:
+            return None
+        if executor.until or record.avoid or record.place:
             state = self.state
+            if record.place in state.hosts and executor.host != record.place:
+                return None
             if not executor.ends_before(record, state.now) or executor.id in state.shunned_by(record):
                 return None
         fits = executor.fits(record)
@@ -114,53 +116,29 @@ class Placement:
         state.orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
+        """Place loose tasks; those that are alike and follow each other are sent as one hand-out."""
         state, taker, queued = self.state, executor.id, not fits
         note, order = self._facts.append, state.orders.append
+        first, together = SpanId(0), records[:0]
+        most = most_together(records[0].runtime)
         for record in records:
-            span = state.last_span + 1
-            attempt = record.attempt + 1
-            fact = facts.Placed(span, record.id, 0, 1, attempt, taker, queued)  # type: ignore[arg-type]
+            span = SpanId(state.last_span + 1)
+            fact = facts.Placed(span, record.id, 0, 1, record.attempt + 1, taker, queued)  # type: ignore[arg-type]
             note(fact)
             lifecycle.place_task(state, fact, record, executor)
-            order(SendSpan(taker, span, record.spec, 0, 1, attempt, (), record.runtime.mean))  # type: ignore[arg-type]
-            if record.dependents:
-                self._tow(record, SpanId(span), executor)
-
-    def _tow(self, record: TaskRecord, span: SpanId, executor: ExecutorRecord) -> None:
-        """Send along what waits for a short task alone, and what waits for that, as far as it is short too."""
-        state, runtime, queue = self.state, record.runtime, record.queue
-        if not 0 < runtime.mean <= SHORT or executor.until or state.held_groups or record.spec.kind is not _FUNCTION:
-            return  # commands cost far more to start than to send
-        spans, load = executor.spans, executor.backlog_limit - executor.load
-        most = min(TRUST * runtime.seen, MAX_BACKLOG)
-        while (waiters := record.dependents) is not None and len(waiters) == 1 and len(spans) < most:
-            following, _, generation = waiters[0]
-            if not _may_travel(following, generation, queue):
-                return
-            assert isinstance(following, TaskRecord)
-            if following.runtime is not runtime:
-                runtime = following.runtime
-                most = min(most, TRUST * runtime.seen)
-            mean = runtime.mean
-            load -= mean
-            if load < 0 or not 0 < mean <= SHORT:
-                return
-            number, attempt = SpanId(state.last_span + 1), following.attempt + 1
-            fact = facts.Placed(number, following.id, 0, 1, attempt, executor.id, True, span)  # type: ignore[arg-type]
-            self._facts.append(fact)
-            lifecycle.place_task(state, fact, following, executor)
-            state.orders.append(SendSpan(executor.id, number, following.spec, 0, 1, attempt, (), mean, span))
-            record, span = following, number
-
-
-def _may_travel(waiter: Record | GroupRecord, generation: int, queue: ReadyQueue) -> bool:
-    """Whether somebody waits for one task and nothing else, and may go where that goes."""
-    if type(waiter) is not TaskRecord or waiter.waits != 1 or waiter.state != WAITING or waiter.queue is not queue:
-        return False
-    if waiter.generation != generation or waiter.held or waiter.avoid:
-        return False
-    spec = waiter.spec
-    return spec.kind is _FUNCTION and not spec.limits.replay and not (spec.key and queue.workflow.memos)
+            towing = record.dependents is not None and tows(state, record, executor)
+            if together and (towing or len(together) >= most or not go_together(together[0], record)):
+                order(hand_out(executor, first, together))
+                together = []
+            if towing:
+                order(hand_out(executor, span, [record]))
+                tow(state, note, record, span, executor)
+                continue
+            if not together:
+                first = span
+            together.append(record)
+        if together:
+            order(hand_out(executor, first, together))
 
 
 def _hand_out(record: TaskRecord, executor: ExecutorRecord, state: State) -> int:
@@ -168,4 +146,6 @@ def _hand_out(record: TaskRecord, executor: ExecutorRecord, state: State) -> int
     runtime = record.runtime
     by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
     by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
+    if record.queue.limits:
+        by_count = min(by_count, record.queue.spare - 1)
     return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)

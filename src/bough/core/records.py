@@ -1,4 +1,4 @@
-"""The mutable records of the core: tasks and arrays.
+"""The mutable records of the core: arrays, and loose tasks, which have a module of their own.
 
 Rule: records hold facts about themselves and change only through the modules of this package; they
 are never serialised as they are. A task's record and an array's offer the same few operations over
@@ -15,170 +15,18 @@ import msgspec
 
 from bough.core import ranges
 from bough.core.groups import GroupRecord, Waiter
+from bough.core.loose import Success, TaskRecord
 from bough.core.queue import ReadyQueue
 from bough.core.ranges import Ranges
 from bough.core.states import TaskState
 from bough.core.timing import RunTime
+from bough.core.window import Window
 from bough.model.ids import Seconds
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
-from bough.model.tasks import ArraySpec, Dep, Page, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, Page
 
 WAITING, HELD, READY, PLACED, RUNNING, DONE, FAILED, NOTRUN, CANCELLED = (int(state) for state in TaskState)
-
-
-class Success(msgspec.Struct, frozen=True, gc=False):
-    """Where elements [start, stop) succeeded: the turn that says so and, if recalled, the original."""
-
-    start: int
-    stop: int
-    turn: int
-    source: int
-    source_start: int
-    attempt: int
-
-
-class TaskRecord:
-    """A loose task."""
-
-    __slots__ = (
-        "attempt",
-        "avoid",
-        "cores",
-        "dependents",
-        "failure",
-        "failures",
-        "generation",
-        "group",
-        "held",
-        "id",
-        "losses",
-        "occurrence",
-        "original",
-        "plain",
-        "priority",
-        "queue",
-        "queue_key",
-        "ready",
-        "recalling",
-        "runtime",
-        "spec",
-        "state",
-        "turn",
-        "urgent",
-        "waits",
-    )
-
-    def __init__(self, spec: TaskSpec, group: GroupRecord, runtime: RunTime, queue: ReadyQueue) -> None:
-        self.id: int = spec.id
-        self.spec = spec
-        self.group = group
-        self.priority = spec.priority
-        self.runtime = runtime
-        self.queue = queue
-        self.cores = queue.cores
-        self.plain = queue.plain  # needs cores and nothing else
-        self.occurrence = 0
-        self.state = WAITING
-        self.ready: int = 0  # how many of its elements are ready; kept by `State.move`
-        self.attempt = 0  # of the last hand-out
-        self.waits = 0
-        self.generation = 0
-        self.failures = 0
-        self.losses = 0
-        self.held = False
-        self.recalling = False
-        self.urgent = False  # lost with its executor: goes first
-        self.avoid: tuple[int, ...] = ()  # executors on which it failed for reasons of theirs
-        self.dependents: list[Waiter] | None = None
-        self.turn = 0  # that says it succeeded
-        self.original: tuple[int, int, int] | None = (
-            None  # record, index and attempt of the success it was recalled from
-        )
-        self.failure: Failure | None = None
-        self.queue_key: tuple[float, ...] = ()  # of its valid entry in the ready queue
-
-    length = 1  # class attributes: a loose task is an array of one
-    is_array = False
-
-    @property
-    def needs(self) -> Needs:
-        """What one element occupies."""
-        return self.queue.needs
-
-    @property
-    def expected(self) -> Seconds:
-        """Expected run time: measured, or the user's estimate, or 0 when unknown."""
-        return self.runtime.mean or self.spec.limits.walltime
-
-    def __lt__(self, other: object) -> bool:
-        """Queues never decide by it: no two records have the same key."""
-        return False
-
-    def state_of(self, index: int) -> int:
-        """The state of an element."""
-        return self.state
-
-    def count(self, state: int, start: int, stop: int) -> int:
-        """How many elements of a range are in a state."""
-        return 1 if self.state == state else 0
-
-    def runs(self, wanted: bytes, start: int, stop: int) -> Ranges:
-        """The runs of elements within a range that are in one of the wanted states."""
-        return [[0, 1]] if self.state in wanted and start <= 0 < stop else []
-
-    def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
-        """Note that elements may be handed out: their attempt number is the next one."""
-
-    def unready(self, start: int, stop: int) -> None:
-        """Note that ready elements may not be handed out any more."""
-
-    def withdraw(self, start: int, stop: int) -> None:
-        """As `unready`, for whatever is ready in a range."""
-
-    def avoid_at(self, index: int, executor: int) -> None:
-        """Remember where an element should rather not go again."""
-        self.avoid = (*self.avoid, executor)
-
-    def failures_of(self, index: int) -> tuple[int, int]:
-        """Failures of its own and losses so far."""
-        return self.failures, self.losses
-
-    def blame(self, index: int, failures: int, losses: int) -> None:
-        """Set failures and losses."""
-        self.failures, self.losses = failures, losses
-
-    def set_failure(self, start: int, stop: int, failure: Failure | None) -> None:
-        """Keep why elements did not succeed."""
-        self.failure = failure
-
-    def failure_of(self, index: int) -> Failure | None:
-        """Why an element did not succeed."""
-        return self.failure
-
-    def succeed(self, success: Success) -> None:
-        """Keep where elements succeeded."""
-        self.turn = success.turn
-        if success.source != self.id:
-            self.original = (success.source, success.source_start, success.attempt)
-
-    def successes(self) -> list[Success]:
-        """All successes, in order of their elements."""
-        success = self.success_of(0)
-        return [success] if success is not None else []
-
-    def success_of(self, index: int) -> Success | None:
-        """Where one element succeeded."""
-        if self.state != DONE:
-            return None
-        source, start, attempt = self.original or (self.id, 0, self.attempt)
-        return Success(0, 1, self.turn, source, start, attempt)
-
-    def wait_for_element(self, index: int, waiter: Waiter) -> None:
-        """Let somebody wait for one element."""
-        if self.dependents is None:
-            self.dependents = []
-        self.dependents.append(waiter)
 
 
 class ArrayRecord(msgspec.Struct, eq=False):
@@ -193,7 +41,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     cores: float
     plain: bool
     length: int
-    states: bytearray
+    states: bytearray | Window  # the latter if it is fed
     counts: list[int]  # of its elements by state
     ready_ranges: deque[list[int]]  # [start, stop, attempt] in the order they go out
     ready: int = 0
@@ -216,7 +64,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     found: list[Success] = []  # in order of their elements while `sorted`
     sorted: bool = True
     paged: list[Page] = []
-    queue_key: tuple[float, ...] = ()
+    queue_key: tuple[object, ...] = ()  # its valid entry in the ready queue
 
     is_array = True
 
@@ -226,13 +74,14 @@ class ArrayRecord(msgspec.Struct, eq=False):
         return self.queue.needs
 
     @property
+    def place(self) -> str:
+        """See `TaskRecord.place`."""
+        return self.queue.place
+
+    @property
     def expected(self) -> Seconds:
         """Expected run time of one element: measured, or the user's estimate, or 0 when unknown."""
         return self.runtime.mean or self.spec.limits.walltime
-
-    def __lt__(self, other: object) -> bool:
-        """See `TaskRecord.__lt__`."""
-        return False
 
     @property
     def avoid(self) -> tuple[int, ...]:
@@ -268,7 +117,10 @@ class ArrayRecord(msgspec.Struct, eq=False):
 
     def runs(self, wanted: bytes, start: int, stop: int) -> Ranges:
         """See `TaskRecord.runs`."""
-        return ranges.runs_of(self.states, wanted, start, min(stop, self.length))
+        states = self.states
+        if type(states) is not bytearray:
+            return states.runs(wanted, start, stop)  # type: ignore[union-attr]
+        return ranges.runs_of(states, wanted, start, min(stop, self.length))
 
     def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
         """See `TaskRecord.make_ready`; `first`: before those that never ran."""

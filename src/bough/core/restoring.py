@@ -9,14 +9,16 @@ import msgspec
 
 from bough.core import graph
 from bough.core.groups import GroupRecord, Workflow
-from bough.core.records import READY, WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.loose import TaskRecord
+from bough.core.records import READY, WAITING, ArrayRecord, Record
 from bough.core.room import WHOLE, ExecutorRecord, Span
 from bough.core.snapshot import KeptArray, KeptGroup, KeptSpan, KeptTask, KeptWorkflow, Snapshot, decode
 from bough.core.state import State
 from bough.core.states import ENDED, TaskState
-from bough.core.submission import add_array, add_group, add_task
+from bough.core.submission import add_array, add_group, add_task, grow
 from bough.core.timing import RunTime
 from bough.core.wide import WideExecutor
+from bough.core.window import Window
 from bough.model.ids import ROOT, ExecutorId, SpanId
 
 _DONE = int(TaskState.DONE)
@@ -49,6 +51,8 @@ def restore(state: State, data: bytes) -> None:
         executor.suspensions, executor.trouble = one.suspensions, one.trouble
         state.executors[executor.id] = executor
         state.cores += executor.capacity.cores
+        if not executor.draining:
+            state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
     for kept_span in kept.spans:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
         state.spans[span.id] = span
@@ -90,16 +94,19 @@ def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkf
         _restore_workflow(state, group, workflows[kept.spec.id])
     group.closed, group.held = kept.closed, kept.held
     group.failed_by, group.doomed = kept.failed_by, kept.doomed
+    group.released, group.tried, group.deadline = kept.released, kept.tried, kept.deadline
     state.held_groups += kept.held
 
 
 def _settle_groups(state: State, kept: Snapshot) -> None:
     for one in kept.groups:
         group = state.groups[one.spec.id]
+        assert group.parent is not None
         if one.settled:
             group.settled = True
-            assert group.parent is not None
             group.parent.unfinished -= 1
+        elif one.released:
+            group.parent.unheld += 1
 
 
 def _restore_task(state: State, kept: KeptTask) -> None:
@@ -107,30 +114,40 @@ def _restore_task(state: State, kept: KeptTask) -> None:
     _count(state, record, kept.state, 1)
     record.state = kept.state
     record.ready = int(kept.state == READY)
-    record.attempt, record.failures, record.losses = kept.attempt, kept.failures, kept.losses
+    record.attempt = kept.attempt
+    record.blame(0, kept.failures, kept.losses)
     record.held, record.priority, record.recalling, record.urgent = (
         kept.held,
         kept.priority,
         kept.recalling,
         kept.urgent,
     )
-    record.turn, record.original, record.failure = kept.turn, kept.original, kept.failure
-    record.avoid = kept.avoid
+    record.turn, record.original = kept.turn, kept.original
+    record.set_failure(0, 1, kept.failure)
+    for executor in kept.avoid:
+        record.avoid_at(0, executor)
+    if kept.place:
+        record.queue = state.queue_for(record.needs, record.group, kept.place)
     if record.ready:
         state.enqueue(record)
 
 
 def _restore_array(state: State, kept: KeptArray) -> None:
-    length = len(kept.states)
+    fed = kept.spec.fed
+    length = 0 if fed else len(kept.states)
     record = add_array(state, msgspec.structs.replace(kept.spec, length=length, open=kept.open))
     record.spec = kept.spec
     record.paged = kept.paged
-    for number in set(kept.states):
-        count = kept.states.count(number)
+    if fed:
+        record.states = Window(kept.base, kept.odd, kept.states)
+        grow(state, record, len(record.states))
+    else:
+        record.states = bytearray(kept.states)
+    for number in TaskState:
+        count = record.states.count(number)
         _count(state, record, number, count)
         record.counts[WAITING] -= count
         record.counts[number] += count
-    record.states = bytearray(kept.states)
     record.held, record.held_ranges, record.priority = kept.held, kept.held_ranges, kept.priority
     record.recalling, record.urgent = kept.recalling, kept.urgent
     record.attempts, record.trouble, record.failures = kept.attempts, kept.trouble, kept.failures
@@ -167,7 +184,7 @@ def _link(state: State) -> None:
 
 def _link_record(state: State, record: Record) -> None:
     record.waits = graph.wait_for(state, record, -1, record.spec.after)
-    if record.group.waits:
+    if record.group.waits and not (record.group.doomed is not None and graph.is_final(record)):
         record.waits += 1
         record.group.gated.append((record, -1, record.generation))
     if isinstance(record, ArrayRecord):

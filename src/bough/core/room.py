@@ -17,6 +17,7 @@ from bough.model.ids import Seconds, SpanId
 from bough.model.resources import Needs
 
 if TYPE_CHECKING:
+    from bough.core.groups import GroupRecord
     from bough.core.records import Record
 
 NOTHING = SpanId(0)
@@ -172,7 +173,10 @@ class ExecutorRecord:
         cores = record.cores
         self.spans[span.id] = span
         self.cores_free -= cores
-        record.queue.workflow.cores += cores
+        queue = record.queue
+        queue.workflow.cores += cores
+        if queue.limits:
+            occupy_limits(queue.limits, 1)
         if span.load:
             self.load += span.load
         else:
@@ -186,7 +190,10 @@ class ExecutorRecord:
         cores = record.cores
         del self.spans[span.id]
         self.cores_free += cores
-        record.queue.workflow.cores -= cores
+        queue = record.queue
+        queue.workflow.cores -= cores
+        if queue.limits:
+            occupy_limits(queue.limits, -1)
         if span.load:
             self.load -= span.load
         else:
@@ -210,6 +217,12 @@ class ExecutorRecord:
                 free[name] = free.get(name, 0) - amount
             found.append(span)
         return found
+
+
+def occupy_limits(groups: tuple[GroupRecord, ...], tasks: int) -> None:
+    """Count tasks that are out against the limits of their groups."""
+    for group in groups:
+        group.busy += tasks
 
 
 def others_of(needs: Needs) -> tuple[tuple[str, float], ...]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from bough.core.groups import GroupRecord, Workflow
+from bough.core.loose import Success, TaskRecord
 from bough.core.ranges import Ranges
-from bough.core.records import ArrayRecord, Success, TaskRecord
+from bough.core.records import ArrayRecord
 from bough.core.room import ExecutorRecord, Span
 from bough.core.state import Alarm, State
 from bough.core.states import TaskState
+from bough.core.window import Window
 from bough.model.facts import ExecutorJoined
 from bough.model.ids import ROOT, Seconds, SpanId
 from bough.model.outcomes import Failure
@@ -39,6 +41,7 @@ class KeptTask(msgspec.Struct, array_like=True):
     original: tuple[int, int, int] | None
     failure: Failure | None
     avoid: tuple[int, ...]
+    place: str = ""
 
 
 class KeptArray(msgspec.Struct, array_like=True):
@@ -60,6 +63,8 @@ class KeptArray(msgspec.Struct, array_like=True):
     paged: list[Page]
     ready: list[list[int]]
     shunned: dict[int, tuple[int, ...]]
+    base: int = 0  # of a fed array: where `states` begins
+    odd: dict[int, int] = {}  # and what has not succeeded before
 
 
 class KeptWorkflow(msgspec.Struct, array_like=True):
@@ -96,6 +101,9 @@ class KeptGroup(msgspec.Struct, array_like=True):
     held: bool
     failed_by: int
     doomed: Failure | None
+    released: bool = False
+    tried: int = 0
+    deadline: Seconds = 0
 
 
 class KeptSpan(msgspec.Struct, array_like=True):
@@ -178,24 +186,26 @@ def _task(record: TaskRecord) -> KeptTask:
         spec,
         record.state,
         record.attempt,
-        record.failures,
-        record.losses,
+        *record.failures_of(0),
         record.held,
         record.priority,
         record.recalling,
         record.urgent,
         record.turn,
         record.original,
-        record.failure,
+        record.failure_of(0),
         record.avoid,
+        record.place,
     )
 
 
 def _array(record: ArrayRecord) -> KeptArray:
     spec = msgspec.structs.replace(record.spec, pages=())
+    states = record.states
+    window = states if isinstance(states, Window) else None
     return KeptArray(
         spec,
-        bytes(record.states),
+        bytes(window.tail if window is not None else states),  # type: ignore[arg-type]
         record.held,
         record.held_ranges,
         record.priority,
@@ -210,6 +220,8 @@ def _array(record: ArrayRecord) -> KeptArray:
         record.paged,
         list(record.ready_ranges),
         record.shunned,
+        window.base if window is not None else 0,
+        window.odd if window is not None else {},
     )
 
 
@@ -230,8 +242,18 @@ def _workflow(workflow: Workflow) -> KeptWorkflow:
 
 def _group(group: GroupRecord) -> KeptGroup:
     assert group.parent is not None
-    spec = GroupSpec(group.id, group.name, group.parent.id, group.after)
-    return KeptGroup(spec, group.closed, group.settled, group.held, group.failed_by, group.doomed)
+    spec = GroupSpec(
+        group.id,
+        group.name,
+        group.parent.id,
+        group.after,
+        group.limit,
+        group.retries,
+        group.timeout,
+        group.attributes,
+    )
+    own = (group.released, group.tried, group.deadline)
+    return KeptGroup(spec, group.closed, group.settled, group.held, group.failed_by, group.doomed, *own)
 
 
 def _executor(executor: ExecutorRecord) -> KeptExecutor:

@@ -10,22 +10,26 @@ from heapq import heappush
 from typing import cast
 
 from bough.core.groups import GroupRecord, Workflow
+from bough.core.loose import TaskRecord
 from bough.core.queue import ReadyQueue
-from bough.core.records import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.records import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
 from bough.core.room import ExecutorRecord, Span
 from bough.core.states import BEFORE, TaskState
 from bough.core.timing import MAX_SPAN, RunTime
 from bough.core.wide import WideExecutor
 from bough.errors import InvalidTransition
-from bough.model.ids import ROOT, Seconds
+from bough.model.ids import ROOT, BlobId, Seconds
 from bough.model.orders import Order
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
+from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policy.api import PlacementPolicy
 
 _FIRST_ENDED = int(TaskState.DONE)
 _BUSY = (PLACED, RUNNING)
 
+Like = tuple[TaskSpec, GroupRecord, RunTime, ReadyQueue]  # what tasks that are alike have in common
+Shape = tuple[Needs, int, int, str]  # needs, run, innermost group with a limit, host
 Alarm = tuple[Seconds, int, int]  # (when, span that was silent or 0, executor that was suspended or 0)
 
 
@@ -40,7 +44,7 @@ class State:
         self.turn = 0  # the number of the turn that is being applied
         self.now: Seconds = 0.0
         self.records: dict[int, Record] = {}
-        root = GroupRecord(ROOT, "", None)
+        root = GroupRecord(GroupSpec(ROOT, ""), None)
         self.groups: dict[int, GroupRecord] = {ROOT: root}
         self.workflows: dict[int, Workflow] = {}  # by run
         self.executors: dict[int, ExecutorRecord] = {}
@@ -49,9 +53,13 @@ class State:
         self.last_span = 0
         self.cores = 0.0  # of all executors
         self.runtimes: dict[str | int, RunTime] = {}
-        self.shapes: dict[tuple[Needs, int], ReadyQueue] = {}  # by needs and run
+        self.shapes: dict[Shape, ReadyQueue] = {}
         self.waiting: dict[ReadyQueue, None] = {}  # the queues that may hold something
+        self.likes: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
         self.held_groups = 0
+        self.timed_groups = 0  # that have a time limit
+        self.hosts: dict[str, int] = {}  # executors by host that may get work
+        self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[tuple[Seconds, int, int]] = []  # (when, record, index) of retries that are not due
         self.alarms: list[Alarm] = []  # what else is to be looked at later
         self.ghosts: dict[int, Span] = {}  # spans of lost executors: they may come back and report them
@@ -62,15 +70,17 @@ class State:
         # what applying a fact calls for; dropped in a replay, where the journal has the consequences
         self.orders: list[Order] = []
         self.complaints: list[str] = []
+        self.again: list[GroupRecord] = []  # groups that failed and are to be tried again as a whole
         self.doomed: list[tuple[Record, int, int, Failure]] = []
         self.troubled: list[ExecutorRecord] = []
 
-    def queue_for(self, needs: Needs, workflow: Workflow) -> ReadyQueue:
-        """The queue of a workflow's tasks with these needs."""
-        key = (needs, workflow.run)
+    def queue_for(self, needs: Needs, group: GroupRecord, place: str = "") -> ReadyQueue:
+        """The queue of tasks with these needs, a group's workflow and limits, and the host where they must run."""
+        limits = group.limits
+        key = (needs, group.workflow.run, limits[-1].id if limits else 0, place)
         queue = self.shapes.get(key)
         if queue is None:
-            queue = self.shapes[key] = ReadyQueue(needs, workflow)
+            queue = self.shapes[key] = ReadyQueue(needs, group.workflow, limits, place)
         return queue
 
     def runtime_of(self, template: str | int) -> RunTime:
@@ -202,7 +212,7 @@ class State:
         except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
             self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
             rank = 0.0
-        queue.push(record, (-record.priority, 0.0 if record.urgent else 1.0, rank, record.id))
+        queue.push(record, rank)
         self.waiting[queue] = None
         self.due = True
 
@@ -217,6 +227,12 @@ class State:
         avoid = record.avoid
         others = (x for x in self.executors.values() if x.id not in avoid and not x.draining)
         return avoid if any(executor.could_fit(record.needs) for executor in others) else ()
+
+    def forget_host(self, host: str) -> None:
+        """One executor less gets work on a host."""
+        self.hosts[host] -= 1
+        if not self.hosts[host]:
+            del self.hosts[host]  # tasks that wanted to run there go anywhere
 
     def drop(self, span: Span) -> None:
         """Forget a span, and let its executor use what it occupied."""

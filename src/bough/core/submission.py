@@ -6,8 +6,10 @@ from collections import deque
 
 from bough.core import ghosts, graph, memo
 from bough.core.groups import STATES, GroupRecord, Workflow
-from bough.core.records import WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.loose import TaskRecord, are_alike
+from bough.core.records import WAITING, ArrayRecord, Record
 from bough.core.state import State
+from bough.core.window import Window
 from bough.model import facts
 from bough.model.ids import ROOT, GroupId
 from bough.model.tasks import ArraySpec, GroupSpec, TaskSpec
@@ -33,14 +35,19 @@ def submitted(state: State, fact: facts.Submitted) -> None:
 
 def add_task(state: State, spec: TaskSpec) -> TaskRecord:
     """Make the record of a loose task, waiting and linked to nothing."""
-    group = state.groups[spec.group]
-    workflow = group.workflow
-    runtime = state.runtime_of(spec.template or spec.id)
-    record = TaskRecord(spec, group, runtime, state.queue_for(spec.needs, workflow))
+    known = state.likes.get(spec.body)
+    if known is None or not are_alike(spec, known[0]):
+        group = state.groups[spec.group]
+        queue = state.queue_for(spec.needs, group, spec.terms.place)
+        known = state.likes[spec.body] = (spec, group, state.runtime_of(spec.template or spec.id), queue)
+    group = known[1]
+    record = TaskRecord(spec, *known)
     if spec.key:
-        occurrences = workflow.occurrences
+        occurrences = group.workflow.occurrences
         record.occurrence = occurrences.get(spec.key, 0)
         occurrences[spec.key] = record.occurrence + 1
+    if record.own is not None and spec.terms.near:
+        state.has_near = True
     state.records[spec.id] = record
     group.members.append(record)
     group.counts[WAITING] += 1
@@ -56,7 +63,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     counts = [0] * STATES
     counts[WAITING] = count
     runtime = state.runtime_of(spec.template or spec.id)
-    queue = state.queue_for(spec.needs, group.workflow)
+    queue = state.queue_for(spec.needs, group, spec.terms.place)
     record = ArrayRecord(
         spec.id,
         spec,
@@ -67,7 +74,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
         queue.cores,
         queue.plain,
         count,
-        bytearray(count),
+        Window(0, None, bytes(count)) if spec.fed else bytearray(count),
         counts,
         deque(),
     )
@@ -83,10 +90,20 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     return record
 
 
+def grow(state: State, array: ArrayRecord, count: int) -> None:
+    """So many elements more, all waiting; whoever calls has given them their states."""
+    array.length += count
+    array.counts[WAITING] += count
+    array.group.counts[WAITING] += count
+    array.group.unfinished += count
+    state.unended += count
+
+
 def add_group(state: State, spec: GroupSpec) -> GroupRecord:
     """Make the record of a group, linked to nothing but the group above."""
     parent = state.groups[spec.parent]
-    group = GroupRecord(spec.id, spec.name, parent, spec.after)
+    group = GroupRecord(spec, parent)
+    state.timed_groups += spec.timeout > 0
     state.groups[spec.id] = group
     parent.children.append(group)
     parent.child_names.add(spec.name)
@@ -108,7 +125,7 @@ def _link_record(state: State, record: Record) -> None:
     spec, group = record.spec, record.group
     if spec.after:
         record.waits += graph.wait_for(state, record, -1, spec.after)
-    if group.waits or group.doomed is not None:
+    if (group.waits or group.doomed is not None) and not (group.doomed is not None and graph.is_final(record)):
         record.waits += 1
         entry = (record, -1, record.generation)
         group.gated.append(entry)
@@ -161,6 +178,7 @@ def run_removed(state: State, fact: facts.RunRemoved) -> None:
     _forget_groups(state, group)
     root.children.remove(group)
     root.child_names.discard(group.name)
+    state.likes.clear()
     for key in [key for key in state.shapes if key[1] == fact.run]:
         state.waiting.pop(state.shapes.pop(key), None)
 

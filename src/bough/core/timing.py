@@ -11,11 +11,13 @@ from bough.model.ids import Seconds
 
 HAND_OUT: Seconds = 0.05  # of work in one span
 FINEST: Seconds = 0.002  # of work: halving towards the end stops here, where it would cost more than it evens out
-BACKLOG: Seconds = 0.1  # of short work on an executor, running and waiting, per core
-SHORT: Seconds = 0.05  # tasks at most this long may wait in a backlog
+BACKLOG: Seconds = 0.2  # of short work on an executor, running and waiting, per core
+SHORT: Seconds = 0.15  # tasks at most this long may wait in a backlog
 MAX_SPAN = 5000  # elements in one span: bounds what one lost worker repeats and one journal row holds
 MAX_BACKLOG = 2000  # spans on one executor
 TRUST = 2  # tasks out at once per task measured
+_TOGETHER = 64  # loose tasks in one message
+_HELD_UP: Seconds = 0.005  # of work in it
 _NEW = 0.3  # weight of the newest measurement
 _LEAST = 1e-9  # a run time is never nothing: 0 means unknown
 
@@ -35,6 +37,11 @@ class RunTime:
         each = seconds / tasks
         old = self.mean
         self.mean = old + _NEW * (each - old) + _LEAST if old else each + _LEAST
+
+
+def most_together(runtime: RunTime) -> int:
+    """How many loose tasks travel as one: few, so that one that turns out to be long holds up few others."""
+    return max(1, min(_TOGETHER, int(_HELD_UP / runtime.mean))) if runtime.mean > 0 else 1
 
 
 def span_size(runtime: RunTime, ready: int, cores: float, most: int = MAX_SPAN) -> int:

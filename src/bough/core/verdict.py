@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.core.records import TaskRecord
+from bough.core.loose import TaskRecord
 from bough.core.room import Span
 from bough.core.state import State
 from bough.model.ids import Seconds

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import cast
 
+from bough.core.loose import TaskRecord
 from bough.core.queue import Entry, ReadyQueue
-from bough.core.records import Record, TaskRecord
+from bough.core.records import Record
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
@@ -31,6 +32,7 @@ class StateView:
         self._random = random
         self._taken: list[Entry] = []
         self._skipped: set[Needs] = set()
+        self._full: set[ReadyQueue] = set()  # queues of hosts that have no room
         self._offer: Offer = _NO_OFFER
         self._barred = False  # the work last asked for could not go where others could
 
@@ -52,7 +54,7 @@ class StateView:
             best: ReadyQueue | None
             if len(waiting) == 1:
                 (best,) = waiting
-                if best.needs in self._skipped:
+                if self._is_shut(best):
                     return
             else:
                 best = self._best_queue()
@@ -60,7 +62,11 @@ class StateView:
             if entry is None:
                 return
             taken.append(entry)
-            yield entry[1]
+            yield entry[4]
+
+    def _is_shut(self, queue: ReadyQueue) -> bool:
+        """Whether nothing of a queue is to be looked at now."""
+        return queue.needs in self._skipped or queue in self._full or (bool(queue.limits) and queue.spare <= 0)
 
     def _best_queue(self) -> ReadyQueue | None:
         """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out."""
@@ -68,7 +74,7 @@ class StateView:
         first: Entry | None = None
         least = 0.0
         for queue in self._state.waiting:
-            if queue.needs in self._skipped:
+            if self._is_shut(queue):
                 continue
             head = queue.head()
             if head is None:
@@ -87,8 +93,8 @@ class StateView:
             entry = queue.take()
             if entry is None:
                 break
-            following = entry[1]
-            if following.runtime is not runtime or type(following) is not TaskRecord or following.avoid:
+            following = entry[4]
+            if following.runtime is not runtime or type(following) is not TaskRecord or following.trouble is not None:
                 queue.put_back(entry)
                 break
             self._taken.append(entry)
@@ -104,12 +110,17 @@ class StateView:
         """The executor that has had room the longest and would take a task of this work."""
         record = cast("Record", work)
         later: ExecutorRecord | None = None
+        if record.queue.limits and record.queue.spare <= 0:
+            self._offer, self._barred = (record, None, False), True
+            return None
+        place = record.queue.place if record.queue.place in self._state.hosts else ""
         shunned = self._state.shunned_by(record) if record.avoid else ()
         self._barred = False
         for executor in self._state.roomy.values():
             if excluding and executor.id in excluding:
                 continue
-            if executor.id in shunned or (executor.until and not executor.ends_before(record, self._now)):
+            late = executor.until and not executor.ends_before(record, self._now)
+            if late or executor.id in shunned or (place and executor.host != place):
                 self._barred = True
                 continue
             if executor.fits(record):
@@ -117,6 +128,8 @@ class StateView:
                 return executor
             if later is None and executor.takes_backlog(record):
                 later = executor
+        if later is None and place:
+            self._full.add(record.queue)  # nobody else of it can go either
         self._offer = (record, later, False)
         return later
 
@@ -139,10 +152,10 @@ class StateView:
     def give_back(self) -> None:
         """Return to the queues what was looked at; the policy has been heard."""
         for entry in reversed(self._taken):  # the last one taken goes back first, so that all keep their order
-            record = entry[1]
+            record = entry[4]
             if record.ready:
                 record.queue.put_back(entry)
-            elif record.queue_key is entry[0]:
+            elif record.queue_key is entry:
                 record.queue_key = ()
         self._taken.clear()
         empty = [queue for queue in self._state.waiting if not queue]

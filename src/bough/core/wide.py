@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bough.core import ranges
-from bough.core.room import ExecutorRecord, Span, others_of
+from bough.core.room import ExecutorRecord, Span, occupy_limits, others_of
 from bough.core.timing import BACKLOG, span_size
 from bough.model.facts import ExecutorJoined, ExecutorResized
 from bough.model.resources import Needs
@@ -75,6 +75,8 @@ class WideExecutor(ExecutorRecord):
             slots = min(
                 [slots, *(int(free.get(name, 0) // amount) for name, amount in others_of(work.needs) if amount)]
             )
+        if work.queue.limits:
+            slots = min(slots, work.queue.spare)
         return max(1, slots)
 
     def hand_out(self, work: ArrayRecord, cores: float, most: int, *, queued: bool) -> int:
@@ -118,6 +120,8 @@ class WideExecutor(ExecutorRecord):
         cores = tasks * record.cores
         self.cores_free -= cores
         record.queue.workflow.cores += cores
+        if record.queue.limits:
+            occupy_limits(record.queue.limits, tasks)
         if not span.load:
             self.long_cores += cores
         if not record.plain:

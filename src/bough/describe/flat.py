@@ -7,8 +7,8 @@ r"""Flat lists: one command a line, read and written.
     :: echo "a command that holds :: itself begins with ::"
 
 A backslash at the end joins the next line, as in a shell. Names are unique and may be used before the
-line that has them. Rule: either the whole text is understood, or the error names file and line and
-nothing of it is used.
+line that has them. Lists with groups are for `flatplan`. Rule: either the whole text is understood, or the error
+names file and line and nothing of it is used.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-
-import msgspec
+from typing import NamedTuple
 
 from bough.errors import InvalidWorkload
-from bough.model.resources import read_bytes, read_seconds
+from bough.model.amounts import read_bytes, read_seconds
 
 
-class FlatTask(msgspec.Struct, frozen=True):
+class FlatTask(NamedTuple):
     """One command of a flat list. Amounts that were not given are 0 (cores: 1)."""
 
     command: str
@@ -36,7 +35,7 @@ class FlatTask(msgspec.Struct, frozen=True):
     line: int = 0  # where it begins, from 1; 0: it was not read from a text
 
 
-_NAME = re.compile(r"[\w.+@%~-]+\Z")
+NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
 _OPTIONS = ("after", "cores", "memory", "timeout", "retries")
 _AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
@@ -49,7 +48,7 @@ _AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
 
 def read(text: str, filename: str) -> list[FlatTask]:
     """Read a flat list. Tasks come in the order of the file, but for those that others wait for, which come first."""
-    tasks = [_read_task(line, number, filename) for number, line in _logical_lines(text, filename)]
+    tasks = [_read_task(line, number, filename) for number, line in logical_lines(text, filename)]
     named: dict[str, FlatTask] = {}
     for task in tasks:
         if task.name:
@@ -70,7 +69,7 @@ def write(tasks: Iterable[FlatTask]) -> str:
 
 def show_task(task: FlatTask) -> str:
     """One task as a line, without the end of the line."""
-    if "\n" in task.command or not task.command.strip() or _is_continued(task.command):
+    if "\n" in task.command or not task.command.strip() or is_continued(task.command):
         raise InvalidWorkload(f"the command {task.command!r} cannot stand on one line of a flat list")
     words = [f"{task.name}:"] if task.name else []
     if task.after:
@@ -89,14 +88,14 @@ def show_task(task: FlatTask) -> str:
 
 
 def _needs_mark(command: str) -> bool:
-    return command.startswith("#") or _split_prefix(command) is not None
+    return command.startswith("#") or split_prefix(command) is not None
 
 
 def _wrong(filename: str, line: int, message: str) -> InvalidWorkload:
     return InvalidWorkload(f"{filename}:{line}: {message}")
 
 
-def _logical_lines(text: str, filename: str) -> Iterator[tuple[int, str]]:
+def logical_lines(text: str, filename: str) -> Iterator[tuple[int, str]]:
     """Lines with their continuations, stripped, with the number of their first line."""
     if "\0" in text:
         number = text.count("\n", 0, text.index("\0")) + 1
@@ -106,19 +105,20 @@ def _logical_lines(text: str, filename: str) -> Iterator[tuple[int, str]]:
         line = raw.strip()
         if not line or line[0] == "#":
             continue
-        if line[-1] == "\\" and _is_continued(line):
+        if line[-1] == "\\" and is_continued(line):
             line = _joined(raw, lines, filename, number)
         if line:
             yield number, line
 
 
-def _is_continued(line: str) -> bool:
+def is_continued(line: str) -> bool:
+    """Whether a line ends with a backslash that joins the next one."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1  # an even number is escaped backslashes
 
 
 def _joined(raw: str, lines: Iterator[tuple[int, str]], filename: str, number: int) -> str:
     parts: list[str] = []
-    while _is_continued(raw.rstrip()):
+    while is_continued(raw.rstrip()):
         line = raw.rstrip("\r")
         if not line.endswith("\\"):
             raise _wrong(filename, number, "blanks follow the backslash that ends the line; remove them")
@@ -130,7 +130,7 @@ def _joined(raw: str, lines: Iterator[tuple[int, str]], filename: str, number: i
     return "".join([*parts, raw]).strip()
 
 
-def _split_prefix(line: str) -> tuple[str, str] | None:
+def split_prefix(line: str) -> tuple[str, str] | None:
     """The prefix and the command, or None for a plain command."""
     if "::" not in line:
         return None
@@ -145,7 +145,7 @@ def _split_prefix(line: str) -> tuple[str, str] | None:
 
 
 def _read_task(line: str, number: int, filename: str) -> FlatTask:
-    split = _split_prefix(line)
+    split = split_prefix(line)
     if split is None:
         return FlatTask(line, line=number)
     prefix, command = split
@@ -153,7 +153,7 @@ def _read_task(line: str, number: int, filename: str) -> FlatTask:
         raise _wrong(filename, number, "there is no command after '::'")
     words = prefix.split()
     name = words.pop(0)[:-1] if words and words[0].endswith(":") else ""
-    if name and not _NAME.match(name):
+    if name and not NAME.match(name):
         raise _wrong(filename, number, f"{name!r} is no name; use letters, digits and any of _ . + @ % ~ -")
     after: tuple[str, ...] = ()
     amounts: dict[str, float] = {}

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-from bough.executor.main import main
+# msgspec looks for typing_extensions, which loads a lot, and does as well without; users' functions may have it again
+sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+import msgspec  # noqa: E402, F401
+
+del sys.modules["typing_extensions"]
+
+from bough.executor.main import main  # noqa: E402
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])

@@ -33,6 +33,11 @@ class Held:
         self.stopped: list[tuple[int, int]] = []
         self.follower: Held | None = None  # to be run right behind it, by the same worker
 
+    @property
+    def expected(self) -> float:
+        """Seconds that it will take, if it is a loose task or several that are alike."""
+        return self.run.expected * (1 + len(self.run.along))
+
     def chain(self) -> list[Held]:
         """Itself and all that is to follow it."""
         found = [self]
@@ -63,20 +68,29 @@ class Capacity:
     def __init__(self, total: Needs) -> None:
         self.total = total.amounts()
         self.free = dict(self.total)
+        self._asked: tuple[Needs, dict[str, float]] = (total, self.total)  # the amounts that were asked for last
+
+    def _amounts(self, needs: Needs) -> dict[str, float]:
+        if needs is not self._asked[0]:
+            self._asked = (needs, needs.amounts())
+        return self._asked[1]
 
     def fits(self, needs: Needs) -> bool:
         """Whether this could start now."""
         free = self.free
-        return all(free.get(name, 0) >= amount - _ROUND for name, amount in needs.amounts().items())
+        for name, amount in self._amounts(needs).items():  # noqa: SIM110 -- asked for every task
+            if free.get(name, 0) < amount - _ROUND:
+                return False
+        return True
 
     def take(self, needs: Needs) -> None:
         """Occupy."""
-        for name, amount in needs.amounts().items():
+        for name, amount in self._amounts(needs).items():
             self.free[name] -= amount
 
     def give(self, needs: Needs) -> None:
         """Give back."""
-        for name, amount in needs.amounts().items():
+        for name, amount in self._amounts(needs).items():
             self.free[name] += amount
 
 

@@ -49,12 +49,12 @@ class Functions:
             self._cores = run.needs.cores
             os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
         self._streams.restore()
-        progress = Progress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}")
+        progress = Progress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", apart=bool(run.along))
         self._speaker.begin(progress)
         self._board[INDEX] = run.start
         try:
             function = self._shelf.function(run.body)
-            calls: list[Any] = self._shelf.items(run) if run.is_array else [arguments(run, previous and previous[1])]
+            calls: list[Any] = self._shelf.items(run) if run.is_array else arguments(run, previous and previous[1])
         except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
             failure = loading_failure(error, "the function or its arguments")
             for index in range(run.start, run.stop):
@@ -68,7 +68,7 @@ class Functions:
                 self._run_watched(function, calls, progress, run)
             else:
                 self._run_all(function, calls, progress, run.start)
-            if not run.is_array and self._made:
+            if not run.is_array and not run.along and self._made:
                 self._previous = (run.span, self._made.pop())
         self._speaker.end(Done(number))
 

@@ -1,4 +1,4 @@
-"""Running commands in a worker: spawn, wait, limits, outputs. The only module that starts programs.
+"""Running commands in a worker: spawn, wait, judge, show outputs. The only module that starts programs.
 
 A command is a process group of its own that dies as one. Rule: at any moment the group is on the board or
 does not exist, so that whoever survives can end it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -23,25 +22,23 @@ from bough.executor.desk import Desk
 from bough.executor.failures import one_line
 from bough.executor.notes import Note
 from bough.executor.outputs import Outputs
-from bough.executor.processes import group_memory, kill_group
+from bough.executor.processes import kill_group
 from bough.executor.programs import Environments, Programs, Unstartable, open_stdin
 from bough.executor.talk import Bring, Brought, Done, Handed, HandOver
+from bough.executor.waiting import NEVER, Waiting
 from bough.model.commands import CommandCall, decode_call
-from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.facts import ElementFailed
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.rendering import render_call, render_row
-from bough.model.resources import show_bytes
 from bough.wire.work import Run
 
 if TYPE_CHECKING:
     from bough.executor.sandbox import Sandbox
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
-_RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM]
-_TERM_GRACE = 2.0  # seconds between TERM and KILL when a limit is passed
-_LOOK = 0.1  # seconds between looks at the memory of a group
-_NEVER = float("inf")
-_TELL = 0.01  # seconds that news of a short command wait for the next
+_RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
+_PATH = os.fsencode(os.defpath)
+_AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
 
 
 class Launcher:
@@ -59,15 +56,14 @@ class Launcher:
         self._programs = Programs()
         self._note = Note(desk.streams.path_of("hidden"))
         self._environments = Environments(desk.environment)
-        self._poll = select.poll()
-        self._poll.register(desk.inbox.sock, select.POLLIN)
-        self._end: tuple[Failure | None, float] | None = None  # why it is being ended, and when it gets KILL
+        self.waiting = Waiting(desk.inbox, desk.speaker)
         self.spawning = False  # a process may exist that is not on the board yet
         self.doomed = False  # TERM came meanwhile
 
     def run(self, number: int, run: Run, directory: str = "") -> None:
         """Run all elements of a span and say how they ended; `directory`: the submitter's, if it is not seen here."""
         self._cwd = ""  # a function may have run in between, and a directory may have been replaced
+        self._speaker.begin_commands(run.span)
         make: Callable[[int], CommandCall] | None = None
         for index in range(run.start, run.stop):
             self._board[INDEX] = index
@@ -93,7 +89,19 @@ class Launcher:
         if not run.is_array:
             return lambda _: decode_call(_payload(run))
         template, rows = self._shelf.template(run.body), self._shelf.items(run)
-        return lambda index: render_row(template, rows[index - run.start], late=late)
+        made: dict[int, CommandCall] = {}
+
+        def make(index: int) -> CommandCall:
+            call = made.pop(index, None) or render_row(template, rows[index - run.start], late=late)
+            if not made:
+                try:
+                    for ahead in range(index + 1, min(index + _AHEAD, run.stop)):
+                        made[ahead] = render_row(template, rows[ahead - run.start], late=late)
+                except Exception:  # noqa: BLE001 -- to be said when its turn comes
+                    return call
+            return call
+
+        return make
 
     def _far_element(self, number: int, run: Run, index: int, call: CommandCall, directory: str) -> None:
         """Run a command in a sandbox to which its files are brought."""
@@ -138,7 +146,7 @@ class Launcher:
         self._speaker.flush()
         answer = self._inbox.answer(number, index)
         if not isinstance(answer, Handed):
-            self._end = (None, _NEVER)  # nobody wants it any more
+            self.waiting.end = (None, NEVER)  # nobody wants it any more
             return ()
         if answer.error:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
@@ -161,20 +169,20 @@ class Launcher:
                 outputs.discard()
             self._not_started(run, index, error)
             return
-        self._end = None
-        self._wait(pid, number, run, index)
+        waiting = self.waiting
+        waiting.wait(pid, number, run, index)
         _, status, usage = os.wait4(pid, 0)
         seconds = time.perf_counter() - begun
         survived = kill_group(pid)
         self._board[GROUP] = 0
         out, err = self._streams.take()
-        failure = self._judge(status, outputs)
+        failure = self._judge(status, outputs) if status or outputs or waiting.end else None
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
             failure = _with_stderr(failure, self._streams.error_tail(err))
         if survived:
             self._streams.seal()
         shown: tuple[Output, ...] = ()
-        if outputs and (failure or self._end):
+        if outputs and (failure or waiting.end):
             outputs.discard()
         elif outputs:
             try:
@@ -183,7 +191,7 @@ class Launcher:
                 outputs.discard()
                 what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
                 failure = Failure(Cause.MISSING_OUTPUT, what)
-        if self._end and self._end[0] is None:
+        if waiting.end and waiting.end[0] is None:
             return  # stopped: nobody wants to hear of it
         detail = Detail(
             index,
@@ -199,7 +207,7 @@ class Launcher:
         if failure:
             self._speaker.say(ElementFailed(run.span, index, failure, detail))
         else:
-            self._speaker.say(SpanEnded(run.span, index, index + 1, seconds, None, (detail,)))
+            self._speaker.ends.append(detail)
 
     def _start(self, run: Run, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings
@@ -219,6 +227,8 @@ class Launcher:
         except OSError as error:
             what = "folder for an output cannot be made" if self._cwd else "directory cannot be entered"
             raise Unstartable(f"the {what}: {error.filename}: {error.strerror}") from error
+        if settings.stdin is None and not settings.stdin_path:
+            return self._spawn(argv, environment, -1)
         stdin = open_stdin(settings)
         try:
             return self._spawn(argv, environment, stdin)
@@ -227,8 +237,8 @@ class Launcher:
                 os.close(stdin)
 
     def _spawn(self, argv: list[str], environment: dict[bytes, bytes], stdin: int) -> int:
-        path = environment.get(b"PATH", os.fsencode(os.defpath))
-        actions = [(os.POSIX_SPAWN_DUP2, stdin, 0)] if stdin >= 0 else []
+        path = environment.get(b"PATH", _PATH)
+        actions = [(os.POSIX_SPAWN_DUP2, stdin, 0)] if stdin >= 0 else ()
         for program, words in self._programs.ways(argv, path):
             self.spawning = True
             try:
@@ -258,70 +268,9 @@ class Launcher:
             return pid
         raise Unstartable(f"the program {argv[0]!r} cannot be started: it is no program")
 
-    def _wait(self, pid: int, number: int, run: Run, index: int) -> None:
-        """Return when the process has ended, by itself or by us."""
-        pidfd = os.pidfd_open(pid)
-        self._poll.register(pidfd, select.POLLIN)
-        now = time.monotonic()
-        deadline = now + run.limits.timeout if run.limits.timeout else _NEVER
-        look = now + _LOOK if run.limits.memory else _NEVER
-        try:
-            while True:
-                ready = [fd for fd, _ in self._poll.poll(self._patience(deadline, look))]
-                if pidfd in ready:
-                    if len(ready) > 1:
-                        self._inbox.read()
-                    return
-                if ready:
-                    self._hear(pid, number, index)
-                if self._speaker.due(_TELL):
-                    self._speaker.flush()
-                now = time.monotonic()
-                if self._end:
-                    if now >= self._end[1]:
-                        kill_group(pid)
-                        self._end = (self._end[0], _NEVER)
-                elif now >= deadline:
-                    self._finish(pid, Failure(Cause.TIMEOUT, f"ran longer than {run.limits.timeout:g} s"), _TERM_GRACE)
-                elif now >= look:
-                    look = now + _LOOK
-                    self._weigh(pid, run.limits.memory)
-        finally:
-            self._poll.unregister(pidfd)
-            os.close(pidfd)
-
-    def _patience(self, deadline: float, look: float) -> float | None:
-        """Milliseconds to wait for something to happen; None: as long as it takes."""
-        until = self._end[1] if self._end else min(deadline, look)
-        if until == _NEVER:
-            return _TELL * 1000 if self._speaker.waiting else None
-        now = time.monotonic()
-        if self._speaker.waiting:
-            until = min(until, now + _TELL)
-        return max(0.0, until - now) * 1000 + 1
-
-    def _weigh(self, pid: int, limit: int) -> None:
-        """End a group that uses too much memory."""
-        used = group_memory(pid)
-        if used > limit:
-            failure = Failure(Cause.MEMORY, f"used {show_bytes(used)}, the limit is {show_bytes(limit)}")
-            self._finish(pid, failure, _TERM_GRACE)
-
-    def _hear(self, pid: int, number: int, index: int) -> None:
-        self._inbox.read()
-        halt = self._inbox.halted(number, index)
-        if self._inbox.quit is not None:
-            self._finish(pid, None, self._inbox.quit)
-        elif halt and not self._end:
-            self._finish(pid, None, halt.grace)
-
-    def _finish(self, pid: int, failure: Failure | None, grace: float) -> None:
-        self._end = (failure, time.monotonic() + grace)
-        kill_group(pid, signal.SIGTERM if grace > 0 else signal.SIGKILL)
-
     def _judge(self, status: int, outputs: Outputs | None) -> Failure | None:
-        if self._end:
-            return self._end[0]
+        if self.waiting.end:
+            return self.waiting.end[0]
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             return Failure(Cause.SIGNAL, f"killed by signal {number} ({_signal_name(number)})", signal=number)

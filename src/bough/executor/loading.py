@@ -59,8 +59,8 @@ class Shelf:
         return found
 
 
-def arguments(run: Run, previous: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of a loose function, with the values of its inputs put in.
+def arguments(run: Run, previous: Any = None) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Positional and keyword arguments of a hand-out of loose functions, with the values of their inputs put in.
 
     `previous` is the value of the run before, for an input that was made just here.
     """
@@ -68,13 +68,18 @@ def arguments(run: Run, previous: Any = None) -> tuple[tuple[Any, ...], dict[str
     if run.payload_path:
         with open(run.payload_path, "rb") as file:
             packed = file.read()
-    args, kwargs = pickle.loads(packed)
-    if run.inputs:
-        from bough.model.refs import resolve
+    packs = [packed, *(payload for _, payload in run.along)][run.start : run.stop] if run.along else [packed]
+    if not run.inputs:
+        return list(map(pickle.loads, packs))
+    return [_with_values(run, pickle.loads(one), previous) for one in packs]
 
-        values = [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
-        args, kwargs = resolve(tuple(args), values), resolve(kwargs, values)
-    return args, kwargs
+
+def _with_values(run: Run, call: tuple[Any, Any], previous: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Each call gets values of its own: what one does to them must not be seen by the next."""
+    from bough.model.refs import resolve
+
+    values = [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
+    return resolve(tuple(call[0]), values), resolve(call[1], values)
 
 
 def _copied(value: Any) -> Any:

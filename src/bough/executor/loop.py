@@ -25,7 +25,7 @@ from bough.model.facts import SpanReturned
 from bough.model.resources import Needs
 from bough.wire.framing import frame
 from bough.wire.messages import Blob, Refused
-from bough.wire.work import Alive, Appointed, Drain, Fetch, Heard, Holding, Leave, Leaving, Run, Stop
+from bough.wire.work import Alive, Appointed, Drain, Fetch, Heard, Holding, Leave, Leaving, Ready, Run, Stop, spread
 
 if TYPE_CHECKING:
     from bough.executor.roster import Roster
@@ -65,6 +65,9 @@ class Executor:
         self._heard_at = time.monotonic()
         self._retry_at = self._pause = self._lost_at = 0.0
         self._shared = True  # the server's store is seen here
+        self._piggyback = True  # work may come with acknowledgements
+        self._is_service = False  # the server is one's
+        self._silence = _SILENCE  # seconds after which the server is told that we live
         self._exit: int | None = None
         self._signals, wake = socket.socketpair()
         self._signals.setblocking(False)
@@ -98,10 +101,10 @@ class Executor:
     def _round(self) -> None:
         for fd, _ in self._epoll.poll(self._patience()):
             connection = self._connection
-            if connection is not None and fd == connection.fileno():
-                self._hear_server(connection)
-            elif fd in self._slots:
+            if fd in self._slots:
                 self._hear_slot(*self._slots[fd])
+            elif connection is not None and fd == connection.fileno():
+                self._hear_server(connection)
             elif fd == self._signals.fileno():
                 self._on_signal()
         now = time.monotonic()
@@ -112,7 +115,8 @@ class Executor:
             self._send(report)
         if self._welcome and now - self._spoke >= self._silence:
             self._send(frame(Alive()))
-        self._look_after_connection(now)
+        if self._connection is None or self._is_service:
+            self._look_after_connection(now)
         if self._leave_at is not None:
             self._finish(now >= self._leave_at)
 
@@ -120,7 +124,7 @@ class Executor:
         if self._connection is None:
             if not self._leaving and now >= self._retry_at:
                 self._reconnect(now)
-        elif self._is_service and now - self._heard_at > self._patience_with_server:
+        elif now - self._heard_at > self._patience_with_server:
             sys.stderr.write("bough executor: the server says nothing; the connection is given up\n")
             self._on_lost(self._connection)
 
@@ -144,16 +148,8 @@ class Executor:
         if roster is not None and (roster.busy or self._leaving or self._parting.reason):
             return TICK
         now = time.monotonic()
-        return min(max(0.01, self._spoke + self._silence - now), self._parting.wait(now, idle=True))
-
-    @property
-    def _is_service(self) -> bool:
-        return self._appointed is not None and not self._appointed.embedded
-
-    @property
-    def _silence(self) -> float:
-        """Seconds after which the server is told that we live."""
-        return min(_SILENCE, self._appointed.heartbeat / 4) if self._appointed is not None else _SILENCE
+        patience = max(0.01, self._spoke + self._silence - now)
+        return min(patience, self._parting.wait(now, idle=True)) if self._is_service else patience
 
     @property
     def _patience_with_server(self) -> float:
@@ -211,6 +207,9 @@ class Executor:
             self._watch_connection(connection)
 
     def _on_message(self, message: object) -> None:
+        if type(message) is Run and self._roster is not None and not self._parting.reason:  # nearly all of them
+            self._roster.add(message)
+            return
         match message:
             case Appointed():
                 self._on_appointed(message)
@@ -220,6 +219,8 @@ class Executor:
                     self._exit = 3
             case Heard():
                 self._reports.heard(message.number)
+                if not self._piggyback:
+                    self._send(frame(Ready()))
             case Leave():
                 self.leave(message.grace)
             case Drain():
@@ -233,11 +234,9 @@ class Executor:
         match message:
             case Blob():
                 roster.blobs[message.id] = message.data
-            case Run():
-                if self._parting.reason:
-                    self._reports.add(SpanReturned(message.span, message.start, message.stop))
-                else:
-                    roster.add(message)
+            case Run():  # which comes too late
+                for one in spread(message):
+                    self._reports.add(SpanReturned(one.span, one.start, one.stop))
             case Stop():
                 roster.stop(message)
             case Fetch():
@@ -247,6 +246,7 @@ class Executor:
 
     def _on_appointed(self, appointed: Appointed) -> None:
         self._welcome = True
+        self._piggyback = appointed.piggyback
         self._pause = 0.0
         if self._roster is None:
             self._begin(appointed)
@@ -269,6 +269,8 @@ class Executor:
             work = work_folder(self._terms.work)
             appointed = replace(appointed, output_dir=f"{work}/out", result_dir=f"{work}/results")
         self._appointed = appointed
+        self._is_service = not appointed.embedded
+        self._silence = min(_SILENCE, appointed.heartbeat / 4)
         for folder in (appointed.output_dir, appointed.result_dir):
             os.makedirs(folder, mode=0o777 if self._shared else 0o700, exist_ok=True)
         os.environ["BOUGH_RUN"] = appointed.marker

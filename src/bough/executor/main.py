@@ -72,14 +72,20 @@ def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = Options(words)
     _extend_path(os.environ.pop("BOUGH_PATH", ""))
-    gpus = options.named.pop("gpus", 0.0) + options.named.pop("gpu", 0.0)
-    capacity = Needs(options.cores, options.memory, gpus, tuple(sorted(options.named.items())))
-    terms = Terms(options.until, time.time(), options.idle, options.give_up, options.work)
+    capacity, terms = read_terms(options)
     try:
         return Executor(options.server, capacity, options.site, terms).run()
     except BoughError as error:
         sys.stderr.write(f"bough executor: {error}\n")
         return error.exit_code
+
+
+def read_terms(options: Options) -> tuple[Needs, Terms]:
+    """What an executor has, and how long it stays."""
+    named = dict(options.named)
+    gpus = named.pop("gpus", 0.0) + named.pop("gpu", 0.0)
+    capacity = Needs(options.cores, options.memory, gpus, tuple(sorted(named.items())))
+    return capacity, Terms(options.until, time.time(), options.idle, options.give_up, options.work)
 
 
 def _extend_path(path: str) -> None:

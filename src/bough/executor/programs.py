@@ -66,9 +66,21 @@ class Environments:
     def __init__(self, own: dict[bytes, bytes]) -> None:
         self._own = own
         self._made: dict[tuple[object, ...], dict[bytes, bytes]] = {}
+        self._last: tuple[dict[str, str], float, dict[bytes, bytes]] = ({}, -1.0, {})  # most are as the one before
 
     def make(self, extra: dict[str, str], cores: float, task: str, attempt: int) -> dict[bytes, bytes]:
         """The environment of one attempt, encoded."""
+        last, last_cores, base = self._last
+        if cores != last_cores or extra != last:
+            base = self._base(extra, cores)
+            self._last = (extra, cores, base)
+        environment = base.copy()
+        environment[b"BOUGH_TASK"] = task.encode()
+        environment[b"BOUGH_ATTEMPT"] = b"%d" % attempt
+        return environment
+
+    def _base(self, extra: dict[str, str], cores: float) -> dict[bytes, bytes]:
+        """What the attempts of like tasks have in common."""
         key = (cores, *extra.items())
         base = self._made.get(key)
         if base is None:
@@ -77,10 +89,7 @@ class Environments:
             if len(self._made) >= _KEPT:
                 self._made.clear()
             self._made[key] = base
-        environment = base.copy()
-        environment[b"BOUGH_TASK"] = task.encode()
-        environment[b"BOUGH_ATTEMPT"] = b"%d" % attempt
-        return environment
+        return base
 
 
 def open_stdin(settings: CommandSettings) -> int:

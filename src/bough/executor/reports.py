@@ -1,23 +1,18 @@
-"""The executor's reports: numbered, kept until heard, written to a file when nobody hears them.
+"""The executor's reports: with what others cannot read here, and written to a file when nobody hears them.
 
-Rule: a report has one number and one encoding for ever, so that it can be sent again, or spilled, and
-whoever reads it twice sees that it is the same.
+Rule: what is spilled is what would have been sent, byte for byte.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
 
 from msgspec.structs import replace
 
-from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.facts import ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
-from bough.wire.framing import frame
-from bough.wire.work import Report
-
-News = SpanStarted | SpanEnded | ElementFailed | SpanReturned
-
+from bough.wire import reports
+from bough.wire.reports import News
 
 MOST_WRITTEN = 64 << 10  # bytes that a task wrote to a stream that are sent with its report
 MOST_INLINE = 64 << 20  # bytes of a result that goes with its report to a server that cannot read it as a file
@@ -59,38 +54,16 @@ def _read(stream: Stream | None) -> Stream | None:
         return stream
 
 
-class Reports:
+class Reports(reports.Reports):
     """News on their way to the server."""
 
     def __init__(self) -> None:
-        self._news: list[News] = []
-        self._number = 0
+        super().__init__()
         self.is_far = False  # the server cannot read what tasks wrote, unless it is sent
-        self._kept: deque[tuple[int, bytearray]] = deque()
 
     def add(self, news: News) -> None:
         """Say this with the next report."""
         self._news.append(with_streams(news) if self.is_far else news)
-
-    def cut(self) -> bytearray | None:
-        """Number what was added since the last time and return its frame; None if there is nothing."""
-        if not self._news:
-            return None
-        self._number += 1
-        data = frame(Report(self._number, self._news))
-        self._news = []
-        self._kept.append((self._number, data))
-        return data
-
-    def heard(self, number: int) -> None:
-        """Forget reports up to this number."""
-        kept = self._kept
-        while kept and kept[0][0] <= number:
-            kept.popleft()
-
-    def unheard(self) -> list[bytearray]:
-        """Frames of the reports nobody has acknowledged, in order."""
-        return [data for _, data in self._kept]
 
     def spill(self, directory: str, executor: int) -> str:
         """Write what was not heard to the executor's file, all or nothing; return its path, empty if all was heard."""

@@ -11,19 +11,22 @@ import time
 from typing import Protocol
 
 from bough.executor.backlog import Backlog, Capacity, Held
-from bough.executor.board import GENERATION, GROUP, SINCE
+from bough.executor.board import GENERATION, SINCE
 from bough.executor.carrier import Carrier
-from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
+from bough.executor.companies import advance, apart, as_span, is_asked_for, records_of, spans_of, within
+from bough.executor.processes import adopt_orphans, children, group_memory, kill
+from bough.executor.reaping import Reaper
 from bough.executor.reports import MOST_INLINE, Reports, inlined
 from bough.executor.settling import settle
 from bough.executor.slots import Ending, Slot
 from bough.executor.talk import Bring, Done, Halt, HandOver, Quit
 from bough.executor.worker import Setting
-from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.facts import SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import BlobId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.resources import Needs, show_bytes
 from bough.model.tasks import Kind
+from bough.wire.reports import News
 from bough.wire.work import Appointed, Fetch, Fetched, Run, Stop
 
 _LONG = 0.045  # seconds after which the server is told that an element runs
@@ -71,7 +74,7 @@ class Roster:
         self._backlog = Backlog()
         self._slots: dict[int, Slot] = {}
         self._generations: dict[int, int] = {}
-        self._statuses: dict[int, int] = {}  # of workers reaped before they were missed
+        self._reaper = Reaper()
         self._hands = 0
         self._leaving = False
         self.blobs: dict[BlobId, bytes] = {}
@@ -81,11 +84,14 @@ class Roster:
 
     def add(self, run: Run) -> None:
         """Queue a span."""
+        run = as_span(run)
         if not self._leaving and not self._backlog.add(run):
-            self._reports.add(SpanReturned(run.span, run.start, run.stop))
+            self._say(run, SpanReturned(run.span, run.start, run.stop))
 
     def stop(self, order: Stop) -> None:
         """End elements of a span, wherever it is."""
+        found = (within(order, held.run) for held in self._all_held())
+        order = next((own for own in found if own is not None), order)
         for slot in self._slots.values():
             if any(held.run.span == order.span for held in slot.held):
                 self._take_back(slot)
@@ -104,7 +110,7 @@ class Roster:
 
     def spans(self) -> list[SpanId]:
         """All that is here, running or queued, and not yet told of to its end."""
-        here = [held.run.span for held in self._all_held() if held.next < held.run.stop]
+        here = [span for held in self._all_held() if held.next < held.run.stop for span in spans_of(held)]
         return list(dict.fromkeys([*here, *self._carrier.spans()]))
 
     def _all_held(self) -> list[Held]:
@@ -120,7 +126,15 @@ class Roster:
 
     def _return(self, held: Held) -> None:
         for low, high in held.kept(max(held.next, held.run.start), held.run.stop):
-            self._reports.add(SpanReturned(held.run.span, low, high))
+            self._say(held.run, SpanReturned(held.run.span, low, high))
+
+    def _say(self, run: Run, news: News) -> None:
+        """Report something of a span."""
+        if run.along:
+            for one in apart(news, run):
+                self._reports.add(one)
+        else:
+            self._reports.add(news)
 
     def read_output(self, fetch: Fetch) -> Fetched:
         """A part of what a task wrote."""
@@ -129,9 +143,13 @@ class Roster:
         running = None
         for slot in self._slots.values():
             hand, index = slot.current()
-            if index == fetch.index and any(h.number == hand and h.run.record == fetch.record for h in slot.held):
+            if any(held.number == hand and is_asked_for(held.run, index, fetch) for held in slot.held):
                 running = slot
-        if running is None and not fetch.path and any(held.run.record == fetch.record for held in self._all_held()):
+        if (
+            running is None
+            and not fetch.path
+            and any(fetch.record in records_of(held.run) for held in self._all_held())
+        ):
             return Fetched(fetch.request, b"", more=True)  # it has not begun, or has just ended
         return answer(fetch, self._appointed.output_dir, running)
 
@@ -143,7 +161,10 @@ class Roster:
     @property
     def busy(self) -> bool:
         """Whether anything runs."""
-        return any(slot.held or slot.ending for slot in self._slots.values())
+        for slot in self._slots.values():  # noqa: SIM110 -- asked in every round, and a generator costs more
+            if slot.held or slot.ending:
+                return True
+        return False
 
     @property
     def empty(self) -> bool:
@@ -178,10 +199,10 @@ class Roster:
         backlog = self._backlog
         most = -(-backlog.waiting(needs) // self._width)
         held = backlog.take(needs)
-        batch, expected = held.chain(), held.run.expected
+        batch, expected = held.chain(), held.expected
         while 0 < expected <= _BATCH and not held.run.is_array and len(batch) < most:
             held = backlog.peek(needs)
-            expected += held.run.expected
+            expected += held.expected
             if held.run.is_array or not held.run.expected or expected > _BATCH:
                 break
             batch += backlog.take(needs).chain()
@@ -241,12 +262,13 @@ class Roster:
             if isinstance(news, HandOver):
                 self._carrier.hand_over(slot, news)
                 continue
-            held = next((held for held in slot.held if held.run.span == news.span and held.next < held.run.stop), None)
-            if held is not None:
-                held.next = news.index + 1 if isinstance(news, ElementFailed) else news.stop
-            self._add_news(news)
+            run = next((held.run for held in slot.held if advance(held, news)), None)
+            if run is not None and run.along:
+                self._say(run, news)
+            else:
+                self._add_news(news)
 
-    def _add_news(self, news: SpanEnded | ElementFailed | SpanReturned) -> None:
+    def _add_news(self, news: News) -> None:
         if self._inline and isinstance(news, SpanEnded) and isinstance(news.results, ResultFile):
             if news.results.size > MOST_INLINE:
                 self._carrier.keep_result(news, news.results)
@@ -263,54 +285,20 @@ class Roster:
     def bury(self, slot: Slot) -> None:
         """A worker is dead: say what that means for what it had."""
         self.hear(slot, to_the_end=True)
-        status = self._reap(slot.pid)
+        status = self._reaper.status(slot.pid)
         slot.kill_command()
         self._watch.forget_slot(slot)
         self._carrier.forget(slot)
         del self._slots[slot.number]
         self._generations[slot.number] = slot.board[GENERATION] + 1
         self._release(slot)
-        self._end_orphans()
+        self._reaper.end_orphans(self._slots.values())
         if self._leaving and not self._appointed.embedded:
             for held in slot.held:  # what was ended because we leave has not failed
                 self._return(held)
         elif not self._leaving:
-            self._requeue(settle(slot, status, self._appointed.output_dir, self._reports))
+            self._requeue(settle(slot, status, self._appointed.output_dir, self._say))
         slot.close()
-
-    def _reap(self, pid: int) -> int:
-        status = self._statuses.pop(pid, None)
-        if status is None:
-            try:
-                status = os.waitpid(pid, 0)[1]
-            except ChildProcessError:
-                status = 0
-        return status
-
-    def _end_orphans(self) -> None:
-        """End what a dead worker had just started and not yet put on its board: it is our child now."""
-        workers = {slot.pid for slot in self._slots.values()}
-        groups = workers | {slot.board[GROUP] for slot in self._slots.values()}
-        own = os.getsid(0)
-        for pid in children():
-            try:
-                group = os.getpgid(pid)
-                if pid not in workers and group not in groups and os.getsid(pid) == own and group != os.getpgrp():
-                    kill_group(group)
-            except ProcessLookupError:
-                continue
-
-    def reap_adopted(self) -> None:
-        """Reap orphans that became ours; they are children of commands whose own parent has ended."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if any(slot.pid == pid for slot in self._slots.values()):
-                self._statuses[pid] = status
 
     # --- by the clock ---
 
@@ -322,7 +310,7 @@ class Roster:
                     slot.kill()
             elif slot.held:
                 self._look(slot, now)
-        self.reap_adopted()
+        self._reaper.reap_adopted(self._slots.values())
 
     def _look(self, slot: Slot, now: float) -> None:
         hand, index = current = slot.current()
@@ -333,7 +321,7 @@ class Roster:
             slot.seen, slot.seen_at, slot.told = current, now, False
         elif not slot.told and now - slot.seen_at >= _LONG:
             slot.told = True
-            self._reports.add(SpanStarted(held.run.span, index, index + 1))
+            self._say(held.run, SpanStarted(held.run.span, index, index + 1))
             self._take_back(slot)
         if held.run.kind == Kind.FUNCTION:
             self._end_stopped(slot, now, _TERM_GRACE)
@@ -385,7 +373,7 @@ class Roster:
     def end_rest(self) -> None:
         """After all workers are gone: nothing of theirs may stay behind."""
         for _ in range(100):
-            self.reap_adopted()
+            self._reaper.reap_adopted(self._slots.values())
             left = children()
             if not left:
                 return

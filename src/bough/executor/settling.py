@@ -8,17 +8,20 @@ are given back. Rule: every element of every span is settled once, stopped ones 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from bough.executor.backlog import Held
-from bough.executor.reports import Reports
 from bough.executor.slots import Slot
 from bough.model.facts import ElementFailed, SpanReturned
 from bough.model.outcomes import Cause, Detail, Failure
+from bough.wire.reports import News
+from bough.wire.work import Run
 
+Say = Callable[[Run, News], None]
 _BIRTHS = 3  # workers that may die with a span before they begin it
 
 
-def settle(slot: Slot, status: int, output_dir: str, reports: Reports) -> list[Held]:
+def settle(slot: Slot, status: int, output_dir: str, say: Say) -> list[Held]:
     """Report what became of the spans of a dead worker; return those it never began."""
     hand, index = slot.current()
     unbegun: list[Held] = []
@@ -27,32 +30,32 @@ def settle(slot: Slot, status: int, output_dir: str, reports: Reports) -> list[H
             unbegun.append(held)
             continue
         reached = min(index, held.run.stop) if held.number == hand else held.run.stop
-        _settle_finished(held, reached, slot, reports)
+        _settle_finished(held, reached, slot, say)
         if reached < held.run.stop and held.next <= reached:
-            _settle_running(held, reached, slot, reports, (status, output_dir))
+            _settle_running(held, reached, slot, say, (status, output_dir))
             held.next = reached + 1
-        _give_back(held, max(held.next, reached), held.run.stop, reports)
+        _give_back(held, max(held.next, reached), held.run.stop, say)
     if unbegun and unbegun[0] is slot.held[0] and not slot.ending:
         unbegun[0].deaths += 1
         if unbegun[0].deaths >= _BIRTHS:
             held = unbegun.pop(0)
             for at in range(held.run.start, held.run.stop):
-                _lose(held, at, f"workers die at their start ({_how(status)})", reports)
+                _lose(held, at, f"workers die at their start ({_how(status)})", say)
     return unbegun
 
 
-def _settle_finished(held: Held, reached: int, slot: Slot, reports: Reports) -> None:
+def _settle_finished(held: Held, reached: int, slot: Slot, say: Say) -> None:
     """Elements that were run and not told of: their results died with the worker."""
     if slot.ending:
-        _give_back(held, held.next, reached, reports)
+        _give_back(held, held.next, reached, say)
     else:
         for low, high in held.kept(held.next, reached):
             for at in range(low, high):
-                _lose(held, at, "the worker process died before its result was told", reports)
+                _lose(held, at, "the worker process died before its result was told", say)
     held.next = max(held.next, reached)
 
 
-def _settle_running(held: Held, index: int, slot: Slot, reports: Reports, end: tuple[int, str]) -> None:
+def _settle_running(held: Held, index: int, slot: Slot, say: Say, end: tuple[int, str]) -> None:
     """The element that was running."""
     if held.is_stopped(index):
         return
@@ -60,20 +63,20 @@ def _settle_running(held: Held, index: int, slot: Slot, reports: Reports, end: t
     ending = slot.ending
     detail = slot.last_output(output_dir, index)
     if ending is None:
-        _lose(held, index, f"the worker process died ({_how(status)}) while running it", reports, detail)
+        _lose(held, index, f"the worker process died ({_how(status)}) while running it", say, detail)
     elif ending.failure and (ending.hand, ending.element) == (held.number, index):
-        reports.add(ElementFailed(held.run.span, index, ending.failure, detail))
+        say(held.run, ElementFailed(held.run.span, index, ending.failure, detail))
     else:
-        _give_back(held, index, index + 1, reports)
+        _give_back(held, index, index + 1, say)
 
 
-def _lose(held: Held, index: int, message: str, reports: Reports, detail: Detail | None = None) -> None:
-    reports.add(ElementFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
+def _lose(held: Held, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
+    say(held.run, ElementFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
 
 
-def _give_back(held: Held, start: int, stop: int, reports: Reports) -> None:
+def _give_back(held: Held, start: int, stop: int, say: Say) -> None:
     for low, high in held.kept(start, stop):
-        reports.add(SpanReturned(held.run.span, low, high))
+        say(held.run, SpanReturned(held.run.span, low, high))
 
 
 def _how(status: int) -> str:

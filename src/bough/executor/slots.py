@@ -126,7 +126,11 @@ class Slot:
 
     def send(self, messages: list[ToWorker]) -> None:
         """Say something to the worker."""
-        self._out += frame_list(messages)
+        data = frame_list(messages)
+        if self._out:
+            self._out += data
+        else:
+            self._out = data
         self.write()
 
     def write(self) -> bool:

@@ -1,8 +1,8 @@
 """What a worker says: news gathered and sent together, so that short elements share a frame.
 
 The function being run may take an hour while results of earlier elements wait. A small thread therefore
-sends what has waited for longer than `PATIENCE`. Rule: results are taken out of `Progress` under the lock
-only, in order; the running function is never interrupted for it.
+sends what has waited for longer than `PATIENCE`. Rule: results are taken out of `Progress`, and ends of commands
+out of `ends`, under the lock only, in order; the running function is never interrupted for it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import socket
 import threading
 import time
 
+import msgspec
+
 from bough.executor.board import GROUP
 from bough.executor.processes import die
 from bough.executor.results import pack, pack_results
 from bough.executor.talk import FromWorker
-from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.facts import CallsEnded, ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail, Failure
 from bough.wire.framing import frame_list
@@ -28,15 +30,43 @@ PATIENCE = 0.05  # seconds that news may wait
 class Progress:
     """The span of function calls being run: what is done of it and not yet told."""
 
-    __slots__ = ("base", "details", "done_at", "name", "results", "since", "span")
+    __slots__ = ("apart", "base", "details", "done_at", "name", "results", "since", "span")
 
-    def __init__(self, span: SpanId, base: int, name: str) -> None:
+    def __init__(self, span: SpanId, base: int, name: str, *, apart: bool = False) -> None:
         self.span = span
+        self.apart = apart  # its elements are tasks of their own, whose spans have the next numbers
         self.base = base  # the element of results[0]
         self.name = name  # of files for big results
         self.results: list[object] = []
         self.details: list[Detail] = []
         self.since = self.done_at = time.perf_counter()
+
+
+def ends_apart(  # noqa: PLR0917
+    progress: Progress, start: int, values: list[object], seconds: float, details: list[Detail], directory: str
+) -> list[CallsEnded | SpanEnded | ElementFailed]:
+    """News of like tasks that succeeded: those that are small and wrote nothing together, the others one by one."""
+    own = {detail.index: detail for detail in details}
+    news: list[CallsEnded | SpanEnded | ElementFailed] = []
+    together: list[bytes] = []
+    for index, value in enumerate(values, start):
+        ((_, _, found),) = pack_results(index, [value], directory, progress.name)
+        if isinstance(found, bytes) and index not in own:
+            together.append(found)
+            continue
+        if together:
+            news.append(CallsEnded(progress.span, index - len(together), [seconds] * len(together), together))
+            together = []
+        span = SpanId(progress.span + index)
+        detail = msgspec.structs.replace(own[index], index=0) if index in own else None
+        if isinstance(found, Failure):
+            news.append(ElementFailed(span, 0, found, detail))
+        else:
+            news.append(SpanEnded(span, 0, 1, seconds, found, (detail,) if detail is not None else ()))
+    if together:
+        first = start + len(values) - len(together)
+        news.append(CallsEnded(progress.span, first, [seconds] * len(together), together))
+    return news
 
 
 class Speaker:
@@ -52,6 +82,8 @@ class Speaker:
         self._asleep = False
         self._thread = False
         self._sent = time.perf_counter()
+        self._span = SpanId(0)  # of the commands in `ends`
+        self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
         self.progress: Progress | None = None
         self.inside = False  # the main thread is in here: a signal handler must not come in
         self.last_words = False  # a signal came meanwhile: say what is known and exit
@@ -69,7 +101,15 @@ class Speaker:
     def say(self, news: FromWorker) -> None:
         """Add news; they leave with the next `flush`, or after a while."""
         with self:
+            self._gather_ends()
             self._news.append(news)
+
+    def begin_commands(self, span: SpanId) -> None:
+        """A span of commands begins: what is put into `ends` from now on is of this one."""
+        if self.ends:
+            with self:
+                self._gather_ends()
+        self._span = span
 
     def begin(self, progress: Progress) -> None:
         """A span of functions begins: results put into it are told in time."""
@@ -104,12 +144,12 @@ class Speaker:
 
     def due(self, patience: float = PATIENCE) -> bool:
         """Whether news have waited long enough."""
-        return bool(self._news) and time.perf_counter() - self._sent > patience
+        return self.waiting and time.perf_counter() - self._sent > patience
 
     @property
     def waiting(self) -> bool:
         """Whether there is something to say."""
-        return bool(self._news)
+        return bool(self._news or self.ends)
 
     def flush(self) -> None:
         """Send all that is known."""
@@ -139,6 +179,7 @@ class Speaker:
 
     def _gather(self, careful: bool = False) -> None:
         """Make news of results. `careful`: a function runs and may be changing them, so let them be if they fail."""
+        self._gather_ends()
         progress = self.progress
         if progress is None or not progress.results:
             return
@@ -157,6 +198,9 @@ class Speaker:
         progress.since = max(progress.done_at, progress.since)
         details = [detail for detail in progress.details if detail.index < progress.base]
         del progress.details[: len(details)]
+        if progress.apart:
+            self._news += ends_apart(progress, start, values, seconds / count, details, self._result_dir)
+            return
         for first, stop, found in pack_results(start, values, self._result_dir, progress.name, packed):
             own = tuple(detail for detail in details if first <= detail.index < stop) if details else ()
             if isinstance(found, Failure):
@@ -164,6 +208,21 @@ class Speaker:
             else:
                 share = seconds * (stop - first) / count
                 self._news.append(SpanEnded(progress.span, first, stop, share, found, own))
+
+    def _gather_ends(self) -> None:
+        """Make news of commands that succeeded, neighbours as one."""
+        ends = self.ends
+        if not ends:
+            return
+        details = ends[:]
+        del ends[: len(details)]
+        first = 0
+        for at, detail in enumerate(details, 1):
+            if at == len(details) or details[at].index != detail.index + 1:
+                part = tuple(details[first:at])
+                seconds = sum([one.ended - one.started for one in part])
+                self._news.append(SpanEnded(self._span, part[0].index, detail.index + 1, seconds, None, part))
+                first = at
 
     def _remind(self) -> None:
         """The thread: send what waits while a function runs on."""

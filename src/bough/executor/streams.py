@@ -76,7 +76,7 @@ class Streams:
     def take(self) -> tuple[Stream | None, Stream | None]:
         """What was written since the last time, to stdout and stderr."""
         self.wrote[0] = 0
-        return self._take(1, OUT), self._take(2, ERR)
+        return (self._take(1, OUT), self._take(2, ERR)) if self.grown() else (None, None)
 
     def _take(self, fd: int, cell: int) -> Stream | None:
         at = self._at[fd - 1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.model.facts import ElementFailed, SpanEnded, SpanReturned
+from bough.model.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
 from bough.model.ids import Seconds, SpanId
 from bough.wire.filemessages import Made
 from bough.wire.framing import Frames
@@ -89,7 +89,7 @@ class Handed(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
 
 
 ToWorker = Blob | Hand | Halt | Quit | Brought | Handed
-FromWorker = SpanEnded | ElementFailed | SpanReturned | Done | Bring | HandOver
+FromWorker = SpanEnded | CallsEnded | ElementFailed | SpanReturned | Done | Bring | HandOver
 
 
 def to_worker_frames() -> Frames[ToWorker]:

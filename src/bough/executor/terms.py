@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 from typing import NamedTuple
 
 from bough.model.ids import ExecutorId
@@ -52,6 +51,7 @@ def make_hello(site: str, capacity: Needs, terms: Terms, appointed: Appointed | 
         appointed.executor if appointed else ExecutorId(0),
         terms.until,
         appointed.marker if appointed else "",
+        together=True,
     )
 
 
@@ -74,4 +74,6 @@ def work_folder(named: str) -> str:
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if cache:
         return os.path.join(os.path.abspath(cache), "bough", name)
+    import tempfile
+
     return os.path.join(tempfile.gettempdir(), f"bough-{os.getuid()}", name)

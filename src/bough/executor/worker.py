@@ -87,6 +87,8 @@ class _Worker:
             if hand is None:
                 if speaker.waiting:
                     speaker.flush()
+                if self._launcher is not None:
+                    self._launcher.waiting.rest()
                 inbox.read()
                 continue
             board[INDEX] = hand.run.start
@@ -134,6 +136,8 @@ class _Worker:
         """Choose how to die with the executor."""
         if kind != self._kind:
             self._kind = kind
+            if self._launcher is not None:
+                self._launcher.waiting.leave()
             die_with_parent(signal.SIGKILL if kind == Kind.FUNCTION else signal.SIGTERM)
             if os.getppid() != self._parent:  # it died before we asked
                 die(0)

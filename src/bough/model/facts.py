@@ -13,7 +13,7 @@ import msgspec
 from bough.model.ids import ROOT, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.resources import Needs
-from bough.model.tasks import Dep, Item, Page
+from bough.model.tasks import Dep, Item, Page, Reuse
 
 VERSION = 1
 
@@ -64,6 +64,7 @@ class PagesAdded(msgspec.Struct, frozen=True, array_like=True, tag="pag"):
     pages: list[Page]
     last: bool = False
     request: int = 0
+    reuse: tuple[Reuse, ...] = ()  # as in `ArraySpec`, for the elements of these pages
 
 
 class GroupClosed(msgspec.Struct, frozen=True, array_like=True, tag="gc"):
@@ -162,6 +163,19 @@ class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False)
     host: str = ""  # as in `SpanStarted`
 
 
+class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=False):
+    """Tasks of one hand-out of like ones succeeded: those of the spans from `span + start` up.
+
+    News only: the core makes a `SpanEnded` of each.
+    """
+
+    span: SpanId
+    start: int
+    seconds: list[Seconds]
+    results: list[bytes]  # no big ones: those are reported alone
+    host: str = ""
+
+
 class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
     """One element of a span failed. `retry_at` is the core's decision: < 0 never, else when."""
 
@@ -228,6 +242,7 @@ class Killed(msgspec.Struct, frozen=True, array_like=True, tag="kil"):
 
     target: Dep
     stop: int = 0
+    message: str = "somebody killed it"
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="hld"):
@@ -249,6 +264,7 @@ class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
 
     target: Dep
     stop: int = 0
+    automatic: bool = False  # nobody asked: it is one of the retries of a group
 
 
 class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
@@ -291,6 +307,9 @@ Fact = (
     | Prioritised
     | Stopping
 )
+
+WorkNews = SpanStarted | SpanEnded | CallsEnded | ElementFailed | SpanReturned  # what executors report
+News = Fact | CallsEnded  # what the core hears
 
 encode_facts = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode

@@ -5,7 +5,10 @@ What an order causes comes back as news, never as a return value.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
+from msgspec.structs import replace
 
 from bough.model.ids import ExecutorId, MemoKey, RecordId, Seconds, SpanId
 from bough.model.tasks import ArraySpec, Page, Reuse, TaskSpec
@@ -23,6 +26,19 @@ class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pages: tuple[Page, ...] = ()  # those that overlap [start, stop)
     expected: Seconds = 0  # run time of one element, 0: unknown
     behind: SpanId = SpanId(0)  # start it there when this one has succeeded, and give it back when it has not
+    # tasks like it that go with it, by record and payload: their spans have the next numbers, all else is the same
+    along: tuple[tuple[RecordId, bytes], ...] = ()
+
+    def singly(self) -> Iterator[SendSpan]:
+        """The same as hand-outs of one task each."""
+        if not self.along:
+            yield self
+            return
+        assert isinstance(self.spec, TaskSpec)
+        yield replace(self, along=())
+        for number, (record, payload) in enumerate(self.along, self.span + 1):
+            spec = replace(self.spec, id=record, payload=payload)
+            yield replace(self, span=SpanId(number), spec=spec, along=())
 
 
 class StopSpan(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
+from bough.model.amounts import read_bytes, read_seconds
 from bough.model.ids import Bytes
+
+__all__ = ["ONE_CORE", "Needs", "describe", "read_bytes", "read_seconds", "show_bytes"]
 
 
 class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -29,9 +32,6 @@ class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
 
 
 ONE_CORE = Needs()
-
-_UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
 def describe(amounts: dict[str, float]) -> str:
@@ -55,33 +55,3 @@ def show_bytes(count: int) -> str:
             return f"{int(amount)} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
-
-
-def read_bytes(text: str | float) -> Bytes:
-    """Read "4GB", "512 MiB", "1e9" or a number as bytes; ValueError says what is wrong."""
-    if isinstance(text, int | float):
-        return int(text)
-    body = text.strip().upper().removesuffix("B")
-    for suffix, factor in {**_BINARY, **_UNITS}.items():
-        if suffix and body.endswith(suffix):
-            return int(float(body.removesuffix(suffix)) * factor)
-    return int(float(body))
-
-
-_SPANS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-
-
-def read_seconds(text: str | float) -> float:
-    """Read "1h", "90s", "1:30:00", "250ms" or a number as seconds; ValueError says what is wrong."""
-    if isinstance(text, int | float):
-        return float(text)
-    body = text.strip().lower()
-    if ":" in body:
-        total = 0.0
-        for part in body.split(":"):
-            total = total * 60 + float(part)
-        return total
-    for suffix in ("ms", "min", "s", "m", "h", "d"):
-        if body.endswith(suffix):
-            return float(body.removesuffix(suffix)) * _SPANS[suffix]
-    return float(body)

@@ -29,6 +29,12 @@ _SHELL_WORDS = frozenset(
     )
 )
 _HOLE = "\0"  # stands for a slot while the text is looked at
+_SUSPECT = re.compile(r"[;|&<>()$`\n*?\[\]~#!{}'\"\\]")  # a text without any of these is words and nothing else
+_RUNS = {
+    "": re.compile(r"[^\s'\"\\]+"),
+    "'": re.compile(r"[^']+"),
+    '"': re.compile(r'[^"\\]+'),
+}  # of literals, by quotes
 
 
 def needs_shell(text: str | Sequence[Part]) -> bool:  # noqa: C901 - a small automaton reads best in one piece
@@ -39,7 +45,7 @@ def needs_shell(text: str | Sequence[Part]) -> bool:  # noqa: C901 - a small aut
         text = "".join(part if isinstance(part, str) else _HOLE for part in text)
     quote = ""
     skip = False
-    for at, char in enumerate(text):
+    for at, char in enumerate(text if _SUSPECT.search(text) else ""):
         if skip:
             skip = False
             if char == "\n" or (quote and char in "$`"):  # a shell drops the backslash, we would keep it
@@ -80,29 +86,32 @@ def split_words(parts: Sequence[Part]) -> list[list[tuple[Part, bool]]]:  # noqa
             word.append((part, bool(quote)))
             inside = True
             continue
-        for char in part:
+        at = 0
+        while at < len(part):
+            run = None if escaped else _RUNS[quote].match(part, at)
+            if run is not None:
+                literal += run[0]
+                inside = True
+                at = run.end()
+                continue
+            char = part[at]
+            at += 1
             if escaped:
                 escaped = False
                 literal += char if not quote or char in '"\\' else "\\" + char
             elif quote:
                 if char == quote:
                     quote = ""
-                elif char == "\\" and quote == '"':
+                else:  # a backslash in double quotes
                     escaped = True
-                else:
-                    literal += char
             elif char in "'\"":
                 quote = char
                 inside = True
             elif char == "\\":
                 escaped = inside = True
-            elif char.isspace():
-                if inside:
-                    words.append([*word, (literal, False)] if literal or not word else word)
-                    word, literal, inside = [], "", False
-            else:
-                literal += char
-                inside = True
+            elif inside:  # white space
+                words.append([*word, (literal, False)] if literal or not word else word)
+                word, literal, inside = [], "", False
     if quote or escaped:
         raise InvalidWorkload(f"{shown(unparse(parts))} has {'an open quote' if quote else 'a backslash at its end'}")
     if inside:

@@ -26,7 +26,8 @@ class On(enum.IntEnum):
 
     TASK = 0  # one task: a loose one, or one element of an array
     ARRAY = 1  # every element of an array
-    GROUP = 2  # everything in a group
+    GROUP = 2  # everything in a group, or a task in it that releases it
+    END = 3  # everything in a group, whatever was released
 
 
 class Dep(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -35,6 +36,11 @@ class Dep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     on: On
     id: int
     index: int = 0
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it points at a group."""
+        return self.on >= On.GROUP
 
 
 class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -50,6 +56,19 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
 
 
 NO_LIMITS = Limits()
+
+
+class Terms(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """What tasks of structured workflows say of themselves."""
+
+    release: bool = False  # when it has succeeded, who waits for its group may start
+    final: bool = False  # it runs whatever became of what it waits for
+    near: int = 0  # a record it waits for: it runs on the host where that one succeeded, as long as that is there
+    place: str = ""  # the host where it runs, as long as that is there
+    attributes: tuple[tuple[str, str], ...] = ()  # the user's own
+
+
+PLAIN = Terms()
 
 
 class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
@@ -70,6 +89,7 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     key: MemoKey = MemoKey(b"")  # what it computes, without its inputs; empty: never reused
     payload_path: str = ""  # where a payload too big to send lies; then `payload` is empty
     writes: tuple[str, ...] = ()  # declared outputs, absolute
+    terms: Terms = PLAIN
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -116,6 +136,8 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     reuse: tuple[Reuse, ...] = ()
     open: bool = False  # more pages may come; a PagesAdded with `last` ends it
     files: bytes = b""  # the declared files of commands, see `model.manifests`: only these may travel
+    fed: bool = False  # a generator feeds it, endless or not: what succeeded is let go of
+    terms: Terms = PLAIN
 
 
 class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):
@@ -125,6 +147,10 @@ class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     name: str
     parent: GroupId = ROOT
     after: tuple[Dep, ...] = ()
+    limit: int = 0  # of its tasks, and of those below, at most so many run at once; 0: any number
+    retries: int = 0  # if something in it fails, all that did not succeed is tried again, so often
+    timeout: Seconds = 0  # after its first task was handed out; what has not ended then is ended; 0: never
+    attributes: tuple[tuple[str, str], ...] = ()  # the user's own
 
 
 Item = TaskSpec | ArraySpec | GroupSpec

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from bough.errors import InvalidWorkload
 from bough.model.commands import Part, Slot
@@ -140,6 +139,8 @@ def unknown(slot: Slot, owner: str | None, texts: Sequence[Part], known: tuple[s
     where = f"the value of {owner}" if owner else shown(unparse(texts))
     if slot.name in BUILT_IN:
         return f"slot {show_slot(slot)} in {where}: it is known only when the command starts"
+    from difflib import get_close_matches  # loaded when somebody has mistyped a name
+
     close = get_close_matches(slot.name, known, 1)
     hint = f"; did you mean {close[0]}" if close else ""
     return (

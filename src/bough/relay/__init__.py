@@ -1,4 +1,6 @@
-"""A relay: lets executors that reach only this machine speak to their server, all over one connection.
+"""A relay: lets executors that reach only this machine work for a server elsewhere, all over one connection.
 
-Rule: a relay passes on bytes and understands none of them; who is behind it is the server's business.
+One that forwards passes on bytes and understands none of them. One that shares out work lets executors in itself and
+is to the server one wide executor. Rule: the server stays the only authority; a relay decides no retry, knows no
+dependency and keeps nothing on disk.
 """

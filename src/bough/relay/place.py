@@ -19,7 +19,7 @@ from bough.transport.access import UNIX, Access, reachable_address, read_access,
 
 NOTE, ACCESS, PORT, SOCKET = "relay.json", "access.json", "port", "relay.sock"
 _LONGEST = 100  # bytes of a socket's path
-_BACKLOG = 512
+_BACKLOG = 4096  # connections that may wait in the kernel
 _GLANCE = 0.5  # seconds in which a lock that is only looked at is free again
 
 
@@ -34,6 +34,7 @@ class RelayNote(msgspec.Struct, frozen=True):
     started: float
     linked: bool = False  # it has its server
     connections: int = 0  # of executors, and of relays behind it
+    dispatches: bool = False  # it shares out work
 
 
 def access_path() -> str:

@@ -1,12 +1,14 @@
 """The life of a relay: it listens, keeps one connection to its server, and gets it back when it is lost.
 
-Rule: without a server there are no executors here: they are let go, work on, and come back until there is one.
+Rule: without a server a relay that forwards has no executors: they are let go, work on, and come back until there is
+one. A relay that shares out work keeps them, and what they say, until its server is back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import signal
@@ -18,6 +20,7 @@ import uvloop
 
 from bough.errors import BoughError
 from bough.relay import place
+from bough.relay.dispatcher import Dispatcher
 from bough.relay.guests import Guests
 from bough.relay.log import log
 from bough.relay.place import RelayNote
@@ -25,12 +28,16 @@ from bough.relay.upstream import find_upstream, link
 from bough.transport import home
 from bough.transport.access import UNIX, Access
 from bough.transport.certificates import make_certificate
+from bough.transport.doorman import Doorman
 from bough.transport.line import Line
 from bough.transport.tls import server_context
 
 _FIRST_PAUSE, _MOST_PAUSE = 0.2, 5.0  # seconds between tries to reach the server
 _HANDSHAKE = 5.0  # seconds that TLS may take
 _LOOK = 1.0  # seconds between updates of the note
+_PROOF = 20.0  # seconds that an executor has to prove itself: thousands may come at once
+_STRANGERS = 256  # that may be about to; others wait in the kernel's queue
+_FAREWELL = 0.05  # seconds in which the last words leave
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -39,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True):
     server: str = ""  # as `find_access` takes it
     listen: str = ""  # HOST:PORT or unix:PATH, empty: a Unix socket in its own folder
     site: str = ""
+    dispatch: bool = False  # share out work, in place of forwarding
+    reconnect: float = 60.0  # seconds that an executor behind one that shares out work has to come back
 
 
 def relay(settings: Settings) -> int:
@@ -66,6 +75,7 @@ class Relay:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._guests = Guests()
+        self._dispatcher: Dispatcher | None = None
         self._address = self._fingerprint = ""
         self._note: RelayNote | None = None
         self._was_linked = False
@@ -78,6 +88,10 @@ class Relay:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._told_to_end.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        if self._settings.dispatch:
+            self._dispatcher = Dispatcher(self._settings.reconnect)
+            gc.freeze()  # what was loaded stays; looking through it again and again is what makes many executors slow
+            gc.set_threshold(1_000_000, 50, 100)
         server = await self._listen(loop)
         work = [loop.create_task(self._keep_linked()), loop.create_task(self._keep_note())]
         ending = loop.create_task(self._told_to_end.wait())
@@ -87,7 +101,7 @@ class Relay:
             for task in done:
                 task.result()  # raises what cannot be helped
         finally:
-            server.close()
+            await self._take_leave(server)
             for task in (ending, *work):
                 task.cancel()
             await asyncio.gather(ending, *work, return_exceptions=True)
@@ -99,15 +113,32 @@ class Relay:
         log("ended")
         return 0
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> asyncio.Server:
+    async def _take_leave(self, server: asyncio.Server | Doorman) -> None:
+        if isinstance(server, Doorman):
+            await server.close()
+        else:
+            server.close()
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+            await asyncio.sleep(_FAREWELL)
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> asyncio.Server | Doorman:
         listener, self._address = place.bind(self._settings.listen)
-        if self._address.startswith(UNIX):
+        context = None
+        if not self._address.startswith(UNIX):
+            cert, key, self._fingerprint = make_certificate(home.relay_dir())
+            context = server_context(cert, key)
+        if self._dispatcher is not None:
+            receive, token = self._dispatcher.receive, self._dispatcher.token
+            self._doorman = Doorman(receive, token, "", patience=_PROOF, most=_STRANGERS, say=log)
+            self._door = (listener, context)  # it opens when there is a server
+            return self._doorman
+        if context is None:
             return await loop.create_unix_server(self._guests.receive, sock=listener)
-        cert, key, self._fingerprint = make_certificate(home.relay_dir())
         return await loop.create_server(
             self._guests.receive,
             sock=listener,
-            ssl=server_context(cert, key),
+            ssl=context,
             ssl_handshake_timeout=_HANDSHAKE,
             ssl_shutdown_timeout=1.0,
         )
@@ -131,7 +162,9 @@ class Relay:
                 self._guests.line = line
                 reason = await lost
                 self._guests.line = None
-                log(f"the server is gone: {reason}; executors are let go until it is back")
+                if self._dispatcher is not None:
+                    self._dispatcher.cut_off()
+                log(f"the server is gone: {reason}; executors {self._what_happens} until it is back")
             pause = min(_MOST_PAUSE, 1.5 * pause) if pause else _FIRST_PAUSE
             await asyncio.sleep(pause)
 
@@ -144,14 +177,28 @@ class Relay:
                 lost.set_result(reason)
 
         line = await link(upstream, self._settings.site, on_lost)
+        if self._dispatcher is not None:
+            self._dispatcher.linked(line, credentials)
+            self._doorman.fingerprint = credentials.proven_to
+            if not self._was_linked:
+                self._doorman.serve(*self._door)
         self._was_linked = True
         log(f"linked to the server at {upstream.address}")
         return line
+
+    @property
+    def _what_happens(self) -> str:
+        return "work on" if self._settings.dispatch else "are let go"
 
     def _publish(self, credentials: Access) -> None:
         """Write what executors need: our own address and pin, and the token that they prove to the server."""
         access = Access(self._address, self._fingerprint, credentials.role, credentials.token, credentials.proven_to)
         place.publish_access(access)
+
+    def _connections(self) -> int:
+        if self._dispatcher is not None:
+            return self._dispatcher.executors
+        return len(self._guests.line) if self._guests.line is not None else 0
 
     async def _keep_note(self) -> None:
         """Say in `relay.json` what is so, whenever it changes."""
@@ -165,7 +212,8 @@ class Relay:
                 self._settings.server,
                 self._started,
                 line is not None,
-                len(line) if line is not None else 0,
+                self._connections(),
+                self._settings.dispatch,
             )
             if note != self._note:
                 self._note = note

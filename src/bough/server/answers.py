@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bough.core.groups import GroupRecord
-from bough.core.records import CANCELLED, DONE, FAILED, NOTRUN, ArrayRecord, Record, TaskRecord
+from bough.core.loose import TaskRecord
+from bough.core.records import CANCELLED, DONE, FAILED, NOTRUN, ArrayRecord, Record
 from bough.core.states import TaskState
 from bough.errors import UserError
 from bough.model.ids import RecordId
@@ -89,15 +90,17 @@ class ServiceDesk(Desk):
 
     # --- outcomes ----------------------------------------------------------------------------------
 
-    def _wanted(self, client: Client, arguments: dict[str, object]) -> Iterator[Record]:
+    def _wanted(self, client: Client, arguments: dict[str, object]) -> Iterator[tuple[Record, int]]:
+        """Records, and from which of their elements on."""
         numbers = arguments.get("records")
         if not isinstance(numbers, list):
             raise UserError("outcomes needs a list of records")
         records = self._machine.state.records
-        for number in numbers:
-            record = records.get(number)
-            if record is not None and client.run in {0, record.group.workflow.run}:
-                yield record
+        for entry in numbers:
+            number, first = entry if isinstance(entry, list) and len(entry) == 2 else (entry, 0)
+            record = records.get(number) if isinstance(number, int) else None
+            if record is not None and isinstance(first, int) and client.run in {0, record.group.workflow.run}:
+                yield record, max(first, 0)
 
     def tell_outcomes(self, client: Client, arguments: dict[str, object]) -> None:
         """Tell of everything among some records that has ended."""
@@ -120,23 +123,24 @@ class ServiceDesk(Desk):
         else:
             self._shell.loop.call_later(_PAUSE, self._tell, client, messages)
 
-    def _outcomes(self, records: Iterable[Record]) -> Iterator[Message]:
-        for record in records:
-            yield from self._successes(record)
-            for low, high in record.runs(_UNSUCCESSFUL, 0, record.length):
+    def _outcomes(self, records: Iterable[tuple[Record, int]]) -> Iterator[Message]:
+        for record, first in records:
+            yield from self._successes(record, first)
+            for low, high in record.runs(_UNSUCCESSFUL, first, record.length):
                 for index in range(low, high):
                     failure = record.failure_of(index)
                     if failure is None:
                         failure = _CANCELLED if record.state_of(index) == CANCELLED else _UNKNOWN
                     yield Unsuccess(RecordId(record.id), index, index + 1, 0, failure)
 
-    def _successes(self, record: Record) -> Iterator[Message]:
+    def _successes(self, record: Record, first: int) -> Iterator[Message]:
         hosts = {executor.id: executor.host for executor in self._machine.state.executors.values()}
-        for success in list(record.successes()):
+        for success in [success for success in record.successes() if success.stop > first]:
             shift = success.start - success.source_start
-            end = success.stop - shift
-            found = self._shell.results.successes(success.turn, RecordId(success.source), success.source_start, end)
-            for low, high, span in found:
+            low, end = max(success.start, first) - shift, success.stop - shift
+            while low < end:  # one by one: there may be any number of them
+                span = self._shell.results.find(success.turn, RecordId(success.source), low)
+                high = min(span.stop, end)
                 yield Outcome(
                     RecordId(record.id),
                     low + shift,
@@ -147,6 +151,7 @@ class ServiceDesk(Desk):
                     cut_details(span.details, low, high, shift),
                     reused=success.source != record.id,
                 )
+                low = high
 
     # --- executors ---------------------------------------------------------------------------------
 

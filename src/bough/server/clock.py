@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from bough.model.ids import Seconds
 
 _NOTED = 5.0  # seconds of difference that are spoken of
 
 
-def _boot_time() -> Seconds:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+_boot_time = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class Clock:

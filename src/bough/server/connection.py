@@ -6,6 +6,9 @@ Rule: nothing here knows what a message means, or whether the stream is a Unix s
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from bough.errors import ProtocolError
@@ -15,6 +18,7 @@ from bough.wire.relaying import RelayHello
 from bough.wire.work import FromExecutor
 
 _LATER = 0.2  # seconds that acknowledgements may wait for something to travel with
+_STREAM = 0.002  # seconds for which outcomes wait for each other while work goes on and the client only listens
 _MOST_UNSENT = 1 << 28  # bytes a peer may leave unread before it is cut off
 
 
@@ -40,13 +44,19 @@ class Connection(asyncio.Protocol):
         self._outbox: list[object] = []
         self._later: list[object] = []  # what can wait for company
         self._timer: asyncio.TimerHandle | None = None
+        self._is_late = False  # what waits has waited since before the timer was set
+        self._has_spoken = True  # the peer has said something since it was told something
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1  # of a Unix socket: written to directly, as long as nothing waits in the transport
 
     # --- what asyncio calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport, and send what was said before there was one."""
         self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family == socket.AF_UNIX and transport.get_extra_info("sslcontext") is None:
+            self._descriptor = sock.fileno()
         self.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -57,6 +67,7 @@ class Connection(asyncio.Protocol):
             self.refuse(str(error), "ProtocolError")
             return
         if messages:
+            self._has_spoken = True
             self._listener.heard(self, messages)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -82,14 +93,34 @@ class Connection(asyncio.Protocol):
             self._dirty.append(self)
         self._outbox.append(message)
 
-    def say_later(self, message: object, loop: asyncio.AbstractEventLoop) -> None:
-        """Send a message with the next one that is sent, or in a moment: an acknowledgement that nobody waits for."""
+    def say_later(self, message: object, loop: asyncio.AbstractEventLoop, patience: float = _LATER) -> None:
+        """Send a message with the next one that is sent, or in a moment: an acknowledgement that nobody waits for.
+
+        One timer stands while there is something to say now and then; it is not set anew for every message.
+        """
         self._later.append(message)
         if self._timer is None:
-            self._timer = loop.call_later(_LATER, self._send_later)
+            self._is_late = True
+            self._timer = loop.call_later(patience, self._look_later, loop, patience)
+
+    def stream(self, messages: Sequence[object], loop: asyncio.AbstractEventLoop) -> None:
+        """Say something that more of the kind will follow: if the peer only listens, several go together."""
+        if self._has_spoken:
+            for message in messages:
+                self.say(message)
+        elif messages:
+            self._later += messages[:-1]
+            self.say_later(messages[-1], loop, _STREAM)
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+        self._timer = None
+        if self._later and not self._is_late:  # what the timer was set for has gone; this came after it
+            self._is_late = True
+            self._timer = loop.call_later(patience, self._look_later, loop, patience)
+        else:
+            self._send_later()
 
     def _send_later(self) -> None:
-        self._timer = None
         if self._later and not self._outbox:
             self._outbox, self._later = self._later, []
             self.flush()
@@ -105,12 +136,14 @@ class Connection(asyncio.Protocol):
         if not outbox or transport is None:
             return
         self._outbox = []
+        self._has_spoken = False
         if self._later:
             outbox, self._later = [*self._later, *outbox], []
+            self._is_late = False
         if transport.is_closing():
             return
         try:
-            transport.write(frame_list(outbox))
+            self._write(transport, frame_list(outbox))
         except ProtocolError:  # too big together; each alone may pass
             for message in outbox:
                 try:
@@ -120,6 +153,19 @@ class Connection(asyncio.Protocol):
                     return
         if transport.get_write_buffer_size() > _MOST_UNSENT and not self.trusted:
             transport.abort()
+
+    def _write(self, transport: asyncio.Transport, data: bytearray) -> None:
+        """Send at once, where that can be done: a transport may wait until the end of the loop's round."""
+        sent = 0
+        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+            try:
+                sent = os.write(self._descriptor, data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # it is gone, which reading will tell
+        if sent < len(data):
+            transport.write(data[sent:] if sent else data)
 
     def refuse(self, message: str, kind: str) -> None:
         """Say why, and hang up."""

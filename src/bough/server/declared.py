@@ -112,7 +112,7 @@ class Declarations:
         deps = list(spec.after)
         if not isinstance(spec, TaskSpec):
             deps += [dep for index, own in spec.element_after if index == aim.index for dep in own]
-        return [dep for dep in deps if dep.on is not On.GROUP]
+        return [dep for dep in deps if not dep.is_group]
 
     def _outputs_of(self, dep: Dep) -> dict[str, Output]:
         """What a task, or all tasks of an array, made, by path."""

@@ -30,7 +30,7 @@ from bough.server.log import log
 from bough.server.options import Options
 from bough.server.reception import Reception
 from bough.server.run import RunInfo
-from bough.server.shell import Shell
+from bough.server.separately import make_shell
 from bough.server.supervise import Command, Supervisor
 from bough.stores.faults import reported
 from bough.stores.lock import StoreLock, holder
@@ -122,7 +122,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
         hidden.clear(os.path.join(options.store, "out"))
         last = store.last_run()
     run = last.run + 1
-    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span)
+    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=options.pickup)
     memos = last.run > 0 and not options.fresh
     opened = RunOpened(run, options.name, socket.gethostname(), os.getpid(), options.fail_fast, options.policy, memos)
     turn = machine.turn(now, [opened])
@@ -135,13 +135,15 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
         first_group=last.last_group + 1,
         first_executor=ExecutorId(last.last_executor + 1),
         memos=memos,
+        piggyback=options.piggyback,
+        pickup=options.pickup,
     )
     return store, machine, info
 
 
 async def _live(started: Started, store: SqliteStore, machine: Machine, info: RunInfo) -> int:
     loop = asyncio.get_running_loop()
-    shell = Shell(loop, machine, store, info)
+    shell = make_shell(loop, machine, store, info)
     closing = Closing(shell, info.run, lambda: _publish(started, info.run, closing=True))
     reception = Reception(shell, closing.close, closing.owner_lost)
     closing.reception = reception

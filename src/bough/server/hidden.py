@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 
 SUFFIX = ".hidden"  # of the notes; `bough.executor.notes` writes them
 _MARK = ".bough-"
@@ -39,6 +38,8 @@ def _delete(path: str) -> bool:
     try:
         os.unlink(path)
     except IsADirectoryError:
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
     except OSError:
         return False

@@ -6,10 +6,9 @@ Rule: a blob goes to an executor once; values are sent as the bytes they were re
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
 
-from bough.core.records import Success
+from bough.core.loose import Success
 from bough.errors import StoreFailed
 from bough.model.facts import SpanEnded
 from bough.model.ids import BlobId, RecordId
@@ -20,7 +19,7 @@ from bough.server.peers import Executor
 from bough.server.results import Pages, ResultCache, part
 from bough.wire.filemessages import Workplace
 from bough.wire.messages import Blob
-from bough.wire.work import Run, Value
+from bough.wire.work import Run, Value, spread
 
 MOST_CARRIED = 64 << 20  # bytes of a value that goes with a span to an executor that cannot read our files
 
@@ -71,6 +70,7 @@ class Sender:
                 name=spec.name,
                 behind=order.behind,
                 run=place.run if place is not None else 0,
+                along=list(order.along),
             )
         else:
             if spec.table and spec.table not in executor.blobs:
@@ -101,7 +101,11 @@ class Sender:
         for blob in blobs:
             executor.blobs.add(blob.id)
             say(blob)
-        say(run)
+        if run.along and not executor.hello.together:
+            for one in spread(run):
+                say(one)
+        else:
+            say(run)
 
     def _blob(self, blob: BlobId) -> bytes:
         try:
@@ -150,5 +154,7 @@ def _page(span: SpanEnded, results: Results, start: int, stop: int) -> bytes | R
     """The values of some elements: results of functions, or what is known of commands."""
     if results is not None:
         return results
+    import pickle
+
     details = {detail.index: detail for detail in span.details}
     return pickle.dumps([details.get(index) or Detail(index) for index in range(start, stop)])

@@ -6,14 +6,14 @@ import os
 
 _USAGE = (
     "usage: python -m bough.server --store DIR --name NAME --fd N [--client PID]"
-    " [--cores K] [--policy P] [--fresh] [--fail-fast]"
+    " [--cores K] [--policy P] [--fresh] [--fail-fast] [--pickup N] [--no-piggyback]"
 )
 
 
 class Options:
     """What a session asks of its server."""
 
-    __slots__ = ("client", "cores", "fail_fast", "fd", "fresh", "name", "policy", "store")
+    __slots__ = ("client", "cores", "fail_fast", "fd", "fresh", "name", "pickup", "piggyback", "policy", "store")
 
     def __init__(self, words: list[str]) -> None:
         self.store = self.name = ""
@@ -22,6 +22,8 @@ class Options:
         self.client = os.getppid()
         self.cores = 0.0
         self.fresh = self.fail_fast = False
+        self.pickup = 0
+        self.piggyback = True
         left = list(words)
         while left:
             word = left.pop(0)
@@ -29,6 +31,8 @@ class Options:
                 self.fresh = True
             elif word == "--fail-fast":
                 self.fail_fast = True
+            elif word == "--no-piggyback":
+                self.piggyback = False
             elif left:
                 self._set(word, left.pop(0))
             else:
@@ -51,6 +55,8 @@ class Options:
                 self.client = int(value)
             elif word == "--cores":
                 self.cores = float(value)
+            elif word == "--pickup":
+                self.pickup = int(value)
             else:
                 raise SystemExit(_USAGE)
         except ValueError:

@@ -8,6 +8,7 @@ the core answers within the turn.
 from __future__ import annotations
 
 from bough.model.ids import BlobId, ExecutorId, Seconds
+from bough.model.orders import SendSpan
 from bough.server.connection import Connection
 from bough.wire.work import ExecutorHello
 
@@ -39,6 +40,7 @@ class Executor:
         "connection",
         "hello",
         "joined",
+        "kept",
         "last_word",
         "leaving",
         "number",
@@ -62,6 +64,7 @@ class Executor:
         self.ready = True  # it may be sent work: a service waits until it has said what it holds
         self.leaving = ""  # why it wants no more work
         self.shared = True  # it sees the server's store
+        self.kept: list[SendSpan] | None = None  # work that waits until it asks for it; None: it need not ask
         self.workplaces: set[int] = set()  # workflows of which it was told where their commands run
 
 

@@ -110,7 +110,15 @@ def _socket_path(store_dir: str) -> str:
         return path
     import tempfile
 
-    return os.path.join(tempfile.mkdtemp(prefix="bough-"), name)  # made with mode 0700
+    return os.path.join(tempfile.mkdtemp(prefix="bough-", dir=_short_folder()), name)  # made with mode 0700
+
+
+def _short_folder() -> str:
+    """Where temporary files go, or, if that is too deep for a socket's name, where they usually do."""
+    import tempfile
+
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) < LONGEST - 40 else "/tmp"
 
 
 def _lasting_path(folder: str) -> str:
@@ -122,9 +130,8 @@ def _lasting_path(folder: str) -> str:
     path = os.path.join(runtime, f"bough-{mark}.sock")
     if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK) and len(os.fsencode(path)) < LONGEST:
         return path
-    import tempfile
 
-    private = os.path.join(tempfile.gettempdir(), f"bough-{os.getuid()}-{mark}")
+    private = os.path.join(_short_folder(), f"bough-{os.getuid()}-{mark}")
     os.makedirs(private, mode=0o700, exist_ok=True)
     status = os.lstat(private)
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

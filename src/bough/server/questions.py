@@ -28,6 +28,8 @@ class Desk:
             "status": self._status,
             "explain": self._explain,
             "memos": self._memos,
+            "feeds": self._feeds,
+            "fed": self._fed,
             "processors": self._processors,
             "paths": lambda client, _: self._store.declared_paths(client.run),
         }
@@ -89,6 +91,22 @@ class Desk:
             }
             for old in self._store.old_arrays(MemoKey(body), client.run)
         ]
+
+    def _feeds(self, client: Client, arguments: dict[str, object]) -> object:
+        body = arguments.get("body")
+        if not isinstance(body, bytes):
+            raise UserError("feeds needs the key of a body")
+        if not self._info.memos:
+            return []
+        self._store.project()
+        return self._store.old_feeds(MemoKey(body), client.run)
+
+    def _fed(self, client: Client, arguments: dict[str, object]) -> object:
+        record, turn = arguments.get("record"), arguments.get("turn", 0)
+        if not isinstance(record, int) or not isinstance(turn, int):
+            raise UserError("fed needs the number of an array and of a turn")
+        part = self._store.fed_pages(RecordId(record), turn, client.run)
+        return {"pages": part.pages, "done": part.done, "turn": part.turn}
 
     def _processors(self, *_: object) -> object:
         cores: dict[str, float] = {}

@@ -17,10 +17,10 @@ from bough.model.facts import (
     Cancelled,
     ExecutorJoined,
     ExecutorLost,
-    Fact,
     GroupClosed,
     Held,
     Killed,
+    News,
     PagesAdded,
     Prioritised,
     Released,
@@ -32,6 +32,7 @@ from bough.server.connection import Connection
 from bough.server.log import log
 from bough.server.peers import Client, Executor
 from bough.server.questions import Desk
+from bough.server.separately import SeparateShell
 from bough.server.shell import Shell
 from bough.wire.messages import (
     VERSION,
@@ -48,7 +49,7 @@ from bough.wire.messages import (
     Welcome,
 )
 from bough.wire.relaying import RelayHello
-from bough.wire.work import Alive, Appointed, ExecutorHello, FromExecutor, Report
+from bough.wire.work import Alive, Appointed, ExecutorHello, FromExecutor, Ready, Report
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0
@@ -96,16 +97,18 @@ class Reception:
 
     def heard(self, connection: Connection, messages: list[Message]) -> None:
         """Messages arrived."""
-        if connection not in self._peers.clients and connection not in self._peers.by_connection:
+        executor = self._peers.by_connection.get(connection)
+        if executor is None and connection not in self._peers.clients:
             if not self._greet(connection, messages[0]):
                 return
             del messages[0]
-        executor = self._peers.by_connection.get(connection)
+            executor = self._peers.by_connection.get(connection)
         if executor is not None:
             self._hear_executor(executor, messages)
         else:
             self._hear_client(self._peers.clients[connection], messages)
-        self._shell.flush()
+        if self._shell.dirty:
+            self._shell.flush()
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -185,6 +188,8 @@ class Reception:
                 info.embedded,
                 info.token,
                 self._silence,
+                info.pickup,
+                info.piggyback,
             )
         )
 
@@ -195,11 +200,17 @@ class Reception:
         for message in messages:
             if type(message) is Report:
                 self._shell.report(executor, message.number, self._news(executor, message))
+            elif type(message) is Ready:
+                self._ready(executor)
             elif not self._hear_other(executor, message):
                 executor.connection.refuse(f"an executor may not say {type(message).__name__}", "ProtocolError")
                 return
 
-    def _news(self, executor: Executor, report: Report) -> Sequence[Fact]:
+    def _ready(self, executor: Executor) -> None:
+        if isinstance(self._shell, SeparateShell):  # else it waits for nothing
+            self._shell.ready(executor)
+
+    def _news(self, executor: Executor, report: Report) -> Sequence[News]:
         return report.news
 
     def _hear_other(self, executor: Executor, message: Message) -> bool:
@@ -251,7 +262,7 @@ class Reception:
 
     def _pages(self, client: Client, message: PagesAdded) -> None:
         number = self._peers.internal(client, message.request) if message.request else 0
-        self._shell.news(PagesAdded(message.record, message.pages, message.last, number))
+        self._shell.news(PagesAdded(message.record, message.pages, message.last, number, message.reuse))
 
     def _group_closed(self, _: Client, message: GroupClosed) -> None:
         self._shell.news(message)

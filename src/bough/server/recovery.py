@@ -11,7 +11,7 @@ import traceback
 
 from bough.core.machine import Machine
 from bough.errors import StoreFailed
-from bough.model.facts import Fact, RunClosed
+from bough.model.facts import News, RunClosed
 from bough.model.ids import Seconds
 from bough.policy.api import PlacementPolicy
 from bough.server import leftovers
@@ -26,7 +26,7 @@ def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: 
     """Close a run that did not close itself. Call it with the store's lock held."""
     ended = leftovers.end(mark, patience=PATIENCE)
     closed = RunClosed(last.run, "crashed")
-    news: list[Fact] = []
+    news: list[News] = []
     for _, spilled in read_spills(spill_dir):
         news += spilled
     try:
@@ -49,15 +49,15 @@ def replay(store: Store, last: LastRun, policy: PlacementPolicy) -> Machine:
     return replay_run(store, last.run, 0, policy)
 
 
-def replay_run(store: Store, run: int, opened: int, policy: PlacementPolicy) -> Machine:
+def replay_run(store: Store, run: int, opened: int, policy: PlacementPolicy, pickup: int = 0) -> Machine:
     """The machine as a run left it; `opened` is the turn that opened it, 0: ask the store."""
     snapshot = store.snapshot(run)
     if snapshot is not None:
         after, data = snapshot
-        machine = Machine.restore(data, policy)
+        machine = Machine.restore(data, policy, pickup=pickup)
     else:
         after = (opened or store.turns_of_run(run)) - 1
-        machine = Machine(policy, last_turn=after)
+        machine = Machine(policy, last_turn=after, pickup=pickup)
     for number, now, facts in store.journal(after):
         machine.replay(number, now, facts)
     return machine

@@ -70,16 +70,16 @@ class _ChannelDoor:
     """Lets in who comes by the channels of one relay."""
 
     def __init__(self, listener: Listener, dirty: list[Connection], fingerprint: str, name: str) -> None:
-        from bough.server.doorman import Doorman
+        from bough.transport.doorman import Doorman
         from bough.transport.tokens import secret
 
         self._name = name
-        self._doorman = Doorman(lambda: Connection(listener, dirty), secret, fingerprint)
+        self._doorman = Doorman(lambda: Connection(listener, dirty), secret, fingerprint, say=log)
         self._strangers = 0
 
     def receive(self, channel: Channel, peer: str) -> None:
         """One stranger."""
-        from bough.server.doorman import Gate
+        from bough.transport.doorman import Gate
 
         doorman = self._doorman
         if self._strangers >= _MOST_STRANGERS:

@@ -77,8 +77,11 @@ class ResultCache:
         while self._size > self._limit:
             self._forget_oldest()
 
-    def find(self, turn: int, record: RecordId, index: int) -> SpanEnded:
-        """The success that covers an element; StoreFailed when the journal does not have it."""
+    def find(self, turn: int, record: RecordId, index: int, *, again: bool = True) -> SpanEnded:
+        """The success that covers an element; StoreFailed when the journal does not have it.
+
+        `again`: it may be asked for again. Turn 0: the store finds out which one it is.
+        """
         starts = self._starts.get(record)
         if starts:
             at = bisect_right(starts, index) - 1
@@ -91,14 +94,17 @@ class ResultCache:
         found = self._read(turn, record, index)
         if found is None:
             raise StoreFailed(f"the result of task {record}.{index} is not in turn {turn} of the journal")
-        self.remember(found)
+        if again:
+            self.remember(found)
         return found
 
-    def successes(self, turn: int, record: RecordId, start: int, stop: int) -> list[tuple[int, int, SpanEnded]]:
+    def successes(
+        self, turn: int, record: RecordId, start: int, stop: int, *, again: bool = True
+    ) -> list[tuple[int, int, SpanEnded]]:
         """The successes that together cover the elements [start, stop) of a record, each with its part of them."""
         found = []
         while start < stop:
-            span = self.find(turn, record, start)
+            span = self.find(turn, record, start, again=again)
             end = min(span.stop, stop)
             found.append((start, end, span))
             start = end

@@ -18,6 +18,8 @@ class RunInfo(msgspec.Struct, frozen=True):
     first_executor: ExecutorId = ExecutorId(1)
     memos: bool = False  # earlier runs may hold results to reuse
     embedded: bool = True
+    piggyback: bool = True  # work may travel with acknowledgements
+    pickup: int = 0  # most tasks in one hand-out; 0: as the core sees fit
     token: str = ""  # of a service: the content of the file `token` in its store's folder
 
     def folder(self, name: str) -> str:

@@ -30,6 +30,7 @@ from bough.server.numbers import NumberBook
 from bough.server.recovery import replay_run
 from bough.server.returning import Returning
 from bough.server.run import RunInfo
+from bough.server.separately import make_shell
 from bough.server.service_reception import ServiceReception
 from bough.server.services import Extras, Services
 from bough.server.shell import Shell
@@ -44,7 +45,7 @@ from bough.wire.work import Leave
 if TYPE_CHECKING:
     import ssl
 
-    from bough.server.doorman import Doorman
+    from bough.transport.doorman import Doorman
 
 TOKEN = "token"  # the file in the store's folder by which executors see that they share it
 _GRACE = 5.0  # seconds that tasks of executors that leave get
@@ -61,6 +62,8 @@ class Settings(msgspec.Struct, frozen=True):
     heartbeat: float = 30.0
     reconnect: float = 60.0
     extras: Extras = Extras()
+    pickup: int = 0  # most tasks in one hand-out; 0: as the core sees fit
+    piggyback: bool = True  # work may travel with acknowledgements
 
     @property
     def folder(self) -> str:
@@ -140,13 +143,14 @@ def open_machine(store: Store, settings: Settings, numbers: NumberBook) -> tuple
         if not token:
             raise StoreFailed(f"the store does not say how its run {last.run} began")
         numbers.begin(last.run, turn)
-    return replay_run(store, numbers.own_run, numbers.own_turn, policy), numbers.own_run, token
+    machine = replay_run(store, numbers.own_run, numbers.own_turn, policy, settings.pickup)
+    return machine, numbers.own_run, token
 
 
 def _begin(store: Store, settings: Settings, numbers: NumberBook, last: LastRun) -> tuple[Machine, int, str]:
     run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
     policy = load_placement(settings.policy)
-    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span)
+    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.pickup)
     opened = RunOpened(run, settings.name, socket.gethostname(), os.getpid(), policy=settings.policy, token=token)
     turn = machine.turn(now, [opened])
     store.append(turn.number, now, turn.facts)
@@ -173,7 +177,16 @@ class Service:
         self._store: Store = open_own_store(settings)
         self._numbers = NumberBook(settings.folder)
         self._machine, run, token = open_machine(self._store, settings, self._numbers)
-        self._info = RunInfo(run, settings.folder, f"{token}:{run}", memos=True, embedded=False, token=token)
+        self._info = RunInfo(
+            run,
+            settings.folder,
+            f"{token}:{run}",
+            memos=True,
+            embedded=False,
+            piggyback=settings.piggyback,
+            pickup=settings.pickup,
+            token=token,
+        )
         with reported(settings.folder):
             self._write_token(token)
         self._listener, self._socket = place.bind_lasting(home.server_dir())
@@ -193,7 +206,7 @@ class Service:
         """Serve until told to end."""
         loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[int] = loop.create_future()
-        shell = self._shell = Shell(loop, self._machine, self._store, self._info)
+        shell = self._shell = make_shell(loop, self._machine, self._store, self._info)
         shell.on_fatal = self._fail
         loop.set_exception_handler(lambda _, context: self._fail(internal_error(context)))
         workflows = Workflows(shell, self._numbers)
@@ -231,16 +244,16 @@ class Service:
 
     async def _open_door(self, reception: ServiceReception, shell: Shell) -> Doorman:
         """Listen for other machines."""
-        from bough.server.doorman import Doorman
         from bough.transport.access import reachable_address, split_address
         from bough.transport.certificates import make_certificate
+        from bough.transport.doorman import Doorman
         from bough.transport.tls import server_context
         from bough.transport.tokens import make_tokens, secret
 
         make_tokens()
         cert, key, self._fingerprint = make_certificate()
         host, port = split_address(self._settings.listen)
-        doorman = Doorman(lambda: Connection(reception, shell.dirty), secret, self._fingerprint)
+        doorman = Doorman(lambda: Connection(reception, shell.dirty), secret, self._fingerprint, say=log)
         context = server_context(cert, key)
         if port:
             await doorman.listen(host, port, context)

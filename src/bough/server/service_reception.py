@@ -13,8 +13,8 @@ from bough.model.facts import (
     ExecutorDrained,
     ExecutorResized,
     ExecutorResumed,
-    Fact,
     GroupClosed,
+    News,
     PagesAdded,
     Submitted,
 )
@@ -124,7 +124,7 @@ class ServiceReception(Reception):
                 return self._carrying.hear(executor, message)
         return True
 
-    def _news(self, executor: Executor, report: Report) -> Sequence[Fact]:
+    def _news(self, executor: Executor, report: Report) -> Sequence[News]:
         news = with_own_results(report.news, self._shell.info.folder("results"))
         if executor.shared or report.number <= executor.reported:
             return news

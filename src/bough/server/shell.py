@@ -10,42 +10,42 @@ meanwhile.
 from __future__ import annotations
 
 import asyncio
-import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
 from bough.core.machine import Machine, Turn
 from bough.errors import BoughError, InternalError, StoreFailed
-from bough.model.facts import ElementFailed, ExecutorSuspended, Fact, Recalled, SpanEnded, SpanReturned, Submitted
-from bough.model.ids import RecordId, Seconds
+from bough.model.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
+from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
 from bough.model.outcomes import Cause, Failure
-from bough.model.resources import Needs
 from bough.server.clock import Clock
 from bough.server.connection import Connection
 from bough.server.inputs import Sender
 from bough.server.log import log
+from bough.server.lookups import Lookups
 from bough.server.peers import Client, Executor, Peers
+from bough.server.remarks import Remarks
 from bough.server.results import ResultCache
 from bough.server.resuming import unanswered
 from bough.server.run import RunInfo
-from bough.server.tell import Message, Teller, struck_by
+from bough.server.tell import Message, Teller, is_awaited, struck_by
 from bough.server.upkeep import Upkeep
 from bough.stores.api import Store
 from bough.stores.faults import is_passing
 from bough.wire.filemessages import Workplace
-from bough.wire.messages import Accepted, GroupDone, Notice, Refused
+from bough.wire.messages import Accepted, GroupDone, Notice, Outcome, Refused
 from bough.wire.work import Heard, Stop
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
-_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
-_RECALL_SLICE = 0.02  # seconds of looking up memos between turns
+_SOON = 0.001  # seconds of run time after which an outcome is so near that an acknowledgement waits for it
+_ACCEPT_PATIENCE = 0.002  # seconds for which it does
 
 
-class _Batch(msgspec.Struct):
+class Batch(msgspec.Struct):
     """What went into one turn, and who is to be told when it is written."""
 
     now: Seconds
@@ -71,25 +71,23 @@ class Shell:
         self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         self.results = results = ResultCache(store.success)
-        self._teller = Teller(results, lambda deed: struck_by(machine.state, deed))
+        self._teller = Teller(results, partial(struck_by, machine.state), partial(is_awaited, machine))
         self._sender = Sender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
         self.upkeep = Upkeep(loop, store, info.run, machine.snapshot)
-        self._inbox: list[Fact] = []
+        self._inbox: list[News] = []
         self._reporting: set[Executor] = set()
         self._after: list[Callable[[], None]] = []
-        self._recalls: deque[Recall] = deque()
+        self._lookups = Lookups(store, machine, info)
         self._scheduled = False
-        self._stuck: _Batch | None = None
+        self._stuck: Batch | None = None
         self.closed = False  # one more turn, and no other
         self._done = False
         self._wake: asyncio.TimerHandle | None = None
-        self._projected = not info.memos
-        self._stranded_check: asyncio.TimerHandle | None = None
-        self._told_stranded: set[Needs] = set()
+        self._remarks = Remarks(loop, machine, self.peers, self.clock, self._announce)
         self._perform: dict[type, Callable[..., None]] = {
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
-            Recall: self._recalls.append,
+            Recall: self._lookups.waiting.append,
             Settle: lambda order: self.on_settle(order.group, order.failed),
         }
         if not info.embedded:
@@ -109,7 +107,7 @@ class Shell:
         self._after.append(then)
         self.schedule()
 
-    def report(self, executor: Executor, number: int, news: Sequence[Fact]) -> None:
+    def report(self, executor: Executor, number: int, news: Sequence[News]) -> None:
         """An executor's report: acknowledged once it is written, and taken only once."""
         self._reporting.add(executor)
         if number > executor.reported:
@@ -125,7 +123,7 @@ class Shell:
 
     def resume(self) -> None:
         """Go on after a restart: make a turn, whether or not there is news, and look up memos that nobody answered."""
-        self._recalls += unanswered(self.machine)
+        self._lookups.waiting += unanswered(self.machine)
         self.schedule()
 
     @property
@@ -136,7 +134,7 @@ class Shell:
     @property
     def is_busy(self) -> bool:
         """Whether something waits for a turn."""
-        return bool(self._inbox or self._recalls or self._stuck)
+        return bool(self._inbox or self._lookups.waiting or self._stuck)
 
     # --- one turn ----------------------------------------------------------------------------------
 
@@ -147,18 +145,20 @@ class Shell:
         self._done = self.closed
         events, self._inbox = self._inbox, []
         after, self._after = self._after, []
-        reports = [(executor, executor.reported) for executor in self._reporting]
-        self._reporting.clear()
+        reports: list[tuple[Executor, int]] = []
+        if self._reporting:
+            reports = [(executor, executor.reported) for executor in self._reporting]
+            self._reporting.clear()
         now = self.clock.now()
         try:
             turn = self.machine.turn(now, events)
-            self._write(_Batch(now, turn, self.peers.take_requests(), reports, after))
+            self._write(Batch(now, turn, self.peers.take_requests(), reports, after))
         except BoughError as error:
             self.on_fatal(error)
         except Exception as error:  # noqa: BLE001 -- half a turn was made: whatever it is, it is ours, and nothing can follow
             self.on_fatal(InternalError(f"{type(error).__name__}: {error}", traceback.format_exc()))
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: Batch) -> None:
         turn = batch.turn
         if turn.facts:
             try:
@@ -172,21 +172,19 @@ class Shell:
             self._pause_executors(on=False)
         self._take_effect(batch)
         if turn.facts:
-            self.upkeep.appended(turn.number, sum(_result_bytes(fact) for fact in turn.facts))
-        if self._inbox or self._recalls:
+            self.upkeep.appended(turn.number, 64 * len(turn.facts) + sum(map(_result_bytes, turn.facts)))
+        if self._inbox or self._lookups.waiting:
             self.schedule()
         for callback in self.on_turn:
             callback()
 
-    def _take_effect(self, batch: _Batch) -> None:
-        for fact in batch.turn.facts:
-            if type(fact) is ExecutorSuspended:
-                self._tell_suspended(fact)
-        self._tell(batch.turn.facts)
+    def _take_effect(self, batch: Batch) -> None:
+        self._tell(batch.turn.facts, goes_on=bool(batch.turn.orders))
         for hear in self.on_facts:
             hear(batch.turn.facts)
         self._carry_out(batch.turn.orders, batch.requests)
-        self._accept(batch.requests)
+        if batch.requests:
+            self._accept(batch.requests, batch.turn.orders)
         for executor, number in batch.reports:
             executor.acknowledged = number
             if executor.leaving:  # it waits for this
@@ -196,12 +194,10 @@ class Shell:
         for callback in batch.after:
             callback()
         self.flush()
-        for complaint in batch.turn.complaints:
-            log(complaint)
-        if self._stranded_check is None and any(type(fact) is Submitted for fact in batch.turn.facts):
-            self._stranded_check = self.loop.call_later(_STRANDED, self._tell_stranded)
+        self._remarks.on(batch.turn)
         self._set_alarm(batch.turn.wake)
-        self._look_up_memos()
+        if self._lookups.waiting:
+            self._inbox += self._lookups.answers()
 
     def flush(self) -> None:
         """Send all that was said, one frame per connection."""
@@ -218,7 +214,7 @@ class Shell:
 
     # --- a store that cannot be written ------------------------------------------------------------
 
-    def _wait_for_store(self, batch: _Batch, error: StoreFailed) -> None:
+    def _wait_for_store(self, batch: Batch, error: StoreFailed) -> None:
         if not error.transient:
             self.on_fatal(error)
             return
@@ -227,21 +223,6 @@ class Shell:
             self._pause_executors(on=True)
         self._stuck = batch
         self.loop.call_later(_TRY_AGAIN, self._write_again)
-
-    def _tell_stranded(self) -> None:
-        """Say once of each kind of task that no executor can ever run it: the workflow would wait without a word."""
-        self._stranded_check = None
-        for needs, record in self.machine.stranded().items():
-            if needs not in self._told_stranded:
-                self._told_stranded.add(needs)
-                self._announce(self.machine.explain(record)[0])
-
-    def _tell_suspended(self, fact: ExecutorSuspended) -> None:
-        """Say that the core gives an executor a rest; of those that are missing others speak."""
-        executor = self.peers.executors.get(fact.executor)
-        if executor is not None and executor.ready:
-            rest = fact.until - self.clock.now()
-            log(f"executor {fact.executor} on {executor.hello.host} is suspended for {rest:.0f} s: {fact.reason}")
 
     def _announce(self, text: str) -> None:
         """Tell operators and users at once."""
@@ -282,11 +263,13 @@ class Shell:
             self._sender.send(order, executor)
         except (StoreFailed, OSError) as error:
             if is_passing(error):
-                self.loop.call_later(_TRY_AGAIN, self.news, SpanReturned(order.span, order.start, order.stop))
+                for fact in (SpanReturned(span, order.start, order.stop) for span in _spans_of(order)):
+                    self.loop.call_later(_TRY_AGAIN, self.news, fact)
                 log(f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}")
                 return
             failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {error}")
-            self._inbox += [ElementFailed(order.span, index, failure) for index in range(order.start, order.stop)]
+            elements = range(order.start, order.stop)
+            self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
 
     def _workplace(self, record: RecordId) -> Workplace:
         workflow = self.machine.state.records[record].group.workflow
@@ -308,47 +291,30 @@ class Shell:
             client, request = asked
             client.connection.say(Refused(order.message, request, "InvalidWorkload"))
 
-    def _look_up_memos(self) -> None:
-        """Answer lookups for a slice of time; the answers are news of the next turn."""
-        until = time.monotonic() + _RECALL_SLICE
-        recalls = self._recalls
-        while recalls:
-            order = recalls.popleft()
-            self._inbox += self._recall(order)
-            if time.monotonic() >= until:
-                break
-
-    def _recall(self, order: Recall) -> Sequence[Fact]:
-        missing = [Recalled(order.record, order.start, order.stop, found=False)]
-        if not self.info.memos or order.record not in self.machine.state.records:
-            return missing
-        try:
-            if not self._projected:
-                self.store.project()
-                self._projected = True
-            run = 0 if self.info.embedded else self.machine.workflow_of(order.record)
-            return self.store.recall(order.record, order.start, order.stop, order.key, order.reuse, run)
-        except StoreFailed as error:  # running again is always right
-            log(f"results of earlier runs could not be looked up: {error}")
-            return missing
-
     # --- what clients and executors are told -------------------------------------------------------
 
-    def _tell(self, facts: Sequence[Fact]) -> None:
+    def _tell(self, facts: Sequence[Fact], *, goes_on: bool) -> None:
         messages = self._teller.messages(facts)
         if not messages:
             return
         if not self.info.embedded:
-            self._tell_each(messages)
+            for client, own in self._by_client(messages):
+                self._say_all(client, own, goes_on)
             return
         for client in self.peers.subscribers():
-            say = client.connection.say
-            for message in messages:
-                say(message)
+            self._say_all(client, messages, goes_on)
 
-    def _tell_each(self, messages: Sequence[Message]) -> None:
+    def _say_all(self, client: Client, messages: Sequence[Message], goes_on: bool) -> None:
+        if goes_on and all(type(message) is Outcome for message in messages):
+            client.connection.stream(messages, self.loop)
+        else:
+            for message in messages:
+                client.connection.say(message)
+
+    def _by_client(self, messages: Sequence[Message]) -> Iterable[tuple[Client, list[Message]]]:
         """Tell clients of what belongs to their own workflow, and observers of all."""
         listeners: dict[int, list[Client]] = {}
+        told: dict[Client, list[Message]] = {}
         run_of = self.machine.workflow_of
         for message in messages:
             try:
@@ -359,15 +325,19 @@ class Shell:
             if clients is None:
                 clients = listeners[run] = self.peers.listeners(run)
             for client in clients:
-                client.connection.say(message)
+                told.setdefault(client, []).append(message)
+        return told.items()
 
-    def _accept(self, requests: dict[int, tuple[Client, int]]) -> None:
+    def _accept(self, requests: dict[int, tuple[Client, int]], orders: Sequence[Order]) -> None:
         accepted: dict[Client, int] = {}
         for client, request in requests.values():
             accepted[client] = max(request, accepted.get(client, 0))
-        if not accepted:
-            return
         if self.info.embedded:
+            last = orders[-1] if orders else None
+            if type(last) is SendSpan and 0 < last.expected <= _SOON:  # it goes with the outcome: one wake-up for both
+                for client, request in accepted.items():
+                    client.connection.say_later(Accepted(request), self.loop, _ACCEPT_PATIENCE)
+                return
             for client, request in accepted.items():
                 client.connection.say(Accepted(request))
         else:
@@ -380,11 +350,16 @@ class Shell:
 
     def refresh_memos(self) -> None:
         """What other workflows did meanwhile is to be found from now on."""
-        self._projected = False
+        self._lookups.refresh()
 
 
 def _result_bytes(fact: Fact) -> int:
-    return len(fact.results) if type(fact) is SpanEnded and type(fact.results) is bytes else 64
+    return len(fact.results) if type(fact) is SpanEnded and type(fact.results) is bytes else 0
+
+
+def _spans_of(order: SendSpan) -> Iterator[SpanId]:
+    """The spans of a hand-out."""
+    return map(SpanId, range(order.span, order.span + 1 + len(order.along)))
 
 
 def _log_fatal(error: BoughError) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bough.core.groups import GroupRecord, Workflow
+from bough.core.loose import TaskRecord
 from bough.core.queue import Entry, ReadyQueue
-from bough.core.records import FAILED, HELD, NOTRUN, WAITING, ArrayRecord, Record, TaskRecord
+from bough.core.records import FAILED, HELD, NOTRUN, WAITING, ArrayRecord, Record
 from bough.core.states import TaskState
 from bough.errors import StoreFailed, UnknownName
 from bough.model.tasks import Kind, TaskSpec
@@ -47,16 +48,16 @@ class Scope:
             if queue.workflow not in self.workflows:
                 continue
             entry = self._first(queue)
-            if entry is not None and (best is None or (queue.workflow.cores, entry[0]) < (best[0], best[1][0])):
+            if entry is not None and (best is None or (queue.workflow.cores, entry) < best):
                 best = queue.workflow.cores, entry
-        return best[1][1] if best is not None else None
+        return best[1][4] if best is not None else None
 
     def _first(self, queue: ReadyQueue) -> Entry | None:
         taken: list[Entry] = []
         found = None
         while len(taken) < _DEEP and (entry := queue.take()) is not None:
             taken.append(entry)
-            if entry[1].spec.kind is Kind.COMMAND and self._holds(entry[1]):
+            if entry[4].spec.kind is Kind.COMMAND and self._holds(entry[4]):
                 found = entry
                 break
         for entry in reversed(taken):

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from bough.core import deeds, ranges
-from bough.core.records import CANCELLED, FAILED
+from bough.core.machine import Machine
+from bough.core.records import CANCELLED, FAILED, ArrayRecord
 from bough.core.state import State
 from bough.model.facts import (
     Cancelled,
@@ -53,11 +54,22 @@ def struck_by(state: State, deed: Cancelled | Killed) -> Iterator[tuple[RecordId
                     yield RecordId(record.id), index, index + 1, failure
 
 
+def is_awaited(machine: Machine, record: RecordId) -> bool:
+    """Whether results of a record may be asked for soon: those of what a generator feeds only if somebody waits."""
+    known = machine.state.records.get(record)
+    if not isinstance(known, ArrayRecord) or not known.spec.fed:
+        return True
+    return bool(known.dependents or known.element_dependents)
+
+
 class Teller:
     """Turns facts into messages; remembers hosts, and what is out with whom."""
 
-    def __init__(self, results: ResultCache, struck: Struck) -> None:
+    def __init__(
+        self, results: ResultCache, struck: Struck, wanted: Callable[[RecordId], bool] = lambda record: True
+    ) -> None:
         self._results = results
+        self._wanted = wanted  # whether somebody may ask for the results of a record soon
         self._struck = struck
         self._hosts: dict[ExecutorId, str] = {}
         self._out: dict[SpanId, _Hand] = {}
@@ -119,7 +131,8 @@ class Teller:
 
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
-        self._results.remember(fact)
+        if fact.stop == 1 or self._wanted(fact.record):  # loose tasks need no question
+            self._results.remember(fact)
         host = fact.host or self._hosts.get(fact.executor, "")
         return (Outcome(fact.record, fact.start, fact.stop, fact.attempt, host, fact.results, fact.details),)
 
@@ -149,21 +162,25 @@ class Teller:
 
     def _recalled(self, fact: Recalled) -> Iterable[Message]:
         if not fact.found:
-            return
-        count = fact.stop - fact.start
-        shift = fact.start - fact.source_start
-        for start, stop, span in self._results.successes(
-            fact.turn, fact.source, fact.source_start, fact.source_start + count
-        ):
-            yield Outcome(
+            return ()
+        begin, end = fact.source_start, fact.source_start + fact.stop - fact.start
+        if end - begin == 1:
+            found = [(begin, end, self._results.find(fact.turn, fact.source, begin))]
+        else:
+            found = self._results.successes(fact.turn, fact.source, begin, end, again=self._wanted(fact.record))
+        shift = fact.start - begin
+        return [
+            Outcome(
                 fact.record,
                 start + shift,
                 stop + shift,
                 span.attempt,
                 results=part(span, start, stop),
-                details=cut_details(span.details, start, stop, shift),
+                details=cut_details(span.details, start, stop, shift) if span.details else (),
                 reused=True,
             )
+            for start, stop, span in found
+        ]
 
     def withdrawn(self, span: SpanId, start: int, stop: int) -> None:
         """Of these elements of a span nothing more will be heard."""

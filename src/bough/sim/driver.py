@@ -76,7 +76,8 @@ class Simulation:
             self.journal.append((turn.number, self.now, turn.facts))
         for order in turn.orders:
             if isinstance(order, SendSpan):
-                self._schedule(self._executors[order.executor].take(order, self._model))
+                for one in order.singly():
+                    self._schedule(self._executors[order.executor].take(one, self._model))
             elif isinstance(order, StopSpan):
                 self._executors[order.executor].stop(order)
             elif isinstance(order, Refuse):

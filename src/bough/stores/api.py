@@ -42,6 +42,14 @@ class OldArray(msgspec.Struct, frozen=True):
     done: list[tuple[int, int]]  # successful elements, merged and sorted
 
 
+class OldPages(msgspec.Struct, frozen=True):
+    """A piece of an array of an earlier run that a generator fed."""
+
+    pages: list[tuple[int, int, bytes]]
+    done: list[tuple[int, int]]  # successful elements among them, merged and sorted
+    turn: int  # to ask behind it; 0: there is no more
+
+
 class Store(Protocol):
     """The durable memory of a session or a service."""
 
@@ -97,11 +105,20 @@ class Store(Protocol):
         are those of the same name with a smaller number; 0: all that came before the present one.
         """
 
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[Recalled]:
+        """As `recall`, for many loose tasks of a workflow at once: one answer for each, in order."""
+
     def success(self, turn: int, record: RecordId, index: int) -> SpanEnded | None:
-        """The success that covers an element, from the journal row that holds it."""
+        """The success that covers an element, from the journal row that holds it; turn 0: which one is not known."""
 
     def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
         """Arrays of earlier runs with this body, newest run first; `run` as for `recall`."""
+
+    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
+        """Arrays of earlier runs that generators fed, with this body, newest run first; `run` as for `recall`."""
+
+    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> OldPages:
+        """What came of such an array in turns after a number: a piece of it that is soon read."""
 
     def keep_contents(self, folder: str) -> None:
         """Outputs that are not in their places on this machine are kept by content in this folder."""

@@ -1,6 +1,7 @@
 """One array while facts about it are folded: a byte per element, and rows for what has something of its own.
 
-Rule: the columns `done`, `failed`, `notrun` and `cancelled` always equal the numbers of those bytes.
+What succeeded of an array that still grows is summed up, see `core.window`. Rule: the columns `done`, `failed`,
+`notrun` and `cancelled` always equal the numbers of those bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from bough.core.states import ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, TaskState
+from bough.core.window import BLOCK, Window
 from bough.stores.rows import ElementRow, SpanRow, TaskRow
 
 LABELS: Final = tuple(state.label for state in TaskState)
@@ -41,6 +43,7 @@ RELEASE: Final = {first: moves(first, {TaskState.HELD}) for first in (TaskState.
 REVIVE: Final = {first: moves(first, UNSUCCESSFUL) for first in (TaskState.WAITING, TaskState.READY)}
 
 _OPEN = re.compile(b"\x03+|\x04+")
+_BIG: Final = 1 << 20  # elements
 
 
 class ArrayFold:
@@ -50,19 +53,21 @@ class ArrayFold:
 
     def __init__(self, row: TaskRow, rows: Iterable[SpanRow] = (), elements: Iterable[ElementRow] = ()) -> None:
         self.row = row
-        self.states = bytearray([self.first]) * row.length
+        self.states: bytearray | Window = Window() if row.is_open or row.length > _BIG else bytearray()
         self.bad: dict[int, ElementRow] = {}  # rows of elements that have not succeeded
         self.dirty: set[int] = set()  # those of them to be written
         self.ranges: list[SpanRow] = []  # held, not run and cancelled ones, sorted, without overlap
         self.starts: list[int] = []
         self.ranges_changed = False
         for span in rows:
+            self._reach(span.stop)
             self.states[span.start : span.stop] = bytes([CODES[span.state]]) * (span.stop - span.start)
             if CODES[span.state] in RANGED:
                 self.ranges.append(span)
                 self.starts.append(span.start)
+        self._reach(row.length)
         for element in elements:
-            self.states[element.idx] = CODES[element.state]
+            self.states[element.idx : element.idx + 1] = bytes([CODES[element.state]])
             self.bad[element.idx] = element
         self.counts = [self.states.count(code) for code in range(len(LABELS))]
 
@@ -75,12 +80,29 @@ class ArrayFold:
         """Pages were added."""
         more = length - len(self.states)
         if more > 0:
-            self.states += bytes([self.first]) * more
+            self._reach(length)
             self.counts[self.first] += more
             self.row.length = length
 
+    def _reach(self, length: int) -> None:
+        """Make it so long, a block at a time, so that what succeeded meanwhile can be summed up."""
+        states = self.states
+        while (more := length - len(states)) > 0:
+            if isinstance(states, Window):
+                states.advance()
+                more = min(more, BLOCK)
+            states.extend(bytes([self.first]) * more)
+
     def move(self, start: int, stop: int, table: bytes) -> list[tuple[int, int]]:
         """Change states of a slice; the ranges that changed."""
+        states = self.states
+        if isinstance(states, Window) and start < states.base and table[TaskState.DONE] == TaskState.DONE:
+            odd = states.odd_in(start, min(stop, states.base))
+            changed = [piece for index in odd for piece in self._move(index, index + 1, table)]
+            return changed + (self._move(states.base, stop, table) if stop > states.base else [])
+        return self._move(start, stop, table)
+
+    def _move(self, start: int, stop: int, table: bytes) -> list[tuple[int, int]]:
         old = self.states[start:stop]
         new = old.translate(table)
         if old == new:
@@ -123,8 +145,9 @@ class ArrayFold:
 
     def open_pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
         """The placed and running pieces of a slice."""
-        for found in _OPEN.finditer(self.states, start, stop):
-            yield found.start(), found.end(), LABELS[self.states[found.start()]]
+        states = self.states[start:stop]
+        for found in _OPEN.finditer(states):
+            yield start + found.start(), start + found.end(), LABELS[states[found.start()]]
 
     def settle(self) -> None:
         """Bring the row's counts and state up to date."""

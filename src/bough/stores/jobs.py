@@ -34,6 +34,11 @@ def _allow(action: int, first: str | None, *_: str | None) -> int:
     return sqlite3.SQLITE_DENY
 
 
+def is_hidden(path: str) -> bool:
+    """Whether a group is there for the sake of its dependencies only."""
+    return path.rpartition("/")[2].startswith(".")
+
+
 class Jobs(ABC):
     """Questions to a jobs database, wherever it is."""
 
@@ -60,8 +65,11 @@ class Jobs(ABC):
         return found[0] if found else None
 
     def groups(self, run: int) -> list[Row]:
-        """The groups of a run, each with the numbers of its own tasks (elements counted) by state."""
-        return self.rows(
+        """The groups of a run, each with the numbers of its own tasks (elements counted) by state.
+
+        Those whose names begin with a dot are there for the sake of their dependencies, and not among them.
+        """
+        rows = self.rows(
             """
             SELECT groups.id, groups.parent, groups.name, groups.path, groups.closed,
               coalesce(sum(length), 0) AS total, coalesce(sum(done), 0) AS done, coalesce(sum(failed), 0) AS failed,
@@ -77,6 +85,7 @@ class Jobs(ABC):
             """,
             (run,),
         )
+        return [row for row in rows if not is_hidden(str(row["path"]))]
 
     def task(self, record: int) -> Row:
         """One loose task or array; `UnknownName` when there is none."""

@@ -109,11 +109,13 @@ class Ledger:
         """The fold of an array."""
         fold = self._arrays.get(row.id)
         if fold is None:
-            spans = self.rows("SELECT * FROM spans WHERE id = ? AND state != 'lost' ORDER BY start", (row.id,))
+            spans = self._database.execute(
+                "SELECT * FROM spans WHERE id = ? AND state != 'lost' ORDER BY start", (row.id,)
+            )
             elements = self.rows("SELECT * FROM elements WHERE id = ? AND state != 'done'", (row.id,))
             fold = self._arrays[row.id] = ArrayFold(
                 row,
-                [SpanRow(*values) for values in spans],  # type: ignore[arg-type]
+                (SpanRow(*values) for values in spans),
                 [ElementRow(*values) for values in elements],  # type: ignore[arg-type]
             )
         return fold

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import socket
-from pathlib import Path
 from typing import Final, Self
 
 from bough.errors import StoreFailed, StoreHeld
@@ -23,14 +22,14 @@ _NOT_OFFERED: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, e
 class StoreLock:
     """Held from construction to `release`; `StoreHeld` names who has it instead."""
 
-    def __init__(self, directory: Path | str) -> None:
-        self.directory = Path(directory)
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = os.fspath(directory)
         self._number = -1
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            number = os.open(self.directory / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.makedirs(self.directory, exist_ok=True)
+            number = os.open(os.path.join(self.directory, FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise failed(str(self.directory), error) from error
+            raise failed(self.directory, error) from error
         try:
             self._take(number)
             os.ftruncate(number, 0)
@@ -38,7 +37,7 @@ class StoreLock:
         except BaseException as error:
             os.close(number)
             if isinstance(error, OSError):
-                raise failed(str(self.directory), error) from error
+                raise failed(self.directory, error) from error
             raise
         self._number = number
 
@@ -68,16 +67,17 @@ class StoreLock:
         self.release()
 
 
-def holder(directory: Path | str) -> tuple[int, str]:
+def holder(directory: str | os.PathLike[str]) -> tuple[int, str]:
     """The pid and host written in the lock file, (0, "") when none is there."""
     try:
-        words = (Path(directory) / FILE).read_text(encoding="utf-8").split()
+        with open(os.path.join(directory, FILE), encoding="utf-8") as file:
+            words = file.read().split()
         return int(words[0]), words[1]
     except (OSError, ValueError, IndexError):
         return 0, ""
 
 
-def held_by(directory: Path | str) -> str:
+def held_by(directory: str | os.PathLike[str]) -> str:
     """The message for the second to come."""
     pid, host = holder(directory)
     who = f"pid {pid} on host {host}" if pid else "another process"

@@ -15,8 +15,8 @@ import msgspec
 from bough.model.facts import Fact, PagesAdded, Recalled, SpanEnded, Submitted
 from bough.model.ids import MemoKey, RecordId
 from bough.model.outcomes import ResultFile
-from bough.model.tasks import ArraySpec, Reuse
-from bough.stores.api import OldArray
+from bough.model.tasks import ArraySpec, Page, Reuse
+from bough.stores.api import OldArray, OldPages
 from bough.stores.database import Database
 
 _EARLIER: Final = "run < :before"
@@ -24,12 +24,28 @@ _NAMESAKES: Final = f"{_EARLIER} AND run IN (SELECT run FROM runs WHERE name = :
 _BY_KEY: Final = (
     "SELECT record, start, attempt, turn, checked FROM memo WHERE key = :key AND {} ORDER BY turn DESC LIMIT 1"
 )
+_TOGETHER: Final = 256  # loose tasks looked up by one statement
+_NAMES: Final = tuple(f"key{number}" for number in range(_TOGETHER))
+_BY_KEYS: Final = (
+    f"SELECT key, record, start, attempt, turn, checked FROM memo WHERE key IN (:{', :'.join(_NAMES)})"
+    " AND {} ORDER BY turn"  # the latest of each key comes last
+)
 # rows of one record do not overlap, so the one before the first that begins inside may reach into it
 _BY_RANGE: Final = """
 SELECT start, stop, attempt, turn, checked FROM memo WHERE key = :key AND record = :record AND {}
 AND stop > :low AND start < :high AND start >= coalesce(
   (SELECT max(start) FROM memo WHERE key = :key AND record = :record AND start <= :low), 0) ORDER BY start"""
 _ARRAYS: Final = "SELECT record, length, table_blob FROM arrays WHERE key = :key AND {} ORDER BY run DESC, record DESC"
+_IS_OLD: Final = "SELECT 1 FROM arrays WHERE record = :record AND {}"
+_NEXT_PAGES: Final = "SELECT turn FROM array_pages WHERE record = ? AND turn > ? ORDER BY turn LIMIT 64"
+_DONE_IN: Final = """
+SELECT start, stop FROM memo WHERE record = :record AND start < :high AND start >= coalesce(
+  (SELECT max(start) FROM memo WHERE record = :record AND start <= :low), 0) ORDER BY start"""
+_PART_TURNS: Final = 64  # as in _NEXT_PAGES
+_PART_BYTES: Final = 1 << 20
+
+
+_Found = tuple[int, int, int, int, int]  # record, start, attempt, turn, checked
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -78,6 +94,20 @@ class Memos:
         found.sort(key=lambda piece: piece.start)
         return list(_cover(record, start, stop, found))
 
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], *, run: int = 0) -> list[Recalled]:
+        """One answer for each loose task, in order."""
+        reach = self._reach(run)
+        rows: dict[bytes, _Found] = {}
+        for at in range(0, len(wanted), _TOGETHER):
+            keys = [key for _, key in wanted[at : at + _TOGETHER]]
+            keys += keys[-1:] * (_TOGETHER - len(keys))  # so that there is one statement
+            values = reach.values(**dict(zip(_NAMES, keys, strict=True)))
+            for key, *found in self._database.execute(reach.of(_BY_KEYS), values).fetchall():
+                rows[bytes(key)] = tuple(found)
+        return [
+            self._recalled(record, 0, rows.get(key)) or Recalled(record, 0, 1, found=False) for record, key in wanted
+        ]
+
     def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
         """Arrays of earlier runs with a body of which something is done."""
         reach = self._reach(run)
@@ -92,6 +122,38 @@ class Memos:
                 arrays.append(OldArray(record, length, content, self._pages(record), done))
         return arrays
 
+    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
+        """As `old_arrays`, of what a generator fed: only the numbers, because there may be any amount of it."""
+        reach = self._reach(run)
+        rows = self._database.execute(reach.of(_ARRAYS), reach.values(key=body)).fetchall()
+        return [
+            RecordId(record)
+            for record, _, _ in rows
+            if self._database.execute("SELECT 1 FROM memo WHERE record = ? LIMIT 1", (record,)).fetchone()
+        ]
+
+    def fed_pages(self, record: int, after: int, run: int = 0) -> OldPages:
+        """The next of such an array's pages, those of turns after a number, and what is done of them."""
+        reach = self._reach(run)
+        pages: list[tuple[int, int, bytes]] = []
+        if self._database.execute(reach.of(_IS_OLD), reach.values(record=record)).fetchone() is None:
+            return OldPages(pages, [], 0)
+        turns = self._database.execute(_NEXT_PAGES, (record, after)).fetchall()
+        last = 0
+        for at, (turn,) in enumerate(turns, 1):
+            pages += self._pages_in(turn, record)
+            if at < len(turns) and sum(len(page[2]) for page in pages) > _PART_BYTES:
+                last = turn
+                break
+        else:
+            last = turns[-1][0] if len(turns) == _PART_TURNS else 0
+        if not pages:
+            return OldPages(pages, [], last)
+        low, high = pages[0][0], pages[-1][1]
+        rows = self._database.execute(_DONE_IN, {"record": record, "low": low, "high": high})
+        done = merged((max(start, low), min(stop, high)) for start, stop in rows if stop > low)
+        return OldPages(pages, done, last)
+
     def _reach(self, run: int) -> Reach:
         if not run:
             return Reach(self.before)
@@ -104,12 +166,17 @@ class Memos:
 
     def _loose(self, record: int, start: int, key: MemoKey, reach: Reach) -> Iterator[Recalled]:
         row = self._database.execute(reach.of(_BY_KEY), reach.values(key=key)).fetchone()
+        found = self._recalled(record, start, row)
+        if found is not None:
+            yield found
+
+    def _recalled(self, record: int, start: int, row: _Found | None) -> Recalled | None:
         if row is None:
-            return
+            return None
         source, source_start, attempt, turn, checked = row
         if checked and not self._is_there(turn, source, source_start):
-            return
-        yield Recalled(RecordId(record), start, start + 1, True, source, source_start, attempt, turn)
+            return None
+        return Recalled(RecordId(record), start, start + 1, True, RecordId(source), source_start, attempt, turn)
 
     def _array(
         self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, reach: Reach
@@ -173,18 +240,24 @@ class Memos:
         return True
 
     def _pages(self, record: int) -> list[tuple[int, int, bytes]]:
-        pages = []
+        pages: list[tuple[int, int, bytes]] = []
         for (turn,) in self._database.execute(
             "SELECT turn FROM array_pages WHERE record = ? ORDER BY turn", (record,)
         ).fetchall():
-            for fact in self._turn(turn):
-                if isinstance(fact, PagesAdded) and fact.record == record:
-                    pages += fact.pages
-                elif isinstance(fact, Submitted):
-                    for item in fact.items:
-                        if isinstance(item, ArraySpec) and item.id == record:
-                            pages += item.pages
-        return [(page.start, page.stop, page.data) for page in sorted(pages, key=lambda page: page.start)]
+            pages += self._pages_in(turn, record)
+        return sorted(pages, key=lambda page: page[0])
+
+    def _pages_in(self, turn: int, record: int) -> list[tuple[int, int, bytes]]:
+        """The pages of an array that came in a turn."""
+        pages: list[Page] = []
+        for fact in self._turn(turn):
+            if isinstance(fact, PagesAdded) and fact.record == record:
+                pages += fact.pages
+            elif isinstance(fact, Submitted):
+                for item in fact.items:
+                    if isinstance(item, ArraySpec) and item.id == record:
+                        pages += item.pages
+        return [(page.start, page.stop, page.data) for page in pages]
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from bough.stores.pgbulk import FEWEST, Plan, insert, plan
 
 SCHEMA: Final = "bough"
 PREFIXES: Final = ("postgresql://", "postgres://")
-_NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
+_NAMED = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)")
 _SEARCH_PATH = re.compile(r"-c\s*search_path=([^\s,]+)")
 _BUSY_STATES: Final = frozenset(
     {pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR, pq.TransactionStatus.ACTIVE}

@@ -280,7 +280,7 @@ class Projector:
                 self._do_loose(fact, row)
                 continue
             start, stop = 0, row.length
-            if fact.target.on is not On.GROUP and fact.stop:
+            if not fact.target.is_group and fact.stop:
                 start, stop = fact.target.index, min(fact.stop, row.length)
             elif fact.target.on is On.TASK:
                 start, stop = fact.target.index, fact.target.index + 1
@@ -318,7 +318,7 @@ class Projector:
 
     def _targets(self, target: Dep) -> Iterator[TaskRow]:
         records = [target.id]
-        if target.on is On.GROUP:
+        if target.is_group:
             records = self._runs.records_in(target.id)
         for record in records:
             row = self._ledger.task(record)

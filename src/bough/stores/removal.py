@@ -17,7 +17,7 @@ from bough.errors import InvariantBroken
 from bough.journal.codec import encode
 from bough.model import facts as f
 from bough.model.outcomes import ResultFile
-from bough.model.tasks import GroupSpec, On, TaskSpec
+from bough.model.tasks import GroupSpec, TaskSpec
 from bough.stores.database import Database, found_in
 from bough.stores.ledger import HIGHEST
 
@@ -56,7 +56,7 @@ def named_by(facts: Iterable[f.Fact]) -> Named:
         elif isinstance(fact, f.GroupClosed):
             named.groups.add(fact.group)
         elif isinstance(fact, _TARGETED):
-            (named.groups if fact.target.on is On.GROUP else named.records).add(fact.target.id)
+            (named.groups if fact.target.is_group else named.records).add(fact.target.id)
     return named
 
 
@@ -78,7 +78,7 @@ def without(facts: Sequence[f.Fact], dead: Named, borrowed: set[int]) -> list[f.
         elif isinstance(fact, f.GroupClosed):
             gone = fact.group in dead.groups
         elif isinstance(fact, _TARGETED):
-            gone = fact.target.id in (dead.groups if fact.target.on is On.GROUP else dead.records)
+            gone = fact.target.id in (dead.groups if fact.target.is_group else dead.records)
         else:
             gone = False
         if not gone:

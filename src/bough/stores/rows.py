@@ -135,6 +135,9 @@ class Open(msgspec.Struct):
 
     def take(self, start: int, stop: int) -> None:
         """Elements of it were heard of."""
+        if self.rest == [(start, stop)]:  # all that was left, as always of a loose task
+            self.rest = []
+            return
         self.rest = [
             piece
             for low, high in self.rest

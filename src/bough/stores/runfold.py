@@ -18,7 +18,7 @@ from bough.stores.loosefold import LooseFold
 from bough.stores.spanfold import SpanFold
 from bough.stores.statements import replace
 
-ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group"}
+ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group", On.END: "group"}
 
 _RUN: Final = replace("runs", "run", "name, host, pid, opened, closed, reason, policy, turn, grp, directory, owner")
 _GROUP: Final = replace("groups", "id, run", "parent, name, path, closed")

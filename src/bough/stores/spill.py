@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bough.errors import ProtocolError
-from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.facts import WorkNews
 from bough.stores.faults import reported
 from bough.wire.framing import Frames
 from bough.wire.work import FromExecutor, Report
@@ -19,12 +19,11 @@ from bough.wire.work import FromExecutor, Report
 DIRECTORY: Final = "spill"
 SUFFIX: Final = ".spill"
 _HEAD: Final = 4  # bytes of a frame's length
-News = SpanStarted | SpanEnded | ElementFailed | SpanReturned
 
 
-def read_spills(directory: Path | str) -> list[tuple[int, list[News]]]:
+def read_spills(directory: Path | str) -> list[tuple[int, list[WorkNews]]]:
     """The news of every executor that spilled, each in the order of its reports, without repetitions."""
-    found: dict[int, dict[int, list[News]]] = {}
+    found: dict[int, dict[int, list[WorkNews]]] = {}
     with reported(str(directory)):
         for path in _files(directory):
             number = re.search(r"\d+", path.stem)

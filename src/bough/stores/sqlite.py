@@ -11,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Final
 
 from bough.errors import StoreFailed
@@ -35,11 +34,11 @@ class SqliteStore(SqlStore):
 
     _database: sqlite3.Connection
 
-    def __init__(self, directory: Path | str, *, wal: bool | None = None) -> None:
-        self.directory = Path(directory)
-        self.path = str(self.directory / FILE)
-        with reported(str(self.directory)):
-            self.directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory: str | os.PathLike[str], *, wal: bool | None = None) -> None:
+        self.directory = os.fspath(directory)
+        self.path = os.path.join(self.directory, FILE)
+        with reported(self.directory):
+            os.makedirs(self.directory, exist_ok=True)
             self.wal = not is_network_filesystem(self.directory) if wal is None else wal
             database = sqlite3.connect(
                 self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False, cached_statements=256
@@ -162,7 +161,7 @@ class SqliteStore(SqlStore):
             self._log = -1
 
 
-def _sync_directory(directory: Path) -> None:
+def _sync_directory(directory: str) -> None:
     """Make new files' names durable."""
     number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -17,7 +17,7 @@ from bough.journal.codec import Unreadable, decode, encode
 from bough.model.facts import Fact, Recalled, RunClosed, RunOpened, RunRemoved, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
-from bough.stores.api import LastRun, OldArray
+from bough.stores.api import LastRun, OldArray, OldPages
 from bough.stores.database import Database
 from bough.stores.memos import Memos
 from bough.stores.projector import Projector
@@ -29,6 +29,8 @@ _RUN_FACTS: Final = frozenset({RunOpened, RunClosed, RunRemoved})
 _DECLARED: Final = """
 SELECT path FROM declared WHERE run IN ({0})
 UNION SELECT path FROM files JOIN tasks ON tasks.id = files.id WHERE tasks.run IN ({0})"""
+_SPAN_WITH: Final = "SELECT turn FROM spans WHERE id = ? AND start <= ? AND state = 'done' ORDER BY start DESC LIMIT 1"
+_BORROWED: Final = "SELECT DISTINCT turn FROM borrowed WHERE source = ? ORDER BY turn"
 _NAMESAKES: Final = "SELECT run FROM runs WHERE name = (SELECT name FROM runs WHERE run = :run)"
 
 
@@ -253,6 +255,12 @@ class SqlStore(ABC):
         with self._reported():
             return self._memos.recall(record, start, stop, key, reuse, run=run)
 
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[Recalled]:
+        """Successes of earlier runs for many loose tasks."""
+        self._freshen()
+        with self._reported():
+            return self._memos.recall_loose(wanted, run=run)
+
     def keep_contents(self, folder: str) -> None:
         """Outputs that are not in their places on this machine are kept by content in this folder."""
         self._memos.contents = folder
@@ -263,6 +271,17 @@ class SqlStore(ABC):
         with self._reported():
             return self._memos.old_arrays(body, run)
 
+    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
+        """What generators fed in earlier runs, with this body."""
+        self._freshen()
+        with self._reported():
+            return self._memos.old_feeds(body, run)
+
+    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> OldPages:
+        """A piece of such an array."""
+        with self._reported():
+            return self._memos.fed_pages(record, after, run)
+
     def declared_paths(self, run: int = 0) -> list[str]:
         """Paths ever declared or made as outputs."""
         self.project()
@@ -272,11 +291,23 @@ class SqlStore(ABC):
         return [row[0] for row in rows]
 
     def success(self, turn: int, record: int, index: int) -> SpanEnded | None:
-        """The success that covers an element."""
-        for fact in self._successes(turn).get(record, ()):
-            if fact.start <= index < fact.stop:
-                return fact
+        """The success that covers an element; turn 0: whichever it is."""
+        for number in (turn,) if turn else self._turns_with(record, index):
+            for fact in self._successes(number).get(record, ()):
+                if fact.start <= index < fact.stop:
+                    return fact
         return None
+
+    def _turns_with(self, record: int, index: int) -> Iterator[int]:
+        """Turns that may hold the success of an element; of a removed run, all that others use of it."""
+        self.project()
+        with self._reported():
+            row = self._database.execute(_SPAN_WITH, (record, index)).fetchone()
+            if row is not None:
+                yield row[0]
+                return
+            for (turn,) in self._database.execute(_BORROWED, (record,)).fetchall():
+                yield turn
 
     def _successes(self, turn: int) -> dict[int, list[SpanEnded]]:
         """The successes of a turn by record; recently used turns are kept."""

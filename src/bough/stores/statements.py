@@ -59,12 +59,17 @@ SAVE: Final = {
 # Binding a column costs as much as storing it, and most tasks neither fail nor print: rows whose other
 # columns have their defaults are written by the short statements.
 _FIELDS: Final = TaskRow.__struct_fields__
-_RARE: Final = slice(_FIELDS.index("exit_code"), _FIELDS.index("stderr_length") + 1)
-_RARE_TAIL: Final = slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1)
-_RARE_DEFAULTS: Final = astuple(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))[_RARE]
-_TAIL_DEFAULTS: Final = (0,) * (_RARE_TAIL.stop - _RARE_TAIL.start)
-_COMMON: Final = tuple(name for name in _FIELDS if name not in {*_FIELDS[_RARE], *_FIELDS[_RARE_TAIL]})
-_CHANGING: Final = ("state", "attempt", "started", "ended", "seconds", "executor", "host", "turn", "done", "priority")
+_RARE: Final = (  # the first and the last of some in a row
+    slice(_FIELDS.index("exit_code"), _FIELDS.index("message") + 1),
+    slice(_FIELDS.index("memory"), _FIELDS.index("stderr_length") + 1),
+    slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1),
+)
+_DEFAULTS: Final = [astuple(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))[some] for some in _RARE]
+_COMMON: Final = tuple(name for name in _FIELDS if name not in {name for some in _RARE for name in _FIELDS[some]})
+_CHANGING: Final = (
+    *("state", "attempt", "started", "ended", "seconds", "executor", "host", "reused"),
+    *("turn", "done", "priority"),
+)
 INSERT_COMMON: Final = f"INSERT INTO tasks ({', '.join(_COMMON)}) VALUES ({_marks(len(_COMMON))})"
 UPDATE_COMMON: Final = f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ?"
 common: Final = attrgetter(*_COMMON)
@@ -89,4 +94,4 @@ GATHERED: Final = {
 def is_rich(row: TaskRow) -> bool:
     """Whether a row has more than the common columns."""
     values = astuple(row)
-    return bool(row.is_array) or values[_RARE] != _RARE_DEFAULTS or values[_RARE_TAIL] != _TAIL_DEFAULTS
+    return bool(row.is_array) or [values[some] for some in _RARE] != _DEFAULTS

@@ -10,6 +10,7 @@ before that is known.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import secrets
 import socket
@@ -25,6 +26,7 @@ from bough.wire.framing import Frames
 from bough.wire.handshake import FIRST_FRAME, NONCE, prove
 from bough.wire.messages import VERSION, Challenge, Proof, Refused
 
+_context = functools.cache(client_context)  # one for all connections of a process
 Place = tuple[int, tuple[object, ...] | str]  # family and address of a socket
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 _FRESH = 60.0  # seconds that a name's addresses are believed: asking again takes long just when the network is cut
@@ -151,7 +153,7 @@ class Opening:
             if self._access.is_unix:
                 self._is_trusted = True
                 return True
-            self._secure = client_context().wrap_socket(self._sock, do_handshake_on_connect=False)
+            self._secure = _context().wrap_socket(self._sock, do_handshake_on_connect=False)
         self._secure.do_handshake()
         check_pin(self._secure, self._access.fingerprint, self._access.address)
         self._is_trusted = True

@@ -52,6 +52,8 @@ class Frames(Generic[M]):
         buffer = self._buffer
         if buffer:
             buffer += data
+        elif len(data) > _HEAD and int.from_bytes(data[:_HEAD], "big") == len(data) - _HEAD <= self._limit:
+            return self._read(memoryview(data)[_HEAD:])  # mostly it is one frame
         messages: list[object] = []
         view = memoryview(buffer or data)  # mostly nothing is left from before, and nothing need be copied
         at, end = 0, len(view)
@@ -62,10 +64,7 @@ class Frames(Generic[M]):
                     raise ProtocolError(f"a frame of {size} bytes is over the limit of {self._limit}")
                 if end - at - _HEAD < size:
                     break
-                try:
-                    messages += self._decode(view[at + _HEAD : at + _HEAD + size])
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # bad text, too deep
-                    raise ProtocolError(f"a frame could not be read: {error}") from error
+                messages += self._read(view[at + _HEAD : at + _HEAD + size])
                 at += _HEAD + size
             rest = b"" if buffer or at == end else bytes(view[at:])
         finally:
@@ -75,6 +74,12 @@ class Frames(Generic[M]):
         else:
             buffer += rest
         return messages  # type: ignore[return-value]
+
+    def _read(self, view: memoryview) -> list[M]:
+        try:
+            return self._decode(view)  # type: ignore[return-value]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # bad text, too deep
+            raise ProtocolError(f"a frame could not be read: {error}") from error
 
 
 def server_frames() -> Frames[FromClient | FromExecutor | RelayHello]:

@@ -103,12 +103,15 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     "explain"           record, index         list of lines
     "memos"             body (a memo key)     earlier arrays of that body that may be reused: [{"record", "length",
                                               "table" (bytes), "pages" [(start, stop, data)], "done" [(start, stop)]}]
+    "feeds"             body (a memo key)     earlier arrays of that body that generators fed: [record], newest first
+    "fed"               record, turn          a piece of one: {"pages", "done", "turn" (to ask behind it, 0: the end)}
     "processors"        -                     {site: cores available now}
     "paths"             -                     list of absolute paths earlier runs of this workflow declared as outputs
     "project"           -                     None, once the jobs database has caught up with the journal
     "ids"               count                 {"first_id", "first_group", "ids"}: more numbers for this workflow
     "inventory"         -                     {"records", "groups"} of the client's workflow, see `server.answers`
-    "outcomes"          records               how many of them are known; then all that ended of these is told again
+    "outcomes"          records               how many of them are known; then all that ended of these is told again;
+                                              (record, index) stands for its elements from there on
     "workflows"         -                     [{"run", "name", "group", "user", "directory", "closed", "counts", ...}]
     "executors"         -                     [{"executor", "site", "host", "pid", "cores", "state", "running", ...}]
     "sql"               statement, parameters {"columns", "rows"} of the jobs database, read-only
@@ -177,7 +180,7 @@ class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="ok"):
     request: int
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="out"):
+class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="out", gc=False):
     """The elements [start, stop) of a record succeeded."""
 
     record: RecordId

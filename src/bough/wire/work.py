@@ -6,9 +6,12 @@ has a default; anything else raises `VERSION`.
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator
 
-from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+import msgspec
+from msgspec.structs import replace
+
+from bough.model.facts import WorkNews
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.resources import Needs
@@ -33,6 +36,7 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     marker: str = ""  # with a number: who appointed it
     members: int = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
+    together: bool = False  # it takes hand-outs of like tasks, see `Run.along`
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
@@ -74,7 +78,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="rep"):
     """News of spans, in order. Kept by the executor until acknowledged, and sent again on a new connection."""
 
     number: int  # 1, 2, 3, ... per executor
-    news: list[SpanStarted | SpanEnded | ElementFailed | SpanReturned]
+    news: list[WorkNews]
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag="hb"):
@@ -139,6 +143,15 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     name: str = ""
     behind: SpanId = SpanId(0)  # the run just before: if that succeeds run this in the same worker, else return it
     run: int = 0  # the workflow of a command whose place was told before; 0: where it says
+    # loose tasks like it, by record and payload: their spans have the next numbers, all else is as it says here
+    along: list[tuple[RecordId, bytes]] = []
+
+
+def spread(run: Run) -> Iterator[Run]:
+    """A hand-out of like tasks, as single ones."""
+    yield replace(run, along=[])
+    for number, (record, payload) in enumerate(run.along, run.span + 1):
+        yield replace(run, span=SpanId(number), record=record, payload=payload, along=[])
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):

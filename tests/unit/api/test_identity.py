@@ -25,7 +25,7 @@ import pytest
 
 from bough.api.digests import value_digest
 from bough.api.fileidentity import file_identity
-from bough.api.identity import call_key, command_key, function_key, template_key
+from bough.api.identity import call_key, command_key, function_key, known_function, template_key
 from bough.model.commands import CommandCall, CommandSettings, CommandTemplate
 from bough.model.template import parse
 
@@ -330,6 +330,10 @@ def test_the_order_of_keyword_arguments_does_not_count():
     assert call_key(key, (1,), {"a": 1, "b": 2}) == call_key(key, (1,), {"b": 2, "a": 1})
     assert call_key(key, (1,), {"a": 1}) != call_key(key, (1,), {"a": 2})
     assert call_key(key, (), {}) != call_key(key, (1,), {})
+    assert call_key(key, (1,), {}) != call_key(key, ([1],), {})
+    assert (
+        len({call_key(key, given, {}) for given in ((1,), (1.0,), (True,), ("1",), (b"1",), (1, None), ((1,),))}) == 7
+    )
     assert call_key(None, (), {}) is None
 
 
@@ -408,3 +412,22 @@ def test_the_body_of_a_command_array_counts_without_its_rows():
     assert key("a {x} {o:w}") == key("a {x} {o:w}", cwd="/v")
     assert key("a {x} {o:w}") != key("b {x} {o:w}")
     assert key("a {x} {o:w}") != key("a {x} {o:w}", derived="{x}.csv")
+
+
+def test_what_is_known_of_a_function_gives_the_keys_that_its_digest_gives() -> None:
+    def f(x: int, y: int = 0) -> int:
+        return x + y
+
+    known = known_function(f)
+    assert known is not None
+    assert known_function(f) is known
+    for args, kwargs in (((), {}), ((1, "a"), {}), (([1],), {}), ((1,), {"y": 2})):
+        assert known.call_key(args, kwargs) == call_key(function_key(f), args, kwargs)
+    f.__defaults__ = (1,)
+    changed = known_function(f)
+    assert changed is not None
+    assert changed.key != known.key
+    f.note = "something"  # type: ignore[attr-defined]
+    noted = known_function(f)
+    assert noted is not None
+    assert noted.key != changed.key

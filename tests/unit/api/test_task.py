@@ -59,6 +59,79 @@ def test_a_waiter_wakes_when_the_end_is_told() -> None:
     assert sorted(found) == list(range(1, 51))
 
 
+def test_tasks_told_together_wake_all_who_wait_before_and_meanwhile() -> None:
+    ledger = Ledger()
+    tasks = [loose(ledger, record) for record in range(1, 3001)]
+    order = list(range(3000))
+    found: list[list[int]] = [[], [], []]
+    called: list[int] = []
+
+    def wait(mine: list[int], step: int) -> None:
+        mine += [tasks[at].result(30) for at in order[::step]]
+
+    threads = [threading.Thread(target=wait, args=(found[n], step)) for n, step in enumerate((1, -1, 7))]
+    threads += [
+        threading.Thread(target=lambda: [t.add_done_callback(lambda task: called.append(task.id)) for t in tasks]),
+        threading.Thread(target=lambda: concurrent.futures.wait(tasks, 30)),
+    ]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for at in range(1, 3001, 500):
+            ledger.hear([done(record, record) for record in range(at, at + 500)])
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(before)
+    assert not any(thread.is_alive() for thread in threads)
+    everything = list(range(1, 3001))
+    assert found == [everything, everything[::-1], everything[::7]]
+    assert sorted(called) == everything
+    assert ledger.progress.counts()["done"] == 3000
+
+
+def test_what_is_told_together_counts_before_anybody_wakes_and_in_order() -> None:
+    ledger = Ledger()
+    tasks = [loose(ledger, record) for record in (1, 2, 3, 4)]
+    seen: list[tuple[int, int]] = []
+    for task in tasks:
+        task.add_done_callback(lambda task: seen.append((task.id, ledger.progress.counts()["waiting"])))
+    ledger.hear([done(2, "b"), done(1, "a"), failed(3, Failure(Cause.EXIT, exit_code=1)), done(4, "d")])
+    assert seen == [(2, 2), (1, 2), (3, 1), (4, 0)]
+    assert [task.result() for task in (tasks[0], tasks[1], tasks[3])] == ["a", "b", "d"]
+
+
+def test_many_threads_may_read_the_same_value_at_once() -> None:
+    for _ in range(50):
+        ledger = Ledger()
+        task = loose(ledger)
+        ledger.hear([done(1, "value")])
+        found: list[object] = []
+        threads = [threading.Thread(target=lambda: found.append(task.result())) for _ in range(4)]  # noqa: B023
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert found == ["value"] * 4
+
+
+def test_tasks_told_together_keep_their_own_attempt_and_host_after_their_values_were_read() -> None:
+    ledger = Ledger()
+    first, second, third = (loose(ledger, record) for record in (1, 2, 3))
+    there = Outcome(RecordId(2), 0, 1, 4, "there", pickle.dumps(["b"]))
+    again = Outcome(RecordId(3), 0, 1, 1, "here", pickle.dumps(["c"]), reused=True)
+    ledger.hear([done(1, "a"), there, again])
+    for _ in range(2):
+        assert [(task.attempts, task.host, task.reused) for task in (first, second, third)] == [
+            (1, "here", False),
+            (4, "there", False),
+            (1, "here", True),
+        ]
+        assert [first.result(), second.result(), third.result()] == ["a", "b", "c"]
+
+
 def test_waiting_has_a_timeout() -> None:
     task = loose(Ledger())
     with pytest.raises(TimeoutError):

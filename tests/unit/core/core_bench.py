@@ -7,8 +7,9 @@ is restored; all three must agree, so that every test of the core is also a test
 from __future__ import annotations
 
 from bough.core.invariants import check, picture
+from bough.core.loose import TaskRecord
 from bough.core.machine import Machine, Turn
-from bough.core.records import ArrayRecord, Record, TaskRecord
+from bough.core.records import ArrayRecord, Record
 from bough.core.states import UNSUCCESSFUL, TaskState
 from bough.model import facts
 from bough.model.facts import Fact, decode_facts, encode_facts
@@ -190,6 +191,8 @@ def check_waits(machine: Machine) -> None:
         for index in range(record.length):
             reached = TaskState(record.state_of(index))
             outlooks = [*whole.values(), *(_outlook(machine, dep) for dep in own.get(index, ()))]
+            if record.spec.terms.final:
+                outlooks = ["met" if outlook == "lost" else outlook for outlook in outlooks]
             name = f"{record.id}.{index}"
             if record.id in towed:
                 continue  # it is with an executor that knows for what it waits
@@ -202,8 +205,10 @@ def check_waits(machine: Machine) -> None:
 
 def _outlook(machine: Machine, dep: Dep) -> str:
     """Whether a dependency is met, may still be met (open), or will not be as things stand (lost)."""
-    if dep.on is On.GROUP:
+    if dep.is_group:
         group = machine.state.groups[dep.id]
+        if group.released and dep.on is On.GROUP:
+            return "met"
         return "open" if not group.settled else "lost" if group.failed_by else "met"
     record = machine.state.records[dep.id]
     reached = [TaskState(record.state_of(i)) for i in ([dep.index] if dep.on is On.TASK else range(record.length))]

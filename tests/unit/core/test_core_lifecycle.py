@@ -297,7 +297,7 @@ def test_the_first_element_of_a_span_counts_as_running_and_the_rest_is_given_bac
     new = [order for order in bench.sent if order.executor == 2]
     assert new[0].spec.id == 1
     assert new[0].attempt == 2
-    assert new[0].stop - new[0].start > 10, "what is given back goes out in spans as before"
+    assert max(order.stop - order.start for order in new) > 10, "what is given back goes out in spans as before"
     bench.end_all()
     assert bench.states(1) == ["done"] * 150
     assert bench.state(2) == "done"
@@ -442,11 +442,11 @@ def test_short_tasks_wait_on_the_executor_behind_others() -> None:
     bench = Bench(1)
     bench.submit(task(1, template="x"))
     bench.end(1, seconds=0.02)
-    bench.submit(*(task(id_, template="x") for id_ in range(2, 10)))
-    assert bench.states(*range(2, 10)) == ["placed"] * 5 + ["ready"] * 3
-    assert [span.queued for span in bench.machine.state.spans.values()] == [False] + [True] * 4
+    bench.submit(*(task(id_, template="x") for id_ in range(2, 16)))
+    assert bench.states(*range(2, 16)) == ["placed"] * 10 + ["ready"] * 4, "0.2 s of work for each core"
+    assert [span.queued for span in bench.machine.state.spans.values()] == [False] + [True] * 9
     bench.end(2, seconds=0.02)
-    assert [span.queued for span in bench.machine.state.spans.values()] == [True] * 5
+    assert [span.queued for span in bench.machine.state.spans.values()] == [True] * 10
     bench.end_all()
     assert bench.machine.is_idle
 

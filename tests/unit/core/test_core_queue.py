@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bough.core.loose import TaskRecord
 from bough.core.queue import Entry, ReadyQueue
-from bough.core.records import HELD, READY, TaskRecord
+from bough.core.records import HELD, READY
 from bough.core.state import State
 from bough.core.submission import add_task
 from bough.model.ids import ROOT
@@ -35,14 +36,14 @@ def drain(queue: ReadyQueue) -> list[int]:
     ids = []
     while (entry := queue.head()) is not None:
         queue.take()
-        ids.append(entry[1].id)
+        ids.append(entry[4].id)
     return ids
 
 
 def test_the_lowest_key_comes_first() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     records = ready_records(4)
-    for record, key in zip(records, [(2.0,), (1.0,), (3.0,), (0.0,)], strict=True):
+    for record, key in zip(records, [2.0, 1.0, 3.0, 0.0], strict=True):
         queue.push(record, key)
     assert drain(queue) == [4, 2, 1, 3]
 
@@ -50,40 +51,40 @@ def test_the_lowest_key_comes_first() -> None:
 def test_a_record_that_moves_to_another_key_is_found_once() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
-    queue.push(first, (1.0,))
-    queue.push(second, (2.0,))
-    queue.push(first, (3.0,))
+    queue.push(first, 1.0)
+    queue.push(second, 2.0)
+    queue.push(first, 3.0)
     assert drain(queue) == [2, 1]
 
 
 def test_pushing_the_same_key_again_adds_nothing() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, (1.0,))
-    queue.push(record, (1.0,))
+    queue.push(record, 1.0)
+    queue.push(record, 1.0)
     assert len(queue) == 1
 
 
 def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
-    queue.push(first, (1.0,))
-    queue.push(second, (2.0,))
+    queue.push(first, 1.0)
+    queue.push(second, 2.0)
     hold(first)
     head = queue.head()
     assert head is not None
-    assert head[1] is second
+    assert head[4] is second
     assert len(queue) == 1
 
 
 def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, (1.0,))
+    queue.push(record, 1.0)
     hold(record)
     assert queue.head() is None
     release(record)
-    queue.push(record, (1.0,))
+    queue.push(record, 1.0)
     assert drain(queue) == [1]
 
 
@@ -97,7 +98,7 @@ def pop(queue: ReadyQueue) -> Entry:
 def test_what_was_looked_at_is_put_back_in_its_place() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     for record in ready_records(3):
-        queue.push(record, (float(record.id),))
+        queue.push(record, float(record.id))
     looked_at = [pop(queue), pop(queue)]
     for entry in looked_at:
         queue.put_back(entry)
@@ -107,22 +108,22 @@ def test_what_was_looked_at_is_put_back_in_its_place() -> None:
 def test_what_was_placed_meanwhile_is_not_put_back() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, (1.0,))
+    queue.push(record, 1.0)
     entry = pop(queue)
     hold(record)
     queue.put_back(entry)
     assert len(queue) == 0
     release(record)
-    queue.push(record, (1.0,))
+    queue.push(record, 1.0)
     assert drain(queue) == [1]
 
 
 def test_an_entry_of_an_older_key_is_not_put_back() -> None:
     queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
-    queue.push(record, (1.0,))
+    queue.push(record, 1.0)
     entry = pop(queue)
-    queue.push(record, (5.0,))
+    queue.push(record, 5.0)
     queue.put_back(entry)
     assert len(queue) == 1
     assert drain(queue) == [1]

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from bough.core.records import ArrayRecord, TaskRecord
+from bough.core.loose import TaskRecord
+from bough.core.records import ArrayRecord
 from bough.core.state import State
 from bough.core.states import BEFORE, EDGES, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, TaskState, Trigger, advance
 from bough.core.submission import add_array, add_task

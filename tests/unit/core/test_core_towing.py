@@ -75,7 +75,7 @@ def test_no_more_travels_than_a_hand_out_of_work() -> None:
     bench.submit(task(1, template="x"))
     bench.end(1, seconds=0.04)
     bench.submit(*chain(10, 9))
-    assert bench.states(*range(10, 19)).count("placed") == 2
+    assert bench.states(*range(10, 19)).count("placed") == 4
 
 
 def test_when_the_predecessor_fails_what_followed_is_not_run_once_it_is_back() -> None:
@@ -160,3 +160,71 @@ def test_a_restart_in_the_middle_changes_nothing() -> None:
     bench.restart()
     bench.end(12)
     assert bench.states(10, 11, 12) == ["done"] * 3
+
+
+def fan(root: int, width: int) -> list[TaskSpec]:
+    return [task(root, template="x"), *(task(root + n, root, template="x") for n in range(1, width + 1))]
+
+
+def test_of_a_fan_out_one_share_travels_as_one_hand_out() -> None:
+    bench = measured(2)
+    bench.submit(*fan(10, 40))
+    root = bench.span(10)
+    (order,) = [order for order in bench.sent if order.behind == root]
+    travelling = 1 + len(order.along)
+    assert travelling == 4, "no more than a few milliseconds of work, and no more than a core's share"
+    assert [record for record, _ in order.along] == list(range(12, 11 + travelling))
+    assert bench.states(*range(11, 51)).count("placed") == travelling
+
+
+def test_the_rest_of_a_fan_out_goes_when_the_root_has_ended() -> None:
+    bench = measured(2)
+    bench.submit(*fan(10, 40))
+    bench.end(10, seconds=0.001)
+    bench.end_all()
+    assert bench.machine.is_idle
+    assert set(bench.states(*range(10, 51))) == {"done"}
+
+
+def test_a_fan_out_comes_back_when_the_root_fails() -> None:
+    bench = measured(2)
+    bench.submit(*fan(10, 8))
+    travelling = [id_ for id_ in range(11, 19) if bench.state(id_) == "placed"]
+    spans = [bench.span(id_) for id_ in travelling]
+    bench.tell(facts.ElementFailed(bench.span(10), 0, BOOM), *(facts.SpanReturned(span, 0, 1) for span in spans))
+    assert set(bench.states(*range(11, 19))) == {"notrun"}
+
+
+def test_like_tasks_that_wait_go_out_as_one_hand_out() -> None:
+    bench = measured()
+    bench.submit(*(task(id_, template="x") for id_ in range(10, 50)))
+    orders = [order for order in bench.sent if order.spec.id >= 10]
+    assert sum(1 + len(order.along) for order in orders) == 40
+    assert len(orders) < 20
+    spans = [single.span for order in orders for single in order.singly()]
+    assert spans == [bench.span(id_) for id_ in range(10, 50)]
+
+
+def test_the_ends_of_like_tasks_come_together() -> None:
+    bench = measured()
+    bench.submit(*(task(id_, template="x") for id_ in range(10, 20)))
+    first = bench.span(10)
+    turn = bench.tell(facts.CallsEnded(first, 0, [0.001] * 10, [b"%d" % n for n in range(10)], "node7"))
+    ends = [fact for fact in turn.facts if isinstance(fact, facts.SpanEnded)]
+    assert [(end.record, end.results, end.host) for end in ends] == [(10 + n, b"%d" % n, "node7") for n in range(10)]
+    assert bench.machine.is_idle
+
+
+def test_of_ends_that_come_together_a_cancelled_one_is_passed_over() -> None:
+    bench = measured()
+    bench.submit(*(task(id_, template="x") for id_ in range(10, 13)))
+    first = bench.span(10)
+    bench.tell(facts.Cancelled(on(11)))
+    bench.tell(facts.CallsEnded(first, 0, [0.001] * 3, [b"a", b"b", b"c"]))
+    assert bench.states(10, 11, 12) == ["done", "cancelled", "done"]
+
+
+def test_tasks_that_differ_go_apart() -> None:
+    bench = measured()
+    bench.submit(task(10, template="x"), task(11, template="x", name="other"), task(12, template="x"))
+    assert [order.along for order in bench.sent if order.spec.id >= 10] == [(), (), ()]

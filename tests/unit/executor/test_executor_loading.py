@@ -43,4 +43,4 @@ def test_arguments_come_from_a_file_and_inputs_replace_their_marks(tmp_path: Pat
     path = tmp_path / "args"
     path.write_bytes(pickle.dumps(((Ref(0), 1), {"k": [Ref(0)]})))
     run = a_run(0, 1, payload_path=str(path), inputs=[Value(0, 1, [(0, 1, pickle.dumps(["v"]))])])
-    assert arguments(run) == (("v", 1), {"k": ["v"]})
+    assert arguments(run) == [(("v", 1), {"k": ["v"]})]

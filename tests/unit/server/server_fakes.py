@@ -111,6 +111,9 @@ class FakeStore:
     def recall(self, record, start, stop, key, reuse, run=0) -> list[Recalled]:
         return [Recalled(record, start, stop, found=False)]
 
+    def recall_loose(self, wanted, run=0) -> list[Recalled]:
+        return [self.recall(record, 0, 1, key, (), run)[0] for record, key in wanted]
+
     def success(self, turn, record, index) -> SpanEnded | None:
         self.reads += 1
         for fact in self.turn(turn):

@@ -37,6 +37,7 @@ from bough.wire.messages import (
 from bough.wire.work import Alive, Appointed, Drain, ExecutorHello, Heard, Holding, Leave, Leaving, Report, Run, Stop
 
 PATIENCE = 60.0
+A_MOMENT = 0.01  # seconds, in which outcomes have left that waited for others to go with
 
 
 class SlowDisk(FakeLoop):
@@ -185,6 +186,7 @@ def test_a_missing_executor_that_comes_back_keeps_what_it_holds_and_loses_nothin
     assert service.facts(ExecutorLost) == []
     assert back.said(Run | Stop) == []
     back.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    service.loop.advance(A_MOMENT)
     assert [outcome.record for outcome in client.said(Outcome)] == [first]
     assert [sent.record for sent in back.said(Run)] == [second]
 
@@ -244,6 +246,7 @@ def test_an_executor_that_does_not_come_back_is_lost_and_may_join_again_late(ser
     (again,) = other.said(Run)
 
     late = service.executor(executor.number, [], reports=(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]),))
+    service.loop.advance(A_MOMENT)
 
     assert [outcome.attempt for outcome in client.said(Outcome)] == [1]
     assert [stop.span for stop in other.said(Stop)] == [again.span]
@@ -354,6 +357,7 @@ def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: H
     done, waiting = client.submit(2)
     (run,) = executor.said(Run)
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    service.loop.advance(A_MOMENT)
     client.said()
 
     client.say(Ask(1, "inventory"), Ask(2, "outcomes", {"records": [done, waiting]}), Ask(3, "ids", {"count": 5}))

@@ -127,6 +127,42 @@ def test_a_submission_is_accepted_placed_and_its_outcome_told() -> None:
     assert executor.said() == [Heard(1)]
 
 
+def test_the_acknowledgement_of_a_task_known_to_be_short_goes_with_its_outcome_or_after_a_moment() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1, template="short")], 5))
+    executor.report(SpanEnded(the(Run, executor.said()).span, 0, 1, 0.0001, b"result"))
+    client.said()
+
+    client.say(Submit([a_task(2, template="short")], 6))
+    assert client.said() == []
+    executor.report(SpanEnded(the(Run, executor.said()).span, 0, 1, 0.0001, b"result"))
+    assert client.said() == [Accepted(6), Outcome(2, 0, 1, 1, "node", b"result")]
+
+    client.say(Submit([a_task(3, template="short")], 7))
+    assert client.said() == []
+    for _ in range(2):  # the timer of the one before it looks first whether this one has waited for long enough
+        harness.loop.advance(0.01)
+    assert client.said() == [Accepted(7)]
+
+
+def test_outcomes_go_together_to_a_client_that_only_listens_while_work_goes_on() -> None:
+    harness = Harness()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(number) for number in range(1, 6)], 5))
+    assert client.said() == [Accepted(5)]
+    told: list[list[int]] = []
+    for _ in range(5):
+        run = the(Run, executor.said())
+        executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+        told.append([message.record for message in client.said()])
+        if run.record == 2:
+            harness.loop.advance(0.01)
+            told.append([message.record for message in client.said()])
+
+    assert told == [[], [], [1, 2], [], [], [3, 4, 5]]
+
+
 def test_a_blob_goes_to_an_executor_once_and_again_to_its_successor() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor(cores=4)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 import uvloop
 
 from bough.server.connection import Connection
-from bough.server.doorman import Doorman
-from bough.server.strangers import Strangers
 from bough.transport.access import Access
 from bough.transport.certificates import make_certificate
 from bough.transport.dial import Dialled, dial
+from bough.transport.doorman import Doorman
+from bough.transport.strangers import Strangers
 from bough.transport.tls import client_context, server_context
 from bough.transport.tokens import make_tokens, read_token, secret
 from bough.wire.framing import frame

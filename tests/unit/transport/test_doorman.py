@@ -13,9 +13,9 @@ from door_workshop import DEADLINE, HELLO, hear_end, open_door, wait_for
 
 from bough.errors import PeerLost, ProtocolError, SiteError, UserError
 from bough.server.connection import Connection
-from bough.server.doorman import Doorman
 from bough.transport.certificates import make_certificate
 from bough.transport.dial import dial
+from bough.transport.doorman import Doorman
 from bough.transport.tls import client_context, server_context
 from bough.transport.tokens import rotate_token, secret, token_path
 from bough.wire import handshake
@@ -123,7 +123,7 @@ def test_a_replayed_handshake_is_refused() -> None:
 
 
 def test_a_server_of_another_version_is_noticed_before_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.server.doorman.VERSION", VERSION + 1)
+    monkeypatch.setattr("bough.transport.doorman.VERSION", VERSION + 1)
     with open_door() as door, pytest.raises(ProtocolError, match="install the same Bough on both"):
         dial(door.access(), DEADLINE)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.server.strangers import Strangers
+from bough.transport.strangers import Strangers
 
 
 def test_ten_failures_in_ten_seconds_bar_an_address_for_ten_seconds() -> None:

@@ -1,0 +1,197 @@
+"""A run as the jobs database tells it, for writers of graphs: tasks, what they waited for, times, machines and files.
+
+Elements of arrays are tasks of their own; those without a row have the mean time of the span they ran in. The database
+knows which files were written; a task is said to read those of the tasks before it that its command names. Rule:
+nothing is asked per task, so that a run of any size takes a handful of questions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from bough.cli.database import Database
+from bough.describe.ordering import Node, Ordering
+from bough.describe.record import Machine, Record, RecordedTask, order
+from bough.errors import UnknownName
+
+_TASKS = """select tasks.id, grp, name, length, is_array, state, command, started, ended, seconds, host, memory, cpu,
+    cores, priority from tasks where run = ? order by id"""
+_IN_RUN = "in (select id from tasks where run = ?)"
+Fields = dict[str, Any]
+
+
+def read_record(database: Database, run: int) -> Record:
+    """One run of a workflow."""
+    found = database.rows("select name, opened, closed from runs where run = ?", [run])
+    if not found:
+        raise UnknownName(f"{database.label} has no run {run}")
+    record = Record(str(found[0]["name"] or "workflow"))
+    record.opened, record.closed = _time(found[0]["opened"]), _time(found[0]["closed"])
+    return _Reading(database, run, record).read()
+
+
+def _time(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+class _Reading:
+    def __init__(self, database: Database, run: int, record: Record) -> None:
+        self.database = database
+        self.run = run
+        self.record = record
+        self.root = database.root(run)
+        self.paths: dict[int, str] = {}
+        self.numbers: dict[int, int] = {}  # by record: that of its first task
+        self.arrays: set[int] = set()
+        self.tasks: dict[int, RecordedTask] = {}
+        self.ordering = Ordering()
+        self.hosts: dict[int, str] = {}  # by executor
+
+    def read(self) -> Record:
+        self._executors()
+        rows = self._ask(_TASKS)
+        at = 1
+        for row in rows:
+            self.numbers[row["id"]] = at
+            at += (row["length"] or 0) if row["is_array"] else 1
+            if row["is_array"]:
+                self.arrays.add(row["id"])
+        waits, element_waits = self._after()
+        self._groups()
+        for row in rows:
+            self._record(row, waits)
+        for number, some in element_waits.items():
+            self.ordering.add_waits(number, some)
+        self._spans()
+        self._elements()
+        order(self.record, self.ordering, self.tasks)
+        self._files()
+        return self.record
+
+    def _ask(self, question: str) -> list[Fields]:
+        return self.database.rows(question, [self.run])
+
+    def _executors(self) -> None:
+        machines: dict[str, Machine] = {}
+        for one in self._ask("select id, host, cores, memory from executors where run = ?"):
+            host = str(one["host"] or "")
+            self.hosts[one["id"]] = host
+            known = machines.setdefault(host, Machine(host))
+            known.cores = max(known.cores, int(one["cores"] or 0))
+            known.memory = max(known.memory, int(one["memory"] or 0))
+        self.record.machines = list(machines.values())
+
+    # --- what waits for what ----------------------------------------------------------------------------
+
+    def _node(self, row: Fields) -> Node | None:
+        kind, target = row["on_kind"], row["on_id"]
+        if kind == "group":
+            return Node("end", self._group(target))
+        if target not in self.numbers:
+            return None  # a task of another run
+        if kind == "array":
+            return Node("end", -target)
+        return Node("task", self.numbers[target] + (row["on_idx"] or 0))
+
+    def _group(self, group: int) -> int:
+        return 0 if group == self.root else group
+
+    def _groups(self) -> None:
+        waits: dict[int, list[Node]] = defaultdict(list)
+        for one in self._ask("select id, on_kind, on_id, on_idx from group_after where run = ?"):
+            node = self._node(one)
+            if node is not None:
+                waits[one["id"]].append(node)
+        for one in self._ask("select id, parent, path from groups where run = ? order by id"):
+            self.paths[one["id"]] = str(one["path"] or "")
+            if one["id"] != self.root:
+                self.ordering.add_group(one["id"], self._group(one["parent"] or 0), waits[one["id"]])
+
+    def _after(self) -> tuple[dict[int, list[Node]], dict[int, list[Node]]]:
+        """By record what all of it waits for, and by task what single elements wait for."""
+        waits: dict[int, list[Node]] = defaultdict(list)
+        single: dict[int, list[Node]] = defaultdict(list)
+        question = f"select id, on_kind, on_id, on_idx, idx from after where id {_IN_RUN}"
+        for one in self._ask(question):
+            node = self._node(one)
+            if node is None:
+                continue
+            if one["idx"] is not None and one["idx"] >= 0 and one["id"] in self.arrays:
+                single[self.numbers[one["id"]] + one["idx"]].append(node)
+            else:
+                waits[one["id"]].append(node)
+        return waits, single
+
+    # --- tasks ------------------------------------------------------------------------------------------
+
+    def _record(self, row: Fields, waits: dict[int, list[Node]]) -> None:
+        record, group = row["id"], self._group(row["grp"] or 0)
+        path = self.paths.get(row["grp"] or 0, "")
+        if not row["is_array"]:
+            task = self._task(row, f"{record}", path)
+            task.seconds, task.started = _seconds(row), row["started"]
+            task.host, task.memory, task.cpu = row["host"] or "", row["memory"], row["cpu"]
+            self.tasks[self.numbers[record]] = task
+            self.ordering.add_task(self.numbers[record], group, waits[record])
+            return
+        self.ordering.add_group(-record, group, waits[record])
+        for index in range(row["length"] or 0):
+            self.tasks[self.numbers[record] + index] = self._task(row, f"{record}.{index}", path)
+            self.ordering.add_task(self.numbers[record] + index, -record)
+
+    def _task(self, row: Fields, name: str, path: str) -> RecordedTask:
+        return RecordedTask(
+            name,
+            row["name"] or name,
+            row["command"] or "",
+            group=path,
+            state=row["state"] or "",
+            cores=row["cores"] or 1,
+            priority=row["priority"] or 0,
+            seconds=0.0,
+        )
+
+    def _spans(self) -> None:
+        question = f"select id, start, stop, state, executor, started, seconds from spans where id {_IN_RUN}"
+        for one in self._ask(question):
+            if one["state"] == "lost":
+                continue
+            count = max(one["stop"] - one["start"], 1)
+            each = (one["seconds"] or 0) / count
+            for index in range(one["start"], one["stop"]):
+                task = self.tasks.get(self.numbers[one["id"]] + index)
+                if task is not None:
+                    task.state, task.seconds = one["state"], each
+                    task.host = self.hosts.get(one["executor"], "")
+                    task.started = one["started"] + each * (index - one["start"]) if one["started"] else None
+
+    def _elements(self) -> None:
+        question = f"""select id, idx, state, host, started, ended, seconds, memory, cpu
+            from elements where id {_IN_RUN}"""
+        for one in self._ask(question):
+            task = self.tasks.get(self.numbers[one["id"]] + one["idx"])
+            if task is not None:
+                task.state, task.seconds = one["state"], _seconds(one)
+                task.started, task.host = one["started"], one["host"] or task.host
+                task.memory, task.cpu = one["memory"], one["cpu"]
+
+    def _files(self) -> None:
+        by_id = {task.id: task for task in self.record.tasks}
+        for one in self._ask(f"select id, idx, path, size from files where id {_IN_RUN}"):
+            task = self.tasks.get(self.numbers[one["id"]] + (one["idx"] or 0))
+            if task is not None:
+                task.outputs[str(one["path"])] = int(one["size"] or 0)
+        for task in self.record.tasks:
+            for before in task.before:
+                for path, size in by_id[before].outputs.items():
+                    if path in task.command or path.rpartition("/")[2] in task.command:
+                        task.inputs[path] = size
+
+
+def _seconds(row: Fields) -> float:
+    if row["seconds"] is not None:
+        return float(row["seconds"])
+    if row["started"] and row["ended"]:
+        return float(row["ended"] - row["started"])
+    return 0.0

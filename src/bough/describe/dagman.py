@@ -1,0 +1,245 @@
+"""DAGMan files as plans: `bough run my.dag` runs what `condor_submit_dag my.dag` would have submitted.
+
+A node is a task, a splice or a sub-DAG a group, and a category with MAXJOBS a group with a limit. Paths mean what they
+mean to `condor_submit_dag`: relative to where it is called, or to DIR. Nodes that an earlier run has done are not run
+again, as with a rescue DAG. Rule: every mistake is told with file and line before anything is submitted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bough.describe.condorsubmit import RETRY, Expander, Job, Submit, parse
+from bough.describe.dagfile import Dag, Node, inside, read_dag, read_text
+from bough.describe.dagnodes import command
+from bough.describe.patience import undisturbed
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, join
+
+_ZEROS = dict.fromkeys(("cluster", "clusterid", "dag_status", "failed_count"), "0")  # what HTCondor would fill in
+_MANY = 64  # dependencies of one line: more than this, and a group stands between
+
+
+def read(path: str, note: Callable[[str], None] = lambda text: None) -> Plan:
+    """Read a DAGMan file; `note` is told what was passed over."""
+    plan = Plan(source=path)
+    plan.root.where = Where(path)
+    builder = _Builder(plan.root, note)
+    with undisturbed():
+        dag = read_dag(path, "", note)
+        builder.shared = {name: limit for name, limit in dag.limits.items() if name.startswith("+")}
+        builder.build(dag, _Place(plan.root), (os.path.abspath(path),))
+    return plan
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the nodes of one DAG go."""
+
+    group: PlanGroup
+    path: str = ""
+    prefix: str = ""  # of the names of its nodes
+    own: list[PlanTask] = field(default_factory=list)  # its tasks, but for those of categories
+    far: list[PlanTask] = field(default_factory=list)  # tasks of it that are in groups elsewhere
+    categories: dict[str, PlanGroup] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A node in the plan: what stands for it when others wait, and what is to be told of whom it waits for."""
+
+    references: list[str]
+    waits: list[list[str]]
+
+
+class _Builder:
+    def __init__(self, root: PlanGroup, note: Callable[[str], None]) -> None:
+        self.root = root
+        self.note = note
+        self.shared: dict[str, int] = {}  # limits of categories that hold for splices too
+        self.shared_groups: dict[str, PlanGroup] = {}
+        self.submits: dict[str, Submit] = {}
+        self.joins = 0
+        self.jobs: dict[tuple[str, str], Job] = {}  # of descriptions without macros, by file and folder
+
+    def build(self, dag: Dag, place: _Place, files: tuple[str, ...]) -> None:
+        """Put the nodes of one DAG into a group."""
+        entries: dict[str, _Entry] = {}
+        final: PlanTask | None = None
+        for node in dag.nodes.values():
+            if node.kind == "FINAL":
+                final = self._task(node, place.prefix + node.name, dag)
+            elif node.done:
+                entries[node.name] = _Entry([], [])
+            elif node.kind == "SPLICE":
+                entries[node.name] = self._splice(node, dag, place, files)
+            elif node.kind == "SUBDAG":
+                entries[node.name] = self._subdag(node, dag, place, files)
+            else:
+                entries[node.name] = self._job(node, dag, place)
+        for parents, children, _ in dag.edges:
+            self._edges([entries[name] for name in parents], [entries[name] for name in children])
+        if final is not None:
+            self._final(final, dag, entries, place)
+        self._settle(place)
+
+    # --- nodes ------------------------------------------------------------------------------------------
+
+    def _job(self, node: Node, dag: Dag, place: _Place) -> _Entry:
+        name = place.prefix + node.name
+        count = 1 if node.noop else self._expander(node, name, dag).count()
+        if count == 1:
+            task = self._task(node, name, dag)
+            self._put(task, node, dag, place)
+            return _Entry([task.name], [task.after])
+        if node.post is not None or node.unless is not None:
+            what = "a POST script" if node.post is not None else "UNLESS-EXIT"
+            raise node.where.wrong(f"{node.name} queues {count} jobs and has {what}, which must judge one; queue 1")
+        group = PlanGroup(node.name, pipeline=False, retries=node.retries, where=node.where)
+        for process in range(count):
+            task = self._task(node, name, dag, process, alone=False)
+            task.name = f"{name}.{process}"
+            task.retries = 0
+            group.tasks.append(task)
+        if node.pre is not None:
+            pre = Node(node.name, "JOB", "", node.where, node.folder, noop=True, pre=node.pre)
+            group.prologue.append(self._scripted(pre, name, inside(dag.folder, node.folder), _nothing()))
+        group.limit = self._limit(node, dag)
+        place.group.groups.append(group)
+        return _Entry([join(place.path, node.name)], [group.after])
+
+    def _task(self, node: Node, name: str, dag: Dag, process: int = 0, *, alone: bool = True) -> PlanTask:
+        base = inside(dag.folder, node.folder)
+        if node.noop:
+            return self._scripted(node, name, base, _nothing(base))
+        expander = self._expander(node, name, dag, process)
+        key = (expander.submit.file, base)
+        plain = not node.macros and key in self.jobs
+        job = self.jobs[key] if plain else expander.job()
+        if not plain and node.submit is None and not any("$" in value for value, _ in expander.submit.values.values()):
+            self.jobs[key] = job
+        if not alone:
+            node = Node(node.name, "JOB", "", node.where, node.folder, priority=node.priority, macros=node.macros)
+        return self._scripted(node, name, base, job)
+
+    def _scripted(self, node: Node, name: str, base: str, job: Job) -> PlanTask:
+        text, folder = command(node, name, job, base)
+        return PlanTask(
+            text,
+            name=name,
+            cores=job.cores,
+            memory=job.memory,
+            retries=0 if node.unless is not None else node.retries or job.retries,
+            priority=node.priority or job.priority,
+            final=node.kind == "FINAL",
+            attributes={key[1:]: value for key, value in node.macros.items() if key[0] == "+"},
+            cwd=folder,
+            env=job.environment,
+            where=node.where,
+        )
+
+    def _expander(self, node: Node, name: str, dag: Dag, process: int = 0) -> Expander:
+        base = inside(dag.folder, node.folder)
+        submit = node.submit or dag.described.get(node.source) or self._submit(inside(base, node.source), node.where)
+        number = str(process)
+        own = {"job": name, "node": name, "retry": RETRY, "process": number, "procid": number} | _ZEROS
+        return Expander(submit, own | node.macros, base=base)
+
+    def _submit(self, path: str, where: Where) -> Submit:
+        found = self.submits.get(path)
+        if found is None:
+            lines = enumerate(read_text(path, where, "the submit description").split("\n"), start=1)
+            found = self.submits[path] = parse(lines, path)
+        return found
+
+    # --- other DAGs -------------------------------------------------------------------------------------
+
+    def _splice(self, node: Node, dag: Dag, place: _Place, files: tuple[str, ...]) -> _Entry:
+        group, inner = self._inner(node, dag, place, files)
+        place.far += inner.far
+        return _Entry(
+            [inner.path, *(task.name for task in inner.far)], [group.after, *(task.after for task in inner.far)]
+        )
+
+    def _inner(self, node: Node, dag: Dag, place: _Place, files: tuple[str, ...]) -> tuple[PlanGroup, _Place]:
+        folder = inside(dag.folder, node.folder)
+        path = inside(folder, node.source)
+        real = os.path.abspath(path)
+        if real in files:
+            names = " -> ".join(os.path.basename(file) for file in (*files[files.index(real) :], real))
+            raise node.where.wrong(f"these files contain each other: {names}")
+        read_text(path, node.where, "the DAG file")
+        group = PlanGroup(node.name, pipeline=False, where=node.where)
+        inner = _Place(group, join(place.path, node.name), f"{place.prefix}{node.name}+")
+        self.build(read_dag(path, folder, self.note), inner, (*files, real))
+        place.group.groups.append(group)
+        return group, inner
+
+    def _subdag(self, node: Node, dag: Dag, place: _Place, files: tuple[str, ...]) -> _Entry:
+        """A sub-DAG as a group; one that has scripts, or that a node before it makes, as a task that runs it."""
+        folder = inside(dag.folder, node.folder)
+        alone = node.noop or node.pre or node.post or node.unless is not None
+        if not alone and not os.path.exists(inside(folder, node.source)):
+            alone = any(node.name in children for _, children, _ in dag.edges)
+        if alone:
+            name = place.prefix + node.name
+            job = Job(["bough", "run", "--quiet", "--name", name.replace("+", "."), node.source], folder, {})
+            task = self._scripted(node, name, folder, job)
+            self._put(task, node, dag, place)
+            return _Entry([task.name], [task.after])
+        group, inner = self._inner(node, dag, place, files)
+        group.retries = node.retries
+        return _Entry(
+            [inner.path, *(task.name for task in inner.far)], [group.after, *(task.after for task in inner.far)]
+        )
+
+    # --- categories, order ------------------------------------------------------------------------------
+
+    def _limit(self, node: Node, dag: Dag) -> int:
+        return (self.shared if node.category.startswith("+") else dag.limits).get(node.category, 0)
+
+    def _put(self, task: PlanTask, node: Node, dag: Dag, place: _Place) -> None:
+        limit = self._limit(node, dag)
+        if not limit:
+            place.own.append(task)
+            return
+        shared = node.category.startswith("+")
+        home, groups = (self.root, self.shared_groups) if shared else (place.group, place.categories)
+        group = groups.get(node.category)
+        if group is None:
+            name = "category-" + node.category.lstrip("+")
+            group = groups[node.category] = PlanGroup(name, pipeline=False, limit=limit, where=node.where)
+            home.groups.append(group)
+        group.tasks.append(task)
+        if shared and place.group is not self.root:
+            place.far.append(task)
+
+    def _edges(self, parents: Sequence[_Entry], children: Sequence[_Entry]) -> None:
+        references = list(dict.fromkeys(one for parent in parents for one in parent.references))
+        if len(references) > 1 and len(children) > 1 and len(references) * len(children) > _MANY:
+            self.joins += 1
+            self.root.groups.append(PlanGroup(f"join-{self.joins}", after=references))
+            references = [f"join-{self.joins}"]
+        for child in children:
+            for waits in child.waits:
+                waits.extend(references)
+
+    def _final(self, task: PlanTask, dag: Dag, entries: dict[str, _Entry], place: _Place) -> None:
+        if place.group is not self.root:
+            place.group.epilogue.append(task)
+            return
+        parents = {name for names, _, _ in dag.edges for name in names}
+        task.after += [one for name, entry in entries.items() if name not in parents for one in entry.references]
+        place.own.append(task)
+
+    def _settle(self, place: _Place) -> None:
+        """Own tasks of a group wait for its subgroups, and nodes do not: beside subgroups they get one of their own."""
+        if place.group is self.root or not place.group.groups:
+            place.group.tasks += place.own
+        elif place.own:
+            place.group.groups.append(PlanGroup("nodes", tasks=place.own, pipeline=False, where=place.group.where))
+
+
+def _nothing(folder: str = "") -> Job:
+    return Job(["true"], folder, {})

@@ -1,0 +1,189 @@
+"""The forms in which workflows are written: which one a file has, who reads it, who writes it.
+
+A reader makes a plan of a file, a writer a text of a plan; both are named as "module:function" and loaded when they
+are wanted. Rule: a new form is an entry in one of the two tables, and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bough.describe.plan import Plan
+from bough.errors import UserError
+
+if TYPE_CHECKING:
+    from bough.describe.wfformat import Emulation
+
+
+class Source(NamedTuple):
+    """A file that is to be read."""
+
+    path: str  # as it was named; - is standard input
+    text: str
+    args: tuple[str, ...] = ()  # what stands behind it on the command line
+    emulation: Emulation | None = None  # how a recorded workflow is replayed, if it is
+    note: Callable[[str], None] = lambda _: None  # told what a reader passes over
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        return "stdin" if self.path == "-" else self.path
+
+    @property
+    def is_makefile(self) -> bool:
+        """Whether its name is that of a Makefile."""
+        base = os.path.basename(self.path)
+        return base.endswith((".mk", ".make")) or base.lower() in {"makefile", "gnumakefile"}
+
+
+class Reader(NamedTuple):
+    """Who reads a form."""
+
+    form: str
+    suits: Callable[[Source], bool]
+    read: str  # module:function, which takes a Source and gives a Plan
+    takes_arguments: bool = False
+
+
+def _is_script(source: Source) -> bool:
+    if not is_python(source.path, source.text):
+        return False
+    from bough.describe.scripts import is_description
+
+    return is_description(source.text)
+
+
+def is_python(path: str, text: str) -> bool:
+    """Whether a file is a Python script: by its name, or by its first line."""
+    first = text[:200].partition("\n")[0]
+    return path.endswith(".py") or (path != "-" and first.startswith("#!") and "python" in first)
+
+
+def _is_trellis(source: Source) -> bool:
+    from bough.describe.trellismake import is_trellis
+
+    return (source.is_makefile or source.text.startswith("#AutoMakefile")) and is_trellis(source.text)
+
+
+def _is_plan(source: Source) -> bool:
+    from bough.describe.plainjson import is_plan
+
+    return is_plan(source.text)
+
+
+def _is_make(source: Source) -> bool:
+    return source.is_makefile and source.path != "-"
+
+
+def _is_trace(source: Source) -> bool:
+    from bough.describe.wfformat import is_wfformat
+
+    return source.text.lstrip()[:1] == "{" and is_wfformat(source.text)
+
+
+def _is_grouped(source: Source) -> bool:
+    from bough.describe.flatplan import is_grouped
+
+    return not source.is_makefile and is_grouped(source.text)
+
+
+# In the order in which they are asked whether a file is theirs.
+READERS: list[Reader] = [
+    Reader("script", _is_script, "bough.describe.formats:_read_script", takes_arguments=True),
+    Reader("trellis", _is_trellis, "bough.describe.formats:_read_trellis"),
+    Reader("make", _is_make, "bough.describe.formats:_read_make", takes_arguments=True),
+    Reader("dagman", lambda source: source.path.endswith(".dag"), "bough.describe.formats:_read_dagman"),
+    Reader("json", _is_plan, "bough.describe.formats:_read_json"),
+    Reader("wfformat", _is_trace, "bough.describe.formats:_read_trace"),
+    Reader("groups", _is_grouped, "bough.describe.formats:_read_flat"),
+]
+WRITERS: dict[str, str] = {
+    "make": "bough.describe.trellismake:write",
+    "flat": "bough.describe.flatplan:write",
+    "dot": "bough.describe.drawing:write",
+    "json": "bough.describe.plainjson:write",
+    "wfformat": "bough.describe.formats:_write_trace",
+}
+FLAT = Reader("flat", lambda _: True, "bough.describe.formats:_read_flat")
+
+
+def find_reader(source: Source) -> Reader | None:
+    """Who reads a file; None: it is a plain list of commands, or a Python script that is no description."""
+    return next((reader for reader in READERS if reader.suits(source)), None)
+
+
+def read(source: Source, reader: Reader) -> Plan:
+    """The plan of a file."""
+    if source.args and not reader.takes_arguments:
+        raise UserError(f"{source.name} takes no arguments: {' '.join(source.args)}")
+    if source.emulation is not None and reader.form != "wfformat":
+        raise UserError(f"{source.name} is no recorded workflow (WfFormat); there is nothing to emulate")
+    plan: Plan = _loaded(reader.read)(source)
+    plan.source = source.name
+    return plan
+
+
+def write(plan: Plan, form: str) -> str:
+    """A plan in another form."""
+    if form not in WRITERS:
+        raise UserError(f"there is no form {form!r}; give one of {', '.join(WRITERS)}")
+    text: str = _loaded(WRITERS[form])(plan)
+    return text
+
+
+def _loaded(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _read_script(source: Source) -> Plan:
+    from bough.describe.scripts import read_script
+
+    return read_script(source.text, source.path, source.args)
+
+
+def _read_trellis(source: Source) -> Plan:
+    from bough.describe.trellismake import read
+
+    return read(source.text, source.name)
+
+
+def _read_json(source: Source) -> Plan:
+    from bough.describe.plainjson import read
+
+    return read(source.text, source.name)
+
+
+def _read_flat(source: Source) -> Plan:
+    from bough.describe.flatplan import read
+
+    return read(source.text, source.name)
+
+
+def _read_make(source: Source) -> Plan:
+    from bough.describe.makefile import read
+
+    return read(source.path, source.args)
+
+
+def _read_dagman(source: Source) -> Plan:
+    from bough.describe.dagman import read
+
+    return read(source.path, source.note)
+
+
+def _read_trace(source: Source) -> Plan:
+    from bough.describe.wfformat import read
+
+    return read(source.text, source.name, source.emulation)
+
+
+def _write_trace(plan: Plan) -> str:
+    from bough.describe.record import of_plan
+    from bough.describe.wfwrite import write
+
+    return write(of_plan(plan, os.path.splitext(os.path.basename(plan.source))[0] or "workflow"))

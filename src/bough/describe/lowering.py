@@ -1,0 +1,335 @@
+"""A plan as the steps that submit it: groups that open, tasks with all they wait for, groups that close.
+
+The server knows no phases, so that prologue, subgroups, own tasks and epilogue become dependencies here. Steps come
+in the order in which `make` would reach them, which is the order of their numbers: depth first, from the left, what
+somebody waits for before who waits for it. Rule: N things before M tasks cost N + M dependencies, never N times M.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from typing import NamedTuple
+
+from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, join
+from bough.errors import InvalidWorkload
+
+PROLOGUE = "prologue"
+ROOT = 0  # the number of the workflow's own group
+
+
+class What(enum.IntEnum):
+    """What a step does."""
+
+    OPEN = 0
+    TASK = 1
+    CLOSE = 2
+
+
+class For(enum.IntEnum):
+    """What is waited for; the numbers are those of `model.tasks.On`."""
+
+    TASK = 0
+    RELEASE = 2  # of a group, or its end
+    END = 3  # of a group, whatever was released
+
+
+Wait = tuple[For, int]
+
+
+class Step(NamedTuple):
+    """One step. Groups and tasks have numbers of their own, from 1, in the order of the steps."""
+
+    what: What
+    number: int  # of the group or the task
+    group: int = ROOT  # that a task, or a group that opens, is in
+    waits: tuple[Wait, ...] = ()
+    task: PlanTask | None = None
+    near: int = 0  # the task that an affine one runs beside
+    name: str = ""  # of a group that opens; one that begins with a dot is there for the sake of its dependencies
+    spec: PlanGroup | None = None  # of a group that opens; None: it is a prologue, or hidden
+
+
+class _Kind(enum.IntEnum):
+    """The nodes of the walk: what they reach is what they wait for."""
+
+    GATE = 0  # a group may begin
+    READY = 1  # its prologue is over
+    OWN = 2  # its subgroups are over
+    TASK = 3
+    END = 4
+
+
+_Node = tuple[_Kind, int]  # of a group or a task, by its place in the tables below
+
+
+def steps(plan: Plan) -> list[Step]:
+    """The steps of a plan; `InvalidWorkload` names what is there twice, what is missing, and cycles."""
+    return _Lowering(plan).run()
+
+
+class _Slot:
+    """What the walk knows of one group."""
+
+    __slots__ = ("chain", "group", "number", "own", "parent", "path", "prologue", "tasks")
+
+    def __init__(self, group: PlanGroup, path: str, parent: int) -> None:
+        self.group = group
+        self.path = path
+        self.parent = parent
+        self.number = ROOT
+        self.prologue = 0  # the number of the group that the prologue is
+        self.tasks: tuple[range, range, range] = (range(0), range(0), range(0))  # prologue, own, epilogue
+        self.own: tuple[Wait, ...] | None = None  # what own tasks wait for, once it is known
+        self.chain: dict[int, _Chain] = {}  # by phase
+
+
+class _Chain:
+    """Tasks that run one after the other: what the next one waits for."""
+
+    __slots__ = ("last", "sure", "task")
+
+    def __init__(self, waits: tuple[Wait, ...]) -> None:
+        self.last = waits
+        self.sure = waits  # whose success means that of all before
+        self.task = 0
+
+    def waits(self, *, final: bool) -> tuple[Wait, ...]:
+        return self.last if final or self.sure is self.last else tuple(dict.fromkeys((*self.last, *self.sure)))
+
+    def joined(self, number: int, *, final: bool) -> None:
+        self.last = ((For.TASK, number),)
+        self.task = number
+        if not final:
+            self.sure = self.last
+
+
+class _Lowering:
+    def __init__(self, plan: Plan) -> None:
+        self.index = Index(plan)
+        self.slots: list[_Slot] = []
+        self.tasks: list[PlanTask] = []
+        self.home: list[tuple[int, int]] = []  # by task: the slot of its group, and which of its phases
+        self.numbers: list[int] = []  # of tasks, once they have one
+        self.slot_of: dict[int, int] = {}  # by the identity of a group
+        self.task_of: dict[int, int] = {}  # by the identity of a task that has a name
+        self.steps: list[Step] = []
+        self.group_count = 0
+        self.task_count = 0
+        for path, group in plan.walk():
+            self._lay_out(path, group)
+
+    def _lay_out(self, path: str, group: PlanGroup) -> None:
+        above = self.index.above.get(id(group))
+        at = self.slot_of[id(group)] = len(self.slots)
+        slot = _Slot(group, path, -1 if above is None else self.slot_of[id(above)])
+        ranges: list[range] = []
+        for phase, some in enumerate((group.prologue, group.tasks, group.epilogue)):
+            first = len(self.tasks)
+            for task in some:
+                if task.name:
+                    self.task_of[id(task)] = len(self.tasks)
+                self.tasks.append(task)
+                self.home.append((at, phase))
+            ranges.append(range(first, len(self.tasks)))
+        slot.tasks = (ranges[0], ranges[1], ranges[2])
+        self.numbers += [0] * (len(self.tasks) - len(self.numbers))
+        self.slots.append(slot)
+
+    # --- the walk ---------------------------------------------------------------------------------------
+
+    def run(self) -> list[Step]:
+        done: set[_Node] = set()
+        path: dict[_Node, None] = {(_Kind.END, 0): None}
+        stack = [((_Kind.END, 0), self._before((_Kind.END, 0)))]
+        while stack:
+            node, later = stack[-1]
+            following = next(later, None)
+            if following is None:
+                stack.pop()
+                del path[node]
+                done.add(node)
+                self._emit(node)
+            elif following in path:
+                raise self._cycle(list(path), following)
+            elif following not in done:
+                path[following] = None
+                stack.append((following, self._before(following)))
+        return self.steps
+
+    def _before(self, node: _Node) -> Iterator[_Node]:
+        """What must have been submitted before a node, in order."""
+        kind, at = node
+        if kind is _Kind.TASK:
+            return self._before_task(at)
+        if kind is _Kind.GATE:
+            return self._before_gate(at)
+        if kind is _Kind.OWN:
+            return self._before_own(at)
+        slot = self.slots[at]
+        if kind is _Kind.READY:
+            return chain([(_Kind.GATE, at)], zip(repeat(_Kind.TASK), slot.tasks[0]))
+        inner = ((_Kind.END, self.slot_of[id(group)]) for group in slot.group.groups)
+        return chain(inner, [(_Kind.OWN, at)], zip(repeat(_Kind.TASK), chain(*slot.tasks[1:])))
+
+    def _before_gate(self, at: int) -> Iterator[_Node]:
+        slot = self.slots[at]
+        if slot.parent >= 0:
+            yield from self._targets(self._gate_references(slot))
+            yield (_Kind.READY if self.slots[slot.parent].group.barrier else _Kind.GATE), slot.parent
+
+    def _before_own(self, at: int) -> Iterator[_Node]:
+        slot = self.slots[at]
+        if slot.group.barrier and at:
+            for inner in slot.group.groups:
+                yield _Kind.END, self.slot_of[id(inner)]
+            yield from self._targets(self._matched(slot))
+        yield _Kind.READY, at
+
+    def _before_task(self, at: int) -> Iterator[_Node]:
+        home, phase = self.home[at]
+        slot, task = self.slots[home], self.tasks[at]
+        yield from self._targets(task.after)
+        mine = slot.tasks[phase]
+        if at > mine.start and (phase != 1 or slot.group.pipeline):
+            yield _Kind.TASK, at - 1
+        elif phase == 0:
+            yield _Kind.GATE, home
+            yield from self._targets(self._matched(slot))
+        else:
+            yield _Kind.OWN, home
+            if phase == 2:
+                for own in slot.tasks[1]:
+                    yield _Kind.TASK, own
+
+    def _gate_references(self, slot: _Slot) -> list[str]:
+        """What all of a group waits for."""
+        group = slot.group
+        return [*group.after, *self._namesakes(slot)] if group.barrier and not group.match else []
+
+    def _matched(self, slot: _Slot) -> list[str]:
+        """What only the own tasks of a group wait for, and its prologue, because its subgroups find namesakes."""
+        return [*slot.group.after, *self._namesakes(slot)] if slot.group.match else []
+
+    def _namesakes(self, slot: _Slot) -> list[str]:
+        """What a group waits for because of `match` of the one it is in."""
+        above = self.slots[slot.parent]
+        if not above.group.match:
+            return []
+        wanted = [*above.group.after, *self._namesakes(above)]
+        paths = [join(reference, slot.group.name) for reference in wanted]
+        return [path if path in self.index.groups else ref for path, ref in zip(paths, wanted, strict=True)]
+
+    def _targets(self, references: Sequence[str]) -> Iterator[_Node]:
+        for reference in references:
+            found = self.index.find(reference)
+            if isinstance(found, PlanTask):
+                yield _Kind.TASK, self.task_of[id(found)]
+            else:
+                assert found is not None
+                yield _Kind.END, self.slot_of[id(found)]
+
+    # --- steps ------------------------------------------------------------------------------------------
+
+    def _emit(self, node: _Node) -> None:
+        kind, at = node
+        if kind is _Kind.TASK:
+            self._emit_task(at)
+        elif kind is _Kind.GATE and at:
+            self._open(at)
+        elif kind is _Kind.READY and self.slots[at].prologue:
+            self.steps.append(Step(What.CLOSE, self.slots[at].prologue))
+        elif kind is _Kind.END and at:
+            self.steps.append(Step(What.CLOSE, self.slots[at].number))
+
+    def _waits_for(self, references: Sequence[str]) -> list[Wait]:
+        found: list[Wait] = []
+        for kind, at in self._targets(references):
+            found.append((For.TASK, self.numbers[at]) if kind is _Kind.TASK else (For.RELEASE, self.slots[at].number))
+        return found
+
+    def _open(self, at: int) -> None:
+        slot = self.slots[at]
+        above = self.slots[slot.parent]
+        waits = self._waits_for(self._gate_references(slot))
+        if above.prologue:
+            waits.append((For.END, above.prologue))
+        slot.number = self._open_group(above.number, slot.group.name, waits, slot.group)
+
+    def _open_group(self, parent: int, name: str, waits: Sequence[Wait], spec: PlanGroup | None) -> int:
+        self.group_count += 1
+        self.steps.append(Step(What.OPEN, self.group_count, parent, tuple(dict.fromkeys(waits)), name=name, spec=spec))
+        return self.group_count
+
+    def _emit_task(self, at: int) -> None:
+        home, phase = self.home[at]
+        slot, task = self.slots[home], self.tasks[at]
+        line = slot.chain.get(phase)
+        if line is None:
+            line = slot.chain[phase] = self._begin(slot, phase)
+        waits = line.waits(final=task.final)
+        near = line.task
+        if task.after:
+            named = self._waits_for(task.after)
+            waits = tuple(dict.fromkeys((*named, *waits)))
+            if not near and len(named) == 1 and named[0][0] is For.TASK:
+                near = named[0][1]
+        self.task_count += 1
+        number = self.numbers[at] = self.task_count
+        group = slot.prologue if phase == 0 else slot.number
+        self.steps.append(Step(What.TASK, number, group, waits, task, near if task.affinity else 0))
+        if phase != 1 or slot.group.pipeline:
+            line.joined(number, final=task.final)
+
+    def _begin(self, slot: _Slot, phase: int) -> _Chain:
+        """The first task of a phase has come."""
+        group = slot.group
+        matched = self._waits_for(self._matched(slot))
+        if phase == 0:
+            slot.prologue = self._open_group(slot.number, PROLOGUE, matched, None)
+            return _Chain(())
+        own = tuple(dict.fromkeys((*matched, *self._own_waits(slot))))
+        if phase == 1:
+            if len(own) > 1 and not group.pipeline and len(slot.tasks[1]) > 1:
+                hidden = self._open_group(slot.number, ".own", own, None)
+                self.steps.append(Step(What.CLOSE, hidden))
+                own = ((For.END, hidden),)
+            slot.own = own
+            return _Chain(own)
+        if group.pipeline and 1 in slot.chain:
+            return slot.chain[1]
+        mine = [(For.TASK, self.numbers[task]) for task in slot.tasks[1]]
+        return _Chain((*(own if slot.own is None else slot.own), *mine))
+
+    def _own_waits(self, slot: _Slot) -> Iterator[Wait]:
+        if slot.group.barrier and slot.number:
+            if slot.prologue:
+                yield For.END, slot.prologue
+            for inner in slot.group.groups:
+                yield For.END, self.slots[self.slot_of[id(inner)]].number
+
+    # --- cycles -----------------------------------------------------------------------------------------
+
+    def _cycle(self, path: list[_Node], again: _Node) -> InvalidWorkload:
+        ring = [*path[path.index(again) :], again]
+        named: list[str] = []
+        for node in ring:
+            name = self._name(node)
+            if not named or named[-1] != name:
+                named.append(name)
+        where = next((self._where(node) for node in ring if self._where(node).line), self._where(again))
+        return where.wrong(f"these wait for each other: {' -> '.join(named)}")
+
+    def _name(self, node: _Node) -> str:
+        kind, at = node
+        if kind is not _Kind.TASK:
+            path = self.slots[at].path
+            line = self.slots[at].group.where.line
+            return f"{path or 'the workflow'}{f' (line {line})' if line else ''}"
+        task = self.tasks[at]
+        return f"{task.label}{f' (line {task.where.line})' if task.where.line else ''}"
+
+    def _where(self, node: _Node) -> Where:
+        kind, at = node
+        return self.tasks[at].where if kind is _Kind.TASK else self.slots[at].group.where

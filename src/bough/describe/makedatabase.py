@@ -1,0 +1,275 @@
+"""What GNU make prints with `-n --trace --print-data-base`, read back: what it would make, how, and after what.
+
+The trace has a line for each recipe that would run, then the expanded recipe without its prefixes; the data base has
+the unexpanded recipe, from which the prefixes are taken again, and the prerequisites. Nothing here runs make.
+Rule: what make decided is taken as it stands; nothing of a Makefile is interpreted a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+DATABASE = "# Make data base, printed on "
+_TRACE = re.compile(
+    r"(?:(?P<file>.+):(?P<line>\d+)|<builtin>): "
+    r"(?:update target '(?P<made>.*)' due to: (?P<cause>.*)|target '(?P<new>.*)' does not exist)\Z"
+)
+_CHATTER = re.compile(
+    r"\S*make(?:\[\d+\])?: (?:Nothing to be done for |'.*' is up to date\.|(?:Entering|Leaving) direc)"
+)
+_RECIPE = re.compile(r"#  recipe to execute \(from '(?P<file>.*)', line (?P<line>\d+)\):\Z")
+_PREFIX = re.compile(r"[@+\-\s]*")
+_CANNED = re.compile(
+    r"([@+\-\s]*)\$(?:\((?:call\s+)?([^\s,(){}$]+)(?:,.*)?\)|\{(?:call\s+)?([^\s,(){}$]+)(?:,.*)?\})\s*\Z"
+)
+_LEADING = re.compile(r"\$(?:\(([^\s(){}$]+)\)|\{([^\s(){}$]+)\}|([^(){}$\s]))")
+_REFERENCE = re.compile(r"\$(?:\((?:[^()]|\([^()]*\))*\)|\{(?:[^{}]|\{[^{}]*\})*\}|.)", re.DOTALL)
+_DEPTH = 10  # canned recipes inside canned recipes
+
+
+@dataclass(slots=True)
+class Made:
+    """One run of a recipe, as the trace tells it."""
+
+    target: str
+    file: str = ""  # where its recipe stands; empty: built in
+    line: int = 0
+    newer: tuple[str, ...] = ()  # the prerequisites that are newer, or would be
+    lines: list[str] = field(default_factory=list)  # expanded, without prefixes; continued ones joined by newlines
+
+
+@dataclass(slots=True)
+class Rule:
+    """What the data base says of one target."""
+
+    target: str
+    prerequisites: tuple[str, ...] = ()
+    order_only: tuple[str, ...] = ()
+    phony: bool = False
+    intermediate: bool = False
+    also: tuple[str, ...] = ()  # targets that the same run of the recipe makes
+    recipe: list[str] = field(default_factory=list)  # unexpanded logical lines
+    file: str = ""
+    line: int = 0
+    variables: dict[str, str] = field(default_factory=dict)  # of this target alone
+
+
+@dataclass(slots=True)
+class Told:
+    """All that one run of make told us."""
+
+    made: list[Made]
+    rules: dict[str, list[Rule]]  # double-colon targets have several
+    variables: dict[str, str]
+
+    def rule(self, target: str) -> Rule | None:
+        """The first rule of a target."""
+        found = self.rules.get(target)
+        return found[0] if found else None
+
+    def listed(self, special: str) -> tuple[str, ...] | None:
+        """The prerequisites of a special target such as .IGNORE; None: it is not there."""
+        found = self.rules.get(special)
+        return None if found is None else tuple(name for rule in found for name in rule.prerequisites)
+
+
+def read_output(text: str) -> Told:
+    """Read what make printed."""
+    trace, mark, base = text.partition("\n" + DATABASE) if not text.startswith(DATABASE) else ("", "\n", text)
+    lines = trace.split("\n")
+    if mark:
+        while lines and (lines[-1].startswith("# ") or not lines[-1]):  # make's name and licence
+            lines.pop()
+    rules = _rules(base.partition("\n# Files\n")[2])
+    made = _trace(lines)
+    _drop_removal(made, rules)
+    return Told(made, rules, _variables(base.partition("\n# Files\n")[0]))
+
+
+# --- the trace ------------------------------------------------------------------------------------------
+
+
+def _trace(lines: Sequence[str]) -> list[Made]:
+    made: list[Made] = []
+    continued = False
+    for line in lines:
+        if not continued:
+            match = _TRACE.match(line)
+            if match is not None:
+                newer = tuple((match["cause"] or "").split())
+                made.append(Made(match["made"] or match["new"], match["file"] or "", int(match["line"] or 0), newer))
+                continue
+            if not made or _CHATTER.match(line):
+                continue  # what the Makefile says while it is read, and what make says at its end
+        if continued:
+            made[-1].lines[-1] += "\n" + line
+        else:
+            made[-1].lines.append(line)
+        continued = is_continued(line)
+    return made
+
+
+def is_continued(line: str) -> bool:
+    """Whether a line ends with a backslash that is not escaped."""
+    return line.endswith("\\") and (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _drop_removal(made: list[Made], rules: dict[str, list[Rule]]) -> None:
+    """Take away the line at the end by which make removes intermediate files, which belongs to no recipe."""
+    if not made or not made[-1].lines:
+        return
+    words = made[-1].lines[-1].split(" ")
+    if words[0] != "rm" or len(words) < 2:
+        return
+    if all(name in rules and rules[name][0].intermediate for name in words[1:]):
+        made[-1].lines.pop()
+
+
+# --- the data base --------------------------------------------------------------------------------------
+
+
+def _variables(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    lines = iter(text.split("\n"))
+    for line in lines:
+        if line.startswith("define "):
+            name = line[7:].partition(" ")[0]
+            found[name] = "\n".join(_until(lines, "endef"))
+        elif line and line[0] not in "#\t ":
+            name, equals, value = line.partition("=")
+            if equals:
+                found[name.rstrip(" :?+")] = value.removeprefix(" ")
+    return found
+
+
+def _until(lines: Iterator[str], end: str) -> Iterator[str]:
+    for line in lines:
+        if line == end:
+            return
+        yield line
+
+
+def _rules(text: str) -> dict[str, list[Rule]]:
+    rules: dict[str, list[Rule]] = {}
+    rule: Rule | None = None
+    recipe = False
+    begins = True  # a target stands only after an empty line
+    for line in text.split("\n"):
+        if not line:
+            begins, recipe = True, False
+        elif recipe and rule is not None and line[0] == "\t":
+            _add_line(rule.recipe, line[1:])
+        elif recipe and rule is not None and rule.recipe and is_continued(rule.recipe[-1]):
+            rule.recipe[-1] += "\n" + line
+        elif line[0] == "#":
+            recipe = False
+            if rule is not None and not begins:
+                recipe = _remark(rule, line)
+        elif begins:
+            rule = _head(line)
+            begins = False
+            if rule is not None:
+                rules.setdefault(rule.target, []).append(rule)
+    return rules
+
+
+def _add_line(recipe: list[str], line: str) -> None:
+    if recipe and is_continued(recipe[-1]):
+        recipe[-1] += "\n" + line
+    else:
+        recipe.append(line)
+
+
+def _head(line: str) -> Rule | None:
+    target, colon, rest = line.partition(":: ")
+    if not colon:
+        target, colon, rest = line.partition(": ")
+    if not colon:
+        target, rest = line.rstrip(":"), ""
+        if target == line:
+            return None
+    normal, _, ordered = f" {rest} ".partition(" | ")
+    return Rule(target, tuple(normal.split()), tuple(ordered.split()))
+
+
+def _remark(rule: Rule, line: str) -> bool:
+    """One remark of make's about a target; whether a recipe follows."""
+    if not line.startswith("#  "):
+        if line.startswith(("# SHELL ", "# .SHELLFLAGS ")):
+            name, _, value = line[2:].partition("=")
+            rule.variables[name.rstrip(" :")] = value.strip()
+        return False
+    if line.startswith("#  recipe to execute"):
+        match = _RECIPE.match(line)
+        if match is not None:
+            rule.file, rule.line = match["file"], int(match["line"])
+        return True
+    if line.startswith("#  Phony target"):
+        rule.phony = True
+    elif line.startswith("#  File is an intermediate"):
+        rule.intermediate = True
+    elif line.startswith("#  Also makes: "):
+        rule.also = tuple(line[15:].split())
+    return False
+
+
+# --- prefixes -------------------------------------------------------------------------------------------
+
+
+def ignored_lines(made: Made, recipe: Sequence[str], variables: dict[str, str]) -> list[bool]:
+    """For each expanded line of a recipe whether its failure is ignored (`-`)."""
+    wanted = [part for line in recipe for part in _uncanned(line, variables, 0)]
+    flags = ["-" in _prefix(line, variables) for line in wanted]
+    if len(set(flags)) <= 1:
+        return [flags[0] if flags else False] * len(made.lines)
+    if len(wanted) == len(made.lines):
+        return flags
+    found: list[bool] = []
+    at = 0
+    for line in made.lines:  # some lines expanded to nothing, or to several
+        fits = next((i for i in range(at, len(wanted)) if _skeleton(wanted[i]).fullmatch(line.strip())), None)
+        if fits is None:
+            found.append(False)
+        else:
+            found.append(flags[fits])
+            at = fits + 1
+    return found
+
+
+def _prefix(line: str, variables: dict[str, str]) -> str:
+    prefix = _PREFIX.match(line)
+    text = prefix[0] if prefix else ""
+    leading = _LEADING.match(line, len(text))
+    if leading is not None:  # as in $(Q)cc, with Q = @
+        value = variables.get(leading[1] or leading[2] or leading[3], "")
+        more = _PREFIX.match(value)
+        text += more[0] if more else ""
+    return text
+
+
+def _uncanned(line: str, variables: dict[str, str], depth: int) -> Iterator[str]:
+    """A line, or those of the canned recipe it stands for; its own prefix holds for all of them."""
+    match = _CANNED.match(line)
+    value = variables.get(match[2] or match[3], "") if match is not None else ""
+    if match is None or "\n" not in value or depth > _DEPTH:
+        yield line
+        return
+    lines: list[str] = []
+    for part in value.split("\n"):
+        _add_line(lines, part)
+    for part in lines:
+        if part.strip():
+            yield from _uncanned(match[1] + part, variables, depth + 1)
+
+
+def _skeleton(line: str) -> re.Pattern[str]:
+    body = line[len(_prefix_text(line)) :]
+    parts = _REFERENCE.split(body)
+    return re.compile(".*".join(r"\s*".join(map(re.escape, part.split())) or r"\s*" for part in parts), re.DOTALL)
+
+
+def _prefix_text(line: str) -> str:
+    match = _PREFIX.match(line)
+    return match[0] if match else ""

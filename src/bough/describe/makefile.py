@@ -1,0 +1,252 @@
+"""Ordinary GNU Makefiles as plans: make says what is out of date and expands it, Bough runs it anywhere.
+
+One task for each target whose recipe make would run, named by the target, waiting for those of its prerequisites that
+are made too. Lines of a recipe run one after the other, each in a shell of its own, in the Makefile's folder. The rules
+are make's: files appear as recipes write them, and a task whose prerequisites turned out unchanged does nothing, as
+make would. Rule: results are never reused from earlier runs; whether a target is made is decided by its file alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from bough.describe.makedatabase import Made, Rule, Told, ignored_lines
+from bough.describe.makerun import Asked, Surroundings, ask
+from bough.describe.patience import undisturbed
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
+from bough.errors import UserError
+from bough.model.shelltext import needs_shell
+
+_SETTING = re.compile(r"[^\s:#=]+\s*(?:[:+?!]?=|::=)")
+_FLAGS = {"-B": "-B", "--always-make": "-B", "-k": "", "--keep-going": "", "-s": "", "--silent": "", "-e": "-e"}
+_MANY = 64  # dependencies through a target without a recipe: more than this, and a group stands between
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_REMOVAL = "remove intermediate files"
+
+
+def read(path: str, words: Sequence[str] = ()) -> Plan:
+    """What `make -f PATH WORDS` would do; words are goals, VAR=value, and -B."""
+    goals = [word for word in words if not word.startswith("-") and not _SETTING.match(word)]
+    settings = [word for word in words if not word.startswith("-") and _SETTING.match(word)]
+    flags = [_flag(word) for word in words if word.startswith("-")]
+    folder, file = os.path.split(os.path.abspath(path))
+    with undisturbed():
+        asked = ask(folder, file, goals, settings, [flag for flag in flags if flag])
+        return _Reader(asked, path, folder, always="-B" in flags).plan()
+
+
+def _flag(word: str) -> str:
+    if word not in _FLAGS:
+        raise UserError(f"{word}: behind a Makefile stand goals, VAR=value and -B; options of Bough stand before it")
+    return _FLAGS[word]
+
+
+class _Reader:
+    def __init__(self, asked: Asked, path: str, folder: str, *, always: bool) -> None:
+        self.told: Told = asked.told
+        self.around: Surroundings = asked.surroundings
+        self.path = path
+        self.folder = folder
+        self.always = always
+        self.made: dict[str, list[Made]] = {}  # by target; double-colon rules have several
+        self.maker: dict[str, str] = {}  # by file: the target whose recipe makes it
+        self.reached: dict[str, list[str]] = {}  # by target that is not made: the ones made behind it
+        self.groups: list[PlanGroup] = []
+        self.shell = shlex.join([*shlex.split(self.around.shell), *self.around.flags])
+        ignored = self.told.listed(".IGNORE")
+        self.ignores_all = ignored == ()
+        self.ignored = frozenset(ignored or ())
+        self.one_shell = self.told.listed(".ONESHELL") is not None
+        self.deletes = self.told.listed(".DELETE_ON_ERROR") is not None
+        for made in self.told.made:
+            if any(line.strip() for line in made.lines):
+                self.made.setdefault(made.target, []).append(made)
+        for target in self.made:
+            self.maker[target] = target
+        for target in self.made:
+            for rule in self.told.rules.get(target, ()):
+                for other in rule.also:
+                    self.maker.setdefault(other, target)
+
+    def plan(self) -> Plan:
+        tasks = [self._task(target) for target in self.made]
+        if self.told.listed(".NOTPARALLEL") == ():
+            for before, task in itertools.pairwise(tasks):
+                task.after.append(before.name)
+        removal = self._removal()
+        root = PlanGroup("", groups=self.groups, tasks=[*tasks, *removal], pipeline=False, where=Where(self.path))
+        return Plan(root=root, source=self.path)
+
+    def _task(self, target: str) -> PlanTask:
+        runs = self.made[target]
+        rules = self.told.rules.get(target, [])
+        first = runs[0]
+        file = os.path.normpath(os.path.join(os.path.dirname(self.path), first.file)) if first.file else self.path
+        return PlanTask(
+            self._command(target, runs, rules),
+            name=target,
+            after=self._after(target, rules),
+            cwd=self.folder,
+            env=self.around.environment,
+            memo=False,
+            where=Where(file, first.line),
+        )
+
+    # --- what it waits for ------------------------------------------------------------------------------
+
+    def _after(self, target: str, rules: Sequence[Rule]) -> list[str]:
+        found: dict[str, None] = {}
+        for name in self._names(rules):
+            maker = self.maker.get(name)
+            if maker is None:
+                found.update(dict.fromkeys(self._behind(name)))
+            elif maker != target:
+                found[maker] = None
+        found.pop(target, None)
+        return list(found)
+
+    def _names(self, rules: Sequence[Rule]) -> Iterator[str]:
+        for rule in rules:
+            yield from rule.prerequisites
+            yield from rule.order_only
+
+    def _behind(self, name: str) -> list[str]:
+        """What is made behind a target that is not made itself: it has no recipe, or is up to date."""
+        stack = [name]
+        while stack:
+            here = stack[-1]
+            if here in self.reached:
+                stack.pop()
+                continue
+            names = [*self._names(self.told.rules.get(here, ()))]
+            missing = [one for one in names if one not in self.maker and one not in self.reached and one not in stack]
+            if missing:
+                stack += missing
+                continue
+            found: dict[str, None] = {}
+            for one in names:
+                maker = self.maker.get(one)
+                found.update({maker: None} if maker is not None else dict.fromkeys(self.reached.get(one, ())))
+            self.reached[here] = self._joined(here, list(found))
+            stack.pop()
+        return self.reached[name]
+
+    def _joined(self, name: str, behind: list[str]) -> list[str]:
+        if len(behind) <= _MANY:
+            return behind
+        group = PlanGroup(f"join-{len(self.groups) + 1}", after=behind, attributes={"target": name})
+        self.groups.append(group)
+        return [group.name]
+
+    # --- how it is made ---------------------------------------------------------------------------------
+
+    def _command(self, target: str, runs: Sequence[Made], rules: Sequence[Rule]) -> str:
+        parts: list[tuple[str, bool, Made]] = []
+        for made in runs:
+            rule = self._rule(made, rules)
+            recipe = rule.recipe if rule is not None else []
+            everything = self.ignores_all or target in self.ignored
+            if self.one_shell:
+                text = "\n".join(made.lines)
+                parts.append((text, everything or any(ignored_lines(made, recipe[:1], self.told.variables)), made))
+                continue
+            ignored = ignored_lines(made, recipe, self.told.variables)
+            parts += [
+                (line, everything or flag, made) for line, flag in zip(made.lines, ignored, strict=True) if line.strip()
+            ]
+        shell = self._shell(rules)
+        check = self._check(target, runs)
+        rule = rules[0] if rules else None
+        deletes = self.deletes and not (rule is not None and rule.phony)
+        if len(parts) == 1 and not parts[0][1] and not check and not deletes:
+            return _one(shell, parts[0][0])
+        lines = [*check, *_keeping(target)] if deletes else check
+        end = "|| failed $?" if deletes else "|| exit $?"
+        for text, ignored_one, made in parts:
+            note = (
+                f'|| echo "[{_inside(made.file or self.path)}:{made.line}: {_inside(target)}] Error $? (ignored)" >&2'
+            )
+            lines.append(f"{_one(shell, text)} {note if ignored_one else end}")
+        return ("\n" if any("\n" in line for line in lines) else "; ").join(lines)
+
+    def _rule(self, made: Made, rules: Sequence[Rule]) -> Rule | None:
+        """The rule whose recipe this is: the one at the same place."""
+        same = [rule for rule in rules if (rule.file, rule.line) == (made.file, made.line)]
+        return same[0] if same else rules[0] if rules else None
+
+    def _shell(self, rules: Sequence[Rule]) -> str:
+        own = rules[0].variables if rules else {}
+        if not own:
+            return self.shell
+        flags = shlex.split(own[".SHELLFLAGS"]) if ".SHELLFLAGS" in own else self.around.flags
+        return shlex.join([*shlex.split(own.get("SHELL", self.around.shell)), *flags])
+
+    def _check(self, target: str, runs: Sequence[Made]) -> list[str]:
+        """Lines that end the task if its prerequisites, once they were made, turn out to be no newer than its file.
+
+        Make looks again after it ran a recipe, so that a generated header that did not change rebuilds nothing.
+        """
+        if self.always or len(runs) > 1 or not runs[0].newer:
+            return []
+        was = self._time(target)
+        if was is None or self._is_phony(target):
+            return []
+        for name in runs[0].newer:
+            then = self._time(name)
+            if name not in self.maker or self._is_phony(name) or then is None or then > was:
+                return []
+        goal = shlex.quote(target)
+        tests = [f"[ {one} -nt {goal} ] || [ ! -e {one} ]" for one in map(shlex.quote, runs[0].newer)]
+        return [f"[ ! -e {goal} ] || {' || '.join(tests)} || exit 0"]
+
+    def _is_phony(self, target: str) -> bool:
+        rule = self.told.rule(target)
+        return rule is not None and rule.phony
+
+    def _time(self, name: str) -> int | None:
+        try:
+            return os.stat(os.path.join(self.folder, name)).st_mtime_ns
+        except OSError:
+            return None
+
+    def _removal(self) -> list[PlanTask]:
+        """Files in between, which nobody asked for, are removed at the end, as make does."""
+        names = []
+        for target in self.made:
+            rule = self.told.rule(target)
+            if rule is not None and rule.intermediate and self._time(target) is None:
+                names.append(target)
+        if not names:
+            return []
+        wanted = set(names)
+        users = [target for target in self.made if wanted.intersection(self._names(self.told.rules.get(target, ())))]
+        command = shlex.join(["rm", "-f", *names])
+        after = [*names, *users]
+        return [PlanTask(command, name=_REMOVAL, after=after, cwd=self.folder, memo=False, where=Where(self.path))]
+
+
+def _one(shell: str, line: str) -> str:
+    """A line of a recipe for a shell of its own; plain words need none."""
+    if "\n" in line and "'" not in line:
+        line = line.replace("\\\n", "")  # as the shell would
+    simple = not needs_shell(line) and os.path.basename(shell.split(maxsplit=1)[0]) in _SHELLS
+    return line.strip() if simple else f"{shell} {shlex.quote(line)}"
+
+
+def _inside(text: str) -> str:
+    """A text as it stands between double quotes in a shell."""
+    return re.sub(r'([$`"\\])', r"\\\1", text)
+
+
+def _keeping(target: str) -> list[str]:
+    """What .DELETE_ON_ERROR asks for: a file that a failed recipe has changed is removed."""
+    goal = shlex.quote(target)
+    look = f"stat -c %y {goal} 2>/dev/null"
+    return [
+        f"was=$({look} || :)",
+        f'failed() {{ [ "$({look} || :)" = "$was" ] || rm -f {goal}; exit "$1"; }}',
+    ]

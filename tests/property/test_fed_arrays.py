@@ -1,0 +1,170 @@
+"""Arrays that a generator feeds: what is let go of them is missed by nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from bough.core import ranges, window
+from bough.core.invariants import check
+from bough.core.machine import Machine
+from bough.core.records import DONE, ArrayRecord
+from bough.core.window import Window
+from bough.model import facts
+from bough.model.facts import decode_facts, encode_facts
+from bough.model.ids import ExecutorId
+from bough.model.outcomes import Cause, Failure
+from bough.model.tasks import Dep, On, Page
+from bough.policies.placement.fifo import Fifo
+from tests.builders import array, executor, limits, submit
+
+STATES = range(9)
+
+
+@pytest.fixture(autouse=True)
+def _often() -> Iterator[None]:
+    """The base moves by four elements, past one that goes on."""
+    sizes = window.BLOCK, window.FEW
+    window.BLOCK, window.FEW = 4, 1
+    yield
+    window.BLOCK, window.FEW = sizes
+
+
+class Twins:
+    """A machine with a fed array, one with the same array that lets go of nothing, and a replay of the first."""
+
+    def __init__(self, retries: int) -> None:
+        self.fed, self.plain, self.replayed = (Machine(Fifo()) for _ in range(3))
+        self.executor = 0
+        for machine in (self.fed, self.plain):
+            spec = array(1, 0, limits=limits(retries=retries), open=True, fed=machine is self.fed)
+            self.make(machine, submit(structs.replace(spec, table=b"")))
+        self.join()
+
+    def make(self, machine: Machine, *news: facts.Fact) -> None:
+        turn = machine.turn(0.0, news)
+        if machine is self.fed and turn.facts:
+            self.replayed.replay(turn.number, 0.0, decode_facts(encode_facts(turn.facts)))
+
+    def turn(self, *news: facts.Fact) -> None:
+        for machine in (self.fed, self.plain):
+            self.make(machine, *news)
+
+    def join(self) -> None:
+        self.executor += 1
+        self.turn(executor(self.executor, 4))
+
+    def array(self, machine: Machine) -> ArrayRecord:
+        found = machine.state.records[1]
+        assert isinstance(found, ArrayRecord)
+        return found
+
+    def step(self, what: str, number: int) -> None:
+        record, spans = self.array(self.fed), list(self.fed.state.spans.values())
+        if what == "grow":
+            page = Page(record.length, record.length + number + 1, b"page")
+            self.turn(facts.PagesAdded(1, [page]))
+        elif what == "succeed":
+            self.turn(*(facts.SpanEnded(s.id, a, b, 0.001) for s in spans[number % 3 :] for a, b in s.left))
+        elif what == "fail" and spans:
+            span = spans[number % len(spans)]
+            self.turn(facts.ElementFailed(span.id, span.left[0][0], Failure(Cause.EXIT, "it broke")))
+        elif what == "lose":
+            self.turn(facts.ExecutorLost(ExecutorId(self.executor), "gone"))
+            self.join()
+        elif what == "retry":
+            self.turn(facts.Retried(Dep(On.ARRAY, 1)))
+        elif what == "cancel" and record.length:
+            index = number % record.length
+            self.turn(facts.Cancelled(Dep(On.TASK, 1, index), index + 2))
+        elif what == "restart":
+            self.fed = Machine.restore(self.fed.snapshot(), Fifo())
+
+    def compare(self) -> None:
+        check(self.fed.state)
+        fed, plain = self.array(self.fed), self.array(self.plain)
+        for other in (plain, self.array(self.replayed), self.array(Machine.restore(self.fed.snapshot(), Fifo()))):
+            assert (fed.length, fed.counts, fed.ready) == (other.length, other.counts, other.ready)
+            assert list(fed.ready_ranges) == list(other.ready_ranges)
+            for index in range(fed.length):
+                assert fed.state_of(index) == other.state_of(index)
+                if fed.state_of(index) == DONE:
+                    assert _identity(fed, index) == _identity(other, index)
+                else:
+                    assert fed.failures_of(index) == other.failures_of(index)
+                    assert fed.failure_of(index) == other.failure_of(index)
+                    assert fed.attempts.get(index) == other.attempts.get(index)
+                    assert fed.pages(index, index + 1) == other.pages(index, index + 1) != ()
+
+
+def _identity(record: ArrayRecord, index: int) -> tuple[int, int, int]:
+    success = record.success_of(index)
+    assert success is not None
+    return success.source, success.source_start + index - success.start, success.attempt
+
+
+STEPS = ["grow", "grow", "grow", "succeed", "succeed", "succeed", "fail", "lose", "retry", "cancel", "restart"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(0, 1),
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 20)), min_size=8, max_size=50),
+)
+def test_an_array_that_lets_go_says_what_one_that_keeps_all_would(retries: int, steps: list[tuple[str, int]]) -> None:
+    twins = Twins(retries)
+    for what, number in steps:
+        twins.step(what, number)
+        twins.compare()
+
+
+def test_what_succeeded_is_let_go_of() -> None:
+    twins = Twins(0)
+    for _ in range(50):
+        twins.step("grow", 19)
+        while twins.fed.state.spans:
+            twins.step("succeed", 0)
+    record = twins.array(twins.fed)
+    assert isinstance(record.states, Window)
+    assert record.states.base >= 960
+    assert len(record.paged) <= 3
+    assert len(record.found) <= 30
+    assert record.length == record.counts[DONE] == 1000
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["grow", "move", "advance"]),
+            st.integers(0, 60),
+            st.integers(1, 20),
+            st.sampled_from(STATES),
+        ),
+        max_size=40,
+    )
+)
+def test_a_window_says_of_every_element_what_plain_bytes_would(steps: list[tuple[str, int, int, int]]) -> None:
+    ours, plain = Window(), bytearray()
+    for what, start, count, state in steps:
+        if what == "grow":
+            ours.extend(bytes([state]) * count)
+            plain.extend(bytes([state]) * count)
+        elif what == "advance":
+            ours.advance()
+        else:
+            low, high = min(start, len(plain)), min(start + count, len(plain))
+            ours[low:high] = plain[low:high] = bytes([state]) * (high - low)
+        assert ours[0 : len(plain)] == plain
+        assert [ours[index] for index in range(len(plain))] == list(plain)
+        assert len(ours) == len(plain)
+        for low, high in ((0, len(plain)), (start, start + count)):
+            assert ours[low:high] == plain[low:high]
+            for wanted in (bytes([state]), bytes([DONE]), bytes([0, 1, 2]), bytes([5, 6, 7])):
+                stop = min(high, len(plain))
+                assert ours.runs(wanted, low, high) == ranges.runs_of(plain, wanted, low, stop)
+            assert ours.count(state, low, high) == plain.count(state, low, high)

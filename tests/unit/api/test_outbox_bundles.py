@@ -1,0 +1,62 @@
+"""With a bundle size each message to the server has that many loose tasks at the most, one message at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.api.knobs import read_bundle, server_words
+from bough.api.outbox import Outbox
+from bough.errors import UserError
+from bough.model.ids import BlobId, RecordId
+from bough.model.tasks import Kind, TaskSpec
+from bough.wire.messages import Blob, Close, Submit
+
+
+def filled(bundle: int, count: int) -> Outbox:
+    outbox = Outbox(bundle=bundle)
+    for number in range(1, count + 1):
+        outbox.submit(TaskSpec(RecordId(number), Kind.FUNCTION, BlobId(b"f"), b""), 10, [(BlobId(b"f"), b"code")])
+    return outbox
+
+
+def sizes(messages: list[object]) -> list[int]:
+    return [len(message.items) for message in messages if isinstance(message, Submit)]
+
+
+def test_bundles_go_one_after_the_other() -> None:
+    outbox = filled(3, 7)
+    (first,) = outbox.batches(everything=False)
+    assert sizes(first) == [3]
+    assert isinstance(first[0], Blob)
+    assert list(outbox.batches(everything=False)) == []  # nothing before it is heard
+    found = []
+    while outbox.is_busy:
+        outbox.accepted(outbox._unheard[0].number)
+        found += [sizes(messages) for messages in outbox.batches(everything=False)]
+    assert found == [[3], [1]]
+
+
+def test_a_bundle_of_one_sends_each_task_alone() -> None:
+    outbox = filled(1, 3)
+    outbox.post(Close("drain"))
+    batches = list(outbox.batches(everything=True))
+    assert [sizes(messages) for messages in batches] == [[1], [1], [1], []]
+
+
+def test_without_a_bundle_size_all_go_together() -> None:
+    (batch,) = filled(0, 100).batches(everything=False)
+    assert sizes(batch) == [100]
+
+
+def test_knobs_are_checked_and_said_to_the_server() -> None:
+    assert server_words({}) == []
+    assert server_words({"pickup": 5, "piggyback": False}) == ["--pickup", "5", "--no-piggyback"]
+    assert server_words({"piggyback": True}) == []
+    assert read_bundle({"bundle": 300}, is_remote=True) == 300
+    for wrong in (0, -1, True, 2.5):
+        with pytest.raises(UserError, match="bundle is"):
+            read_bundle({"bundle": wrong})  # type: ignore[typeddict-item]
+    with pytest.raises(UserError, match="start it with --pickup N"):
+        read_bundle({"pickup": 5}, is_remote=True)
+    with pytest.raises(UserError, match="start it with --no-piggyback"):
+        read_bundle({"piggyback": False}, is_remote=True)

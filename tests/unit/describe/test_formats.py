@@ -1,0 +1,222 @@
+"""Forms of workflow files: which one a file has, and that each gives back the same workflow."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.describe import formats
+from bough.describe.formats import Source, find_reader, read, write
+from bough.describe.plan import Plan, PlanGroup, PlanTask, tidy
+from bough.errors import InvalidWorkload, UserError
+from tests.unit.describe.description_scripts import KINGS, SURVEY, SURVEY_SHORT, TWO_LEVELS, WAVE, described
+
+PIPE_IN_ONE_GROUP = "group=pipe :: ./a\ngroup=pipe :: ./b\ngroup=pipe :: ./c\n"
+PACK = """pack: crunch audit
+#attribute affinity=yes
+\t./pack all
+crunch:
+\t./crunch 7
+audit: crunch
+\t./audit
+"""
+
+
+def source(text: str, path: str, *args: str) -> Source:
+    return Source(path, text, args)
+
+
+def opened(text: str, path: str, *args: str) -> Plan:
+    it = source(text, path, *args)
+    reader = find_reader(it)
+    return read(it, reader or formats.FLAT)
+
+
+def odd() -> Plan:
+    """A plan with something of everything."""
+    plan = Plan(["Top"])
+    deep = PlanGroup(
+        "deep", tasks=[PlanTask("echo $HOME '#x' %", "named", memory=2**30, attributes={"note": "two words"})]
+    )
+    plan.root.groups = [
+        PlanGroup(
+            "Top_1", "Top", groups=[deep], tasks=[PlanTask("a", final=True), PlanTask("b")], pipeline=False, limit=3
+        ),
+        PlanGroup(
+            "other",
+            after=["Top_1/deep", "named"],
+            prologue=[PlanTask("p", retries=2)],
+            epilogue=[PlanTask("e", priority=-1, cwd="some where", env={"X": "1 2"})],
+            match=True,
+            retries=1,
+            timeout=90.0,
+            attributes={"owner": "me and you"},
+        ),
+        PlanGroup("seen", barrier=False, groups=[PlanGroup("deep")]),
+    ]
+    plan.root.tasks = [PlanTask("loose", after=["other"], memo=False), PlanTask("last", "last", after=["named"])]
+    return plan
+
+
+PLANS = {
+    "wave": lambda: described(WAVE, 3),
+    "survey": lambda: described(SURVEY, 2, 3),
+    "two levels": lambda: described(TWO_LEVELS, 4),
+    "kings": lambda: described(KINGS, "pieces"),
+    "pipe": lambda: opened(PIPE_IN_ONE_GROUP, "list.txt"),
+    "pack": lambda: opened(PACK, "pack.make"),
+    "odd": odd,
+    "empty": Plan,
+}
+
+
+@pytest.mark.parametrize("form", ["make", "flat", "json"])
+@pytest.mark.parametrize("name", PLANS)
+def test_what_is_written_reads_back_as_the_same_plan(name: str, form: str) -> None:
+    plan = tidy(PLANS[name]())
+    text = write(plan, form)
+    path = {"make": "w.make", "flat": "w.txt", "json": "w.json"}[form]
+    assert tidy(opened(text, path)) == plan
+    assert write(opened(text, path), form) == text
+
+
+def test_the_special_comments_make_a_makefile_of_this_form() -> None:
+    assert find_reader(source(PACK, "Makefile")).form == "trellis"  # type: ignore[union-attr]
+    assert find_reader(source(write(described(WAVE, 2), "make"), "anything")).form == "trellis"  # type: ignore[union-attr]
+
+
+def test_which_reader_a_file_has() -> None:
+    def form(text: str, path: str) -> str | None:
+        reader = find_reader(source(text, path))
+        return None if reader is None else reader.form
+
+    assert form(WAVE, "wave.py") == "script"
+    assert form(SURVEY_SHORT, "survey.py") == "script"
+    assert form("import bough\n", "other.py") is None
+    assert form("echo a\nname: cores=2 :: echo b\n", "list.txt") is None
+    assert form(":: echo 'group=x :: y'\necho release=yes ::\n", "list.txt") is None
+    assert form(PIPE_IN_ONE_GROUP, "-") == "groups"
+    assert form(write(Plan(), "json"), "x.json") == "json"
+
+
+def test_forms_are_checked() -> None:
+    with pytest.raises(UserError, match="no form 'xml'; give one of make, flat"):
+        write(Plan(), "xml")
+    with pytest.raises(UserError, match="takes no arguments: 3"):
+        opened(PIPE_IN_ONE_GROUP, "list.txt", "3")
+
+
+def test_a_picture_draws_every_dependency_once() -> None:
+    text = write(described(SURVEY, 2, 2), "dot")
+    assert text.startswith("digraph workflow {")
+    assert text.count("subgraph cluster_") == 6
+    assert text.count("ltail=") == 1
+    assert text.count("{") == text.count("}")
+
+
+# --- the Makefile -----------------------------------------------------------------------------------
+
+
+def test_the_makefile_of_the_specification() -> None:
+    lines = write(described(WAVE, 2), "make").splitlines()
+    assert lines[:3] == ["#AutoMakefile", "#Tile", "all: Tile_0_0 Tile_0_1 Tile_1_0 Tile_1_1"]
+    at = lines.index("Tile_1_1: Tile_1_1_prologue")
+    assert lines[at + 1 : at + 7] == [
+        *["#attribute release=yes", "\t./sweep 1 1", "#attribute affinity=yes", "\t./check 1 1", ""],
+        "Tile_1_1_prologue: Tile_0_1 Tile_1_0",
+    ]
+    assert lines[at + 7] == "\techo"
+    assert lines[lines.index("Tile_0_0_prologue:") + 1] == "\techo"
+
+
+def test_a_makefile_by_hand_is_a_group_per_rule() -> None:
+    plan = opened(PACK, "pack.make")
+    assert [(group.name, group.after) for group in plan.root.groups] == [
+        *[("pack", ["crunch", "audit"]), ("crunch", []), ("audit", ["crunch"])],
+    ]
+    assert plan.root.groups[0].tasks[0].affinity
+    flat = write(plan, "flat").splitlines()
+    assert [line.rpartition(":: ")[2] for line in flat if not line.endswith("::")] == [
+        *["./crunch 7", "./audit", "./pack all"],
+    ]
+
+
+def test_variables_and_joined_lines_of_a_makefile() -> None:
+    text = "#AutoMakefile\nPROG = ./solve\nOPT := -x $(PROG)\nall: a\na: b \\\n  c\n\t$(PROG) $@ $< $$HOME \\\n\t  more\nb c:\n\techo\n"
+    plan = opened(text, "Makefile")
+    assert plan.root.groups[0].after == ["b", "c"]
+    assert plan.root.groups[0].tasks[0].command == "./solve a b $HOME \\\n  more"
+
+
+def makefile_error(text: str) -> str:
+    with pytest.raises(InvalidWorkload) as caught:
+        opened("#AutoMakefile\n" + text, "M.make")
+    return str(caught.value)
+
+
+def test_mistakes_in_a_makefile_are_told_with_their_line() -> None:
+    assert makefile_error("a: b\n\ttrue\n") == "M.make:2: a waits for b, for which there is no rule"
+    assert makefile_error("a:\n\ttrue\na:\n\tfalse\n") == "M.make:4: there is a rule for a already, at line 2"
+    assert makefile_error("\ttrue\n") == "M.make:2: a command stands here before the first rule"
+    assert makefile_error("a:\n#attribute release\n\ttrue\n").startswith("M.make:3: '#attribute release' is not")
+    assert makefile_error("a:\n#attribute cores=none\n\ttrue\n").startswith("M.make:4: cores=none: expected a number")
+    assert makefile_error("a:\n\t$(NONE) x\n") == "M.make:3: there is no variable NONE in this file"
+    assert makefile_error("X = $(X)\na:\n\t$(X)\n") == "M.make:4: a variable is defined by itself"
+    assert makefile_error("nonsense\n").startswith("M.make:2: 'nonsense' is no rule")
+
+
+def test_commands_that_a_line_cannot_hold_are_refused() -> None:
+    plan = Plan()
+    plan.root.tasks = [PlanTask("echo a\necho b")]
+    for form in ("make", "flat"):
+        with pytest.raises(InvalidWorkload, match="cannot stand on one line"):
+            write(plan, form)
+
+
+# --- flat lists with groups -------------------------------------------------------------------------
+
+
+def flat_error(text: str) -> str:
+    with pytest.raises(InvalidWorkload) as caught:
+        opened(text, "list.txt")
+    return str(caught.value)
+
+
+def test_a_flat_list_is_written_in_the_order_of_the_numbers() -> None:
+    lines = write(described(SURVEY, 1, 2), "flat").splitlines()
+    assert lines == [
+        "#levels Night Field",
+        "group=Night_0 level=Night ::",
+        "group=Night_0/Field_0_0 level=Field ::",
+        "group=Night_0/Field_0_1 level=Field ::",
+        "group=Night_0 phase=prologue :: ./stage_in 0",
+        "group=Night_0/Field_0_0 :: ./reduce 0 0",
+        "group=Night_0/Field_0_1 :: ./reduce 0 1",
+        "group=Night_0 :: ./mosaic 0",
+        "group=Night_0 phase=epilogue :: ./archive 0",
+    ]
+
+
+def test_groups_are_made_when_they_are_mentioned() -> None:
+    plan = opened("last: after=g/h :: true\ngroup=g/h deps=f attr.est=3%20s :: sleep 1\ngroup=f :: true\n", "list.txt")
+    assert [group.name for group in plan.root.groups] == ["g", "f"]
+    inner = plan.root.groups[0].groups[0]
+    assert (inner.name, inner.after, inner.tasks[0].attributes) == ("h", ["f"], {"est": "3 s"})
+
+
+def test_a_pipeline_by_hand_in_both_ways() -> None:
+    explicit = opened("group=a :: ./a\ngroup=b deps=a :: ./b\ngroup=c deps=b :: ./c\n", "list.txt")
+    assert [group.after for group in explicit.root.groups] == [[], ["a"], ["b"]]
+    implicit = opened(PIPE_IN_ONE_GROUP, "list.txt")
+    assert [task.command for task in implicit.root.groups[0].tasks] == ["./a", "./b", "./c"]
+
+
+def test_mistakes_in_a_list_are_told_with_their_line() -> None:
+    assert flat_error("group=a colour=red :: true\n").startswith("list.txt:1: colour= is not one of the options group,")
+    assert flat_error("group=a phase=middle :: true\n") == "list.txt:1: phase=middle: expected prologue or epilogue"
+    assert flat_error("true\nphase=prologue :: true\n").startswith(
+        "list.txt:2: phase=prologue is for a task in a group"
+    )
+    assert flat_error("group=a group=b :: true\n") == "list.txt:1: group= is given twice"
+    assert flat_error("group=a cores=2 ::\n").startswith("list.txt:1: cores= is not one of the options level,")
+    assert flat_error("group=a/ :: true\n").startswith("list.txt:1: group=a/: '' is no name")
+    assert flat_error("group=a release=x :: true\n") == "list.txt:1: release=x: expected yes or no"

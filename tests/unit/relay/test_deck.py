@@ -1,0 +1,328 @@
+"""The deck of a relay that shares out work: who is given what, and what the server is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.model.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.resources import ONE_CORE, Needs
+from bough.model.tasks import Kind, Page
+from bough.relay.deck import Deck
+from bough.relay.gathering import gather
+from bough.relay.members import Member
+from bough.wire.filemessages import Workplace
+from bough.wire.messages import Blob
+from bough.wire.work import Report, Run, Stop
+
+BODY = b"b" * 16
+
+
+class Bench:
+    """A deck with members, and what each of them was told."""
+
+    def __init__(self, count: int = 2, capacity: Needs = ONE_CORE, until: float = 0.0) -> None:
+        self.deck = Deck(capacity)
+        self.members = [Member(number, f"host{number}", capacity, until) for number in range(1, count + 1)]
+        for member in self.members:
+            self.deck.join(member)
+        self.numbers = dict.fromkeys(self.members, 0)
+
+    def give(self, span: int, stop: int = 1, *, is_array: bool = False, **fields: object) -> None:
+        self.deck.run(Run(span, fields.pop("record", span), 0, stop, 1, Kind.FUNCTION, BODY, is_array, **fields))
+
+    def deal(self, now: float = 0.0) -> list[list[object]]:
+        """Hand out; what each member is told."""
+        self.deck.deal(now)
+        self.deck.speaking.clear()
+        told = []
+        for member in self.members:
+            told.append(member.outbox)
+            member.outbox = []
+        return told
+
+    def runs(self, now: float = 0.0) -> list[list[Run]]:
+        return [[message for message in told if isinstance(message, Run)] for told in self.deal(now)]
+
+    def report(self, member: Member, *news: object) -> list[object]:
+        """An executor says something; what the server is told."""
+        self.numbers[member] += 1
+        self.deck.report(member, Report(self.numbers[member], list(news)))
+        return self.news()
+
+    def news(self) -> list[object]:
+        news, self.deck.news = self.deck.news, []
+        return news
+
+
+# --- cutting and handing out -----------------------------------------------------------------------------
+
+
+def test_an_array_of_unknown_run_time_is_handed_out_one_by_one() -> None:
+    bench = Bench(3)
+    bench.give(7, 100, is_array=True)
+    runs = bench.runs()
+    assert [[(run.start, run.stop) for run in told] for told in runs] == [[(0, 1)], [(1, 2)], [(2, 3)]]
+    assert {run.record for told in runs for run in told} == {7}
+    assert len({run.span for told in runs for run in told}) == 3
+
+
+def test_short_tasks_are_bundled_as_they_become_known() -> None:
+    bench = Bench(2)
+    bench.give(7, 4000, is_array=True)
+    sizes = []
+    ended = 0
+    while bench.deck.lots:
+        for member, told in zip(bench.members, bench.runs(), strict=True):
+            for run in told:
+                size = run.stop - run.start
+                sizes.append(size)
+                (said,) = bench.report(member, SpanEnded(run.span, run.start, run.stop, 0.001 * size))
+                assert (said.span, said.host) == (7, member.host)
+                ended += size
+    assert ended == 4000
+    assert sizes[0] == 1
+    assert 40 <= max(sizes) <= 50  # fifty milliseconds of work
+
+
+def test_what_the_server_knows_of_the_run_time_is_believed() -> None:
+    bench = Bench(1)
+    bench.give(1, 1000, is_array=True, expected=0.001)
+    (run, *_) = bench.runs()[0]
+    assert run.stop - run.start == 50
+    assert run.expected == 0.001
+
+
+def test_an_executor_with_short_work_gets_more_in_advance_and_one_with_long_work_does_not() -> None:
+    short, long = Bench(1), Bench(1)
+    short.give(1, 1000, is_array=True, expected=0.001)
+    long.give(1, 1000, is_array=True, expected=1.0)
+    assert len(short.runs()[0]) == 4  # two tenths of a second for its core
+    assert len(long.runs()[0]) == 1
+
+
+def test_whoever_has_had_room_the_longest_is_given_work_first() -> None:
+    bench = Bench(3)
+    for span in range(1, 4):
+        bench.give(span)
+    runs = bench.runs()
+    bench.report(bench.members[1], SpanEnded(runs[1][0].span, 0, 1, 10.0))
+    bench.report(bench.members[0], SpanEnded(runs[0][0].span, 0, 1, 10.0))
+    bench.give(4)
+    assert [len(told) for told in bench.runs()] == [0, 1, 0]
+
+
+def test_needs_are_respected_by_each_executor() -> None:
+    bench = Bench(2, Needs(4, memory=100, gpus=1))
+    bench.give(1, needs=Needs(3))
+    bench.give(2, needs=Needs(1, gpus=1))
+    bench.give(3, needs=Needs(1, gpus=1))
+    bench.give(4, needs=Needs(2, memory=60))
+    bench.give(5, needs=Needs(1, gpus=1))
+    told = [{run.record for run in runs} for runs in bench.runs()]
+    assert sorted(map(len, told)) == [2, 2]
+    assert all(not {2, 3} <= runs for runs in told)
+    assert bench.deck.lots[5].queue
+
+
+def test_what_nobody_here_can_ever_run_goes_back() -> None:
+    bench = Bench(1)
+    bench.give(1, needs=Needs(2))
+    assert bench.runs() == [[]]
+    assert bench.news() == [SpanReturned(1, 0, 1)]
+
+
+def test_an_executor_gets_nothing_that_would_not_end_before_it_leaves() -> None:
+    bench = Bench(1, until=100.0)
+    bench.give(1, expected=60.0)
+    assert [len(told) for told in bench.runs(now=0.0)] == [1]
+    bench = Bench(1, until=100.0)
+    bench.give(1, expected=60.0, name="a")
+    bench.give(2, expected=1.0, name="b")
+    assert [[run.record for run in told] for told in bench.runs(now=50.0)] == [[2]]
+    bench.deck.give_back_late(50.0)
+    assert bench.news() == [SpanReturned(1, 0, 1)]
+
+
+def test_a_blob_and_a_workplace_go_to_an_executor_once_and_before_their_first_use() -> None:
+    bench = Bench(1)
+    bench.deck.blobs[BODY] = b"code"
+    bench.deck.places[3] = Workplace(3, "/there", "token")
+    bench.give(1, run=3)
+    (told,) = bench.deal()
+    assert [type(message) for message in told] == [Workplace, Blob, Run]
+    bench.report(bench.members[0], SpanEnded(told[2].span, 0, 1, 1.0))
+    bench.give(2, run=3)
+    assert [type(message) for message in bench.deal()[0]] == [Run]
+
+
+def test_a_part_gets_only_the_pages_it_needs() -> None:
+    bench = Bench(1)
+    pages = (Page(0, 5, b"a"), Page(5, 10, b"b"))
+    bench.give(1, 10, is_array=True, pages=pages)
+    assert bench.runs()[0][0].pages == pages[:1]
+
+
+def test_a_chain_goes_to_one_executor_in_its_order() -> None:
+    bench = Bench(2)
+    bench.give(10)
+    bench.give(11, behind=10)
+    bench.give(12, behind=11)
+    first, second = bench.runs()
+    assert second == []
+    assert [run.record for run in first] == [10, 11, 12]
+    assert [run.behind for run in first] == [0, first[0].span, first[1].span]
+    late = Run(13, 13, 0, 1, 1, Kind.FUNCTION, BODY, behind=12)
+    bench.deck.run(late)
+    assert bench.news() == [SpanReturned(13, 0, 1)]
+
+
+def test_a_fan_out_goes_with_what_it_waits_for() -> None:
+    bench = Bench(2)
+    bench.give(10)
+    bench.give(11, behind=10)
+    bench.give(12, behind=10)
+    bench.give(13, behind=11)
+    bench.deck.stop(Stop(11, 0, 1))
+    assert bench.news() == [SpanReturned(13, 0, 1)]
+    first, second = bench.runs()
+    assert second == []
+    assert [(run.record, run.behind) for run in first] == [(10, 0), (12, first[0].span)]
+
+
+def test_ends_of_tasks_that_were_handed_out_together_are_told_one_by_one() -> None:
+    bench = Bench(1, Needs(2))
+    bench.give(1)
+    bench.give(2)
+    (runs,) = bench.runs()
+    said = bench.report(bench.members[0], CallsEnded(runs[0].span, 0, [1.0, 2.0], [b"a", b"b"]))
+    assert [(one.span, one.seconds, one.results) for one in said] == [(1, 1.0, b"a"), (2, 2.0, b"b")]
+
+
+def test_what_the_server_gave_for_all_is_shared_evenly() -> None:
+    bench = Bench(4)
+    bench.give(1, 80, is_array=True, expected=0.001)
+    assert [[run.stop - run.start for run in told] for told in bench.runs()] == [[20], [20], [20], [20]]
+
+
+# --- faults ----------------------------------------------------------------------------------------------
+
+
+def test_what_ran_on_a_lost_executor_has_failed_and_others_get_the_rest() -> None:
+    bench = Bench(2)
+    bench.give(1, 100, is_array=True, expected=0.01)
+    first, second = bench.runs()
+    bench.report(bench.members[0], SpanEnded(first[0].span, 0, 2, 0.02))
+    bench.deck.lose(bench.members[0], "it is gone")
+    (failed,) = bench.news()
+    assert (failed.span, failed.index, failed.failure.cause, failed.host) == (1, 2, Cause.LOST, "host1")
+    covered = set()
+    while bench.deck.lots:
+        for run in second:
+            covered |= set(range(run.start, run.stop))
+            bench.report(bench.members[1], SpanEnded(run.span, run.start, run.stop, 0.01))
+        _, second = bench.runs()
+    assert covered == set(range(3, 100))
+
+
+def test_a_failure_of_the_place_is_told_only_when_others_failed_too() -> None:
+    bench = Bench(2)
+    failure = Failure(Cause.NOT_STARTED, site=True)
+    bench.give(1)
+    (run,), _ = bench.runs()
+    assert bench.report(bench.members[0], ElementFailed(run.span, 0, failure)) == []
+    _, (again,) = bench.runs()
+    assert again.attempt == 1
+    (told,) = bench.report(bench.members[1], ElementFailed(again.span, 0, failure))
+    assert (told.span, told.failure, told.host) == (1, failure, "host2")
+    assert not bench.deck.lots
+
+
+def test_what_waits_to_be_tried_elsewhere_can_be_stopped() -> None:
+    bench = Bench(2)
+    bench.give(1)
+    bench.give(2)
+    (run,), _ = bench.runs()
+    bench.report(bench.members[0], ElementFailed(run.span, 0, Failure(Cause.NOT_STARTED, site=True)))
+    assert bench.runs() == [[], []]  # the other one is busy
+    bench.deck.stop(Stop(1, 0, 1))
+    assert list(bench.deck.lots) == [2]
+    assert bench.news() == []
+
+
+def test_an_executor_that_is_back_is_compared_with_what_it_should_have() -> None:
+    bench = Bench(1, Needs(2))
+    bench.give(1)
+    bench.give(2)
+    (runs,) = bench.runs()
+    member = bench.members[0]
+    bench.deck.shut(member)
+    bench.deck.back(member, {runs[0].span, 999})
+    (told,) = bench.deal()
+    assert told[0] == Stop(999, 0, 1 << 62)
+    assert [message.record for message in told[1:]] == [2]  # it never arrived
+
+
+def test_without_executors_what_waits_goes_back() -> None:
+    bench = Bench(1)
+    bench.give(1, 10, is_array=True)
+    bench.runs()
+    bench.deck.shut(bench.members[0])
+    bench.deal()
+    assert bench.news() == [SpanReturned(1, 1, 10)]
+
+
+def test_a_stop_reaches_whoever_has_the_elements() -> None:
+    bench = Bench(2)
+    bench.give(1, 10, is_array=True)
+    (first,), (second,) = bench.runs()
+    bench.deck.stop(Stop(1, 0, 1 << 62, 3.0))
+    assert bench.deal() == [[Stop(first.span, 0, 1, 3.0)], [Stop(second.span, 1, 2, 3.0)]]
+    assert not bench.deck.lots
+    assert bench.report(bench.members[0], SpanEnded(first.span, 0, 1, 1.0)) == []
+
+
+def test_when_the_relay_ends_everything_is_told() -> None:
+    bench = Bench(1)
+    bench.give(1, 3, is_array=True)
+    bench.give(2)
+    bench.give(3, behind=2)
+    bench.runs()
+    bench.deck.abandon("the end")
+    said = bench.news()
+    assert [(one.span, one.index) for one in said if isinstance(one, ElementFailed)] == [(1, 0)]
+    returned = {(one.span, one.start, one.stop) for one in said if isinstance(one, SpanReturned)}
+    assert returned == {(1, 1, 3), (2, 0, 1), (3, 0, 1)}
+
+
+def test_the_last_to_leave_says_until_when_there_is_somebody() -> None:
+    deck = Deck(Needs())
+    members = [Member(number, "h", Needs(), until) for number, until in ((1, 50.0), (2, 70.0), (3, 0.0))]
+    for member in members:
+        deck.join(member)
+    assert deck.until() == 0
+    deck.shut(members[2])
+    assert deck.until() == 70
+    deck.shut(members[1])
+    assert deck.until() == 50
+
+
+# --- gathering -------------------------------------------------------------------------------------------
+
+
+def end(start: int, stop: int, host: str = "h", results: bytes | None = None, span: int = 1) -> SpanEnded:
+    return SpanEnded(span, start, stop, 1.0 * (stop - start), results, (Detail(start),), host=host)
+
+
+def test_neighbouring_ends_of_one_host_become_one() -> None:
+    started = SpanStarted(1, 9, 10)
+    first, second, said = gather([end(2, 3), end(0, 2), end(3, 4), started, end(6, 7)])
+    assert (first.start, first.stop, first.seconds) == (0, 4, 4.0)
+    assert [detail.index for detail in first.details] == [0, 2, 3]
+    assert second == end(6, 7)
+    assert said is started
+
+
+@pytest.mark.parametrize("other", [end(1, 2, host="elsewhere"), end(1, 2, results=b"r"), end(1, 2, span=2), end(2, 3)])
+def test_ends_that_differ_stay_apart(other: SpanEnded) -> None:
+    assert gather([end(0, 1), other]) == [end(0, 1), other]

@@ -1,0 +1,85 @@
+"""Without piggy-backing: an acknowledgement is a message of its own, and work waits until the executor asks for it."""
+
+from __future__ import annotations
+
+import pickle
+
+from test_server_shell import Harness, Peer, a_task
+
+from bough.model.facts import Cancelled, SpanEnded
+from bough.model.resources import Needs
+from bough.model.tasks import Dep, On
+from bough.server.reception import Reception
+from bough.server.run import RunInfo
+from bough.server.separately import SeparateShell, make_shell
+from bough.server.shell import Shell
+from bough.wire.messages import VERSION, Act, Blob, Submit
+from bough.wire.work import Appointed, ExecutorHello, Heard, Ready, Run, Stop
+
+
+class Separate(Harness):
+    def __init__(self) -> None:
+        super().__init__()
+        usual = self.shell
+        info = RunInfo(1, "/store", "id:1", piggyback=False)
+        self.shell = make_shell(self.loop, usual.machine, self.store, info)
+        self.reception = Reception(self.shell, self.closes.append, lambda: None)
+
+
+def begun(count: int) -> tuple[Peer, Peer, Run]:
+    """A client with so many tasks, an executor of one core, and the first of the tasks, which it has."""
+    harness = Separate()
+    client, executor = harness.client(), harness.executor()
+    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(number) for number in range(1, count + 1)], 1))
+    run = next(message for message in executor.said() if isinstance(message, Run))
+    return client, executor, run
+
+
+def end(executor: Peer, run: Run) -> None:
+    executor.report(SpanEnded(run.span, 0, 1, 10.0, pickle.dumps([1])))
+
+
+def test_a_knob_chooses_the_shell() -> None:
+    assert type(Harness().shell) is Shell
+    assert type(Separate().shell) is SeparateShell
+
+
+def test_an_executor_is_told_that_it_must_ask() -> None:
+    peer = Separate().connect()
+    peer.transport.to_executor = True
+    peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(), "3.11"))
+    appointed = peer.said()[0]
+    assert isinstance(appointed, Appointed)
+    assert not appointed.piggyback
+
+
+def test_work_waits_until_it_is_asked_for() -> None:
+    _, executor, run = begun(2)
+    end(executor, run)
+    assert executor.said() == [Heard(1)]
+    executor.say(Ready())
+    (second,) = executor.said()
+    assert isinstance(second, Run)
+    executor.say(Ready())
+    assert executor.said() == []
+
+
+def test_what_is_stopped_while_it_waits_goes_out_before_the_stop() -> None:
+    client, executor, run = begun(2)
+    end(executor, run)
+    executor.said()
+    client.say(Act(7, Cancelled(Dep(On.TASK, 2))))
+    sent, stop = executor.said()
+    assert isinstance(sent, Run)
+    assert isinstance(stop, Stop)
+    assert sent.span == stop.span
+    executor.say(Ready())
+    assert executor.said() == []
+
+
+def test_one_that_need_not_ask_may_do_so() -> None:
+    harness = Harness()
+    executor = harness.executor()
+    executor.say(Ready())
+    assert executor.said() == []
+    assert not executor.transport.closed
