@@ -17,7 +17,7 @@ from bough.core.timing import RunTime
 from bough.model.ids import MemoKey, Seconds
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
-from bough.model.tasks import PLAIN, TaskSpec
+from bough.model.tasks import PLAIN, Kind, TaskSpec
 
 _WAITING, _DONE = int(TaskState.WAITING), int(TaskState.DONE)
 
@@ -65,8 +65,8 @@ def _has_own(spec: TaskSpec) -> bool:
 
 def go_together(one: TaskRecord, other: TaskRecord) -> bool:
     """Whether two tasks differ in nothing that an executor must be told but their numbers and arguments."""
-    if one.like is not other.like or one.attempt != other.attempt:
-        return False
+    if one.like is not other.like or one.attempt != other.attempt or one.like.kind is not Kind.FUNCTION:
+        return False  # a command costs far more to start than to send
     own, others = one.own, other.own
     if own is None or others is None:
         return own is others

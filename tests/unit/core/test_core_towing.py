@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from bough.model import facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
-from bough.model.tasks import TaskSpec
+from bough.model.tasks import Kind, TaskSpec
 from tests.builders import executor, limits, needs, task
 from tests.unit.core.core_bench import BOOM, Bench, on
 
@@ -227,4 +228,10 @@ def test_of_ends_that_come_together_a_cancelled_one_is_passed_over() -> None:
 def test_tasks_that_differ_go_apart() -> None:
     bench = measured()
     bench.submit(task(10, template="x"), task(11, template="x", name="other"), task(12, template="x"))
+    assert [order.along for order in bench.sent if order.spec.id >= 10] == [(), (), ()]
+
+
+def test_commands_go_one_by_one() -> None:
+    bench = measured()
+    bench.submit(*(structs.replace(task(id_, template="x"), kind=Kind.COMMAND) for id_ in range(10, 13)))
     assert [order.along for order in bench.sent if order.spec.id >= 10] == [(), (), ()]
