@@ -217,7 +217,8 @@ class Hearing(Consequences):
             self._state.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
-        self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
+        if self._state.stopping or self._state.failing:
+            self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
 
     def _refuse_to_start(self, new: Iterable[RecordId]) -> None:
         """Once nothing more of a workflow is started, what still comes in is recorded as not run."""
@@ -234,7 +235,8 @@ class Hearing(Consequences):
             self._state.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
-        self._refuse_to_start([event.record])
+        if self._state.stopping or self._state.failing:
+            self._refuse_to_start([event.record])
 
     def _on_group_closed(self, event: facts.GroupClosed) -> None:
         group = self._state.groups.get(event.group)

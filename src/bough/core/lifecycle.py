@@ -253,6 +253,7 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
         if workflow.fail_fast and workflow.first_failure is None:
             message = f"{graph.name_of(record, index)} failed and the workflow stops at the first failure"
             workflow.first_failure = Failure(Cause.FAIL_FAST, message, source=record.id)
+            state.failing = True
         state.move(record, index, index + 1, FAILED)
         graph.ended(state, record, index, index + 1)
     else:

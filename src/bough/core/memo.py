@@ -27,7 +27,7 @@ def now_free(state: State, record: Record) -> None:
             record.recalling = True
             state.orders.append(Recall(RecordId(record.id), 0, 1, key_of(state, record)))
         else:
-            state.free(record, 0, 1)
+            state.task_free(record)
         return
     for start, stop in _without_own_waits(record, record.runs(bytes((WAITING,)), 0, record.length)):
         elements_free(state, record, start, stop)

@@ -83,6 +83,7 @@ def _restore_workflow(state: State, group: GroupRecord, kept: KeptWorkflow) -> N
     workflow.run, workflow.name, workflow.user = kept.run, kept.name, kept.user
     workflow.fail_fast, workflow.memos, workflow.closed = kept.fail_fast, kept.memos, kept.closed
     workflow.directory, workflow.token, workflow.first_failure = kept.directory, kept.token, kept.first_failure
+    state.failing = state.failing or kept.first_failure is not None
     if kept.run:
         state.workflows[kept.run] = workflow
 

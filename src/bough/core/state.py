@@ -59,6 +59,7 @@ class State:
         self.held_groups = 0
         self.timed_groups = 0  # that have a time limit
         self.hosts: dict[str, int] = {}  # executors by host that may get work
+        self.failing = False  # a workflow has stopped, or will, at its first failure
         self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[tuple[Seconds, int, int]] = []  # (when, record, index) of retries that are not due
         self.alarms: list[Alarm] = []  # what else is to be looked at later
