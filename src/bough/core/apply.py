@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import deeds, lifecycle, submission
+from bough.core import deeds, lifecycle, locks, resetting, submission
 from bough.core.state import State
 from bough.model import facts
 
@@ -39,6 +39,11 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.Killed: deeds.killed,
     facts.Held: deeds.held,
     facts.Released: deeds.released,
+    facts.Reset: resetting.reset,
     facts.Retried: deeds.retried,
     facts.Prioritised: deeds.prioritised,
+    facts.GroupReleased: submission.group_released,
+    facts.LockTaken: locks.taken,
+    facts.LockFreed: locks.freed,
+    facts.SpanHeard: locks.span_heard,
 }

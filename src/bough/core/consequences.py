@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bough.core import graph
+import msgspec
+
+from bough.core import declaring, deeds, graph, resetting
 from bough.core.apply import APPLY
 from bough.core.groups import GroupRecord
+from bough.core.memo import key_of
 from bough.core.records import Record
 from bough.core.state import State
 from bough.model import facts
 from bough.model.facts import Fact
 from bough.model.ids import RecordId, Seconds
 from bough.model.outcomes import Cause, Failure
-from bough.model.tasks import Dep, On
+from bough.model.tasks import Dep, Kind, On
 
 _PENDING = bytes((0, 1, 2))
 _REST: Seconds = 60.0  # of an executor that is suspended for the first time
@@ -52,6 +55,27 @@ class Consequences:
                 self._record(facts.NotRunnable(RecordId(record.id), start, stop, failure))
         self._state.doomed.clear()
 
+    def _on_hold(self, event: facts.Held | facts.Released) -> None:
+        if deeds.is_lawful(self._state, event):
+            self._record(event)
+
+    def _on_reset(self, event: facts.Reset) -> None:
+        parts, _ = resetting.reach(self._state, event)
+        if parts:
+            self._record(msgspec.structs.replace(event, parts=parts))
+
+    def _on_declared(self, event: facts.Declared) -> None:
+        """What ended without success is revived first, and with it what was not run because of it."""
+        parts, _ = declaring.reach(self._state, event)
+        for record, start, stop in parts:
+            if record.runs(deeds.REVIVABLE, start, stop):
+                self._record(facts.Retried(Dep(On.TASK, record.id, start), stop))
+        for record, start, stop in parts:
+            for low, high in record.runs(declaring.PENDING, start, stop):
+                done = declaring.success(record, low, high)
+                key = key_of(self._state, record, low) if declaring.kind_of(record) is Kind.COMMAND else done.key
+                self._record(msgspec.structs.replace(done, key=key))
+
     def _try_again(self, group: GroupRecord) -> None:
         """A whole group is tried again, because the user allowed so many retries of it."""
         if not group.settled and not group.unfinished:
@@ -59,7 +83,7 @@ class Consequences:
 
     def _expire(self, group: GroupRecord) -> None:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
-        if group.settled or not group.deadline:
+        if group.settled or not group.deadline or self._state.now < group.deadline:
             return
         message = f"the time limit of group {group.path}, {group.timeout:g} s, is over"
         self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))

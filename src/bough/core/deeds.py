@@ -44,6 +44,8 @@ def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
 
 def touched(state: State, fact: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
     """How many tasks a deed would change now."""
+    if isinstance(fact, facts.Released) and not is_lawful(state, fact):
+        return 0
     wanted = {
         facts.Cancelled: OPEN,
         facts.Killed: BUSY,
@@ -55,11 +57,19 @@ def touched(state: State, fact: facts.Cancelled | facts.Killed | facts.Held | fa
     return sum(ranges.size(record.runs(wanted, start, stop)) for record, start, stop in found)
 
 
+def is_lawful(state: State, fact: facts.Held | facts.Released) -> bool:
+    """Whether a hold or a release names something; a group can be enabled only if it is disabled."""
+    if fact.target.is_group:
+        group = state.groups.get(fact.target.id)
+        return group is not None and (group.disabled or not (isinstance(fact, facts.Released) and fact.enabled))
+    return any(True for _ in targets(state, fact.target, fact.stop))
+
+
 def cancelled(state: State, fact: facts.Cancelled) -> None:
     """Final at once; what runs is ended."""
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
         for low, high in record.runs(OPEN, start, stop):
-            _stop(state, record, low, high)
+            stop_spans(state, record, low, high)
             lifecycle.cancel(state, record, low, high)
         if isinstance(record, ArrayRecord) and record.open and fact.target.on is not On.TASK:
             record.open = False
@@ -68,7 +78,7 @@ def cancelled(state: State, fact: facts.Cancelled) -> None:
             graph.array_complete(state, record)
 
 
-def _stop(state: State, record: Record, start: int, stop: int) -> None:
+def stop_spans(state: State, record: Record, start: int, stop: int) -> None:
     """End what executors have of a range; if it is tried again, attempt numbers go on."""
     if state.ghosts:
         ghosts.exorcise(state, record, start, stop)
@@ -119,6 +129,7 @@ def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) ->
     if group is not None:
         _flag_group(state, group, on=on)
         if on:
+            group.disabled = group.disabled or (isinstance(fact, facts.Held) and fact.disabled)
             return found
     for record, start, stop in found:
         if not isinstance(record, ArrayRecord) or (start == 0 and stop == record.length):
@@ -139,6 +150,7 @@ def _flag_group(state: State, group: GroupRecord, *, on: bool) -> None:
         group.held = on
         state.held_groups += 1 if on else -1
     if not on:
+        group.disabled = False
         for child in group.children:
             _flag_group(state, child, on=False)
 
@@ -166,7 +178,7 @@ def retried(state: State, fact: facts.Retried) -> None:
             revived.append((record, low, high))
             state.move(record, low, high, WAITING)
             record.set_failure(low, high, None)
-            _forgive(record, low, high)
+            forgive(record, low, high)
             graph.unsettle(record.group)
         if record.id not in seen:
             seen.add(record.id)
@@ -175,7 +187,7 @@ def retried(state: State, fact: facts.Retried) -> None:
         _wait_again(state, record, low, high)
 
 
-def _forgive(record: Record, start: int, stop: int) -> None:
+def forgive(record: Record, start: int, stop: int) -> None:
     """Failures so far do not count against the new tries; attempt numbers go on."""
     if isinstance(record, ArrayRecord):
         for index in [i for i in record.trouble if start <= i < stop]:
@@ -253,7 +265,7 @@ def killed(state: State, fact: facts.Killed) -> None:
     failure = Failure(Cause.KILLED, fact.message)
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
         for low, high in record.runs(BUSY, start, stop):
-            _stop(state, record, low, high)
+            stop_spans(state, record, low, high)
             state.move(record, low, high, FAILED)
             for index in range(low, high):
                 record.set_failure(index, index + 1, failure)

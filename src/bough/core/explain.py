@@ -32,7 +32,7 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
     if reached in {PLACED, RUNNING}:
         return _whereabouts(state, record, index, name, reached)
     if reached == HELD:
-        return [f"{name} is held: {_holder(record, index)}; let it go with: bough release {record_id}"]
+        return [f"{name} is held: {_holder(record, index)}"]
     if reached == READY:
         return _no_room(state, record, name)
     return _waiting(state, record, index, name)
@@ -76,11 +76,15 @@ def _whereabouts(state: State, record: Record, index: int, name: str, reached: i
 
 def _holder(record: Record, index: int) -> str:
     for group in record.group.chain():
+        if group.disabled:
+            return f"its group {group.path or 'the workflow'} is disabled; bough enable {group.path or 'all'}"
         if group.held:
-            return f"its group {group.path or 'the workflow'} is held"
+            path = f"{group.path}/*" if group.path else "all"
+            return f"its group {group.path or 'the workflow'} is held; let it go with: bough release {path}"
     if record.held:
-        return "somebody held it" if not record.is_array else "somebody held its array"
-    return f"somebody held {record.id}.{index}"
+        who = "its array" if record.is_array else "it"
+        return f"somebody held {who}; let it go with: bough release {record.id}"
+    return f"somebody held {record.id}.{index}; let it go with: bough release {record.id}.{index}"
 
 
 def _no_room(state: State, record: Record, name: str) -> list[str]:

@@ -69,6 +69,7 @@ class GroupRecord:
         "counts",
         "deadline",
         "dependents",
+        "disabled",
         "doomed",
         "enders",
         "failed_by",
@@ -122,6 +123,7 @@ class GroupRecord:
         self.released = False  # who waits for it may start, although not all in it has ended
         self.unheld = 0  # subgroups that have not ended but are released
         self.held = False
+        self.disabled = False  # held, and named so
         self.failed_by = 0  # a record that did not succeed in it or below
         self.doomed: Failure | None = None  # its dependencies failed: nothing in it will run
 

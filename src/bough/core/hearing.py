@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from bough.core import checks, deeds, lifecycle
+from bough.core import checks, deeds, lifecycle, locks
 from bough.core.consequences import Consequences
 from bough.core.loose import TaskRecord
 from bough.core.memo import key_of
@@ -53,6 +53,8 @@ class Hearing(Consequences):
             facts.Held: self._on_hold,
             facts.Released: self._on_hold,
             facts.Retried: self._on_deed,
+            facts.Reset: self._on_reset,
+            facts.Declared: self._on_declared,
             facts.Prioritised: self._record,
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
@@ -60,6 +62,10 @@ class Hearing(Consequences):
             facts.ExecutorSuspended: self._on_executor_known,
             facts.ExecutorResumed: self._on_executor_known,
             facts.Stopping: self._record,
+            facts.LockTaken: self._on_lock,
+            facts.LockFreed: self._on_lock,
+            facts.GroupReleased: self._on_group_released,
+            facts.SpanHeard: self._on_heard,
         }
 
     def hear(self, events: Iterable[News]) -> list[Fact]:
@@ -209,6 +215,24 @@ class Hearing(Consequences):
                 self._fail(span, facts.ElementFailed(span.id, index, failure, gone=True))
         self._record(event)
 
+    # --- what running tasks say of themselves ----------------------------------------------------
+
+    def _on_lock(self, event: facts.LockTaken | facts.LockFreed) -> None:
+        if locks.is_lawful(self._state, event):
+            record = self._state.spans[event.span].record
+            self._record(msgspec.structs.replace(event, record=RecordId(record.id)))
+
+    def _on_group_released(self, event: facts.GroupReleased) -> None:
+        group = self._state.groups.get(event.group)
+        if group is not None and group.parent is not None and not (group.released or group.settled):
+            self._record(event)
+
+    def _on_heard(self, event: facts.SpanHeard) -> None:
+        """Where nobody waits for a word, or has just had one, it need not be written down."""
+        span = self._state.spans.get(event.span)
+        if span is not None and self._state.now - span.heard > span.record.spec.limits.replay / 10 > 0:
+            self._record(facts.SpanHeard(event.span, RecordId(span.record.id)))
+
     # --- news from clients and the shell ---------------------------------------------------------
 
     def _on_submitted(self, event: facts.Submitted) -> None:
@@ -250,20 +274,13 @@ class Hearing(Consequences):
 
     def _on_recalled(self, event: facts.Recalled) -> None:
         record = self._state.records.get(event.record)
-        if record is None or not (record.recalling or record.is_array):
+        if record is None or not (record.recalling or record.is_array) or (record.is_array and record.waits):
             return
         if record.runs(bytes((WAITING,)), event.start, event.stop):
             self._record(event)
 
     def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
         if deeds.touched(self._state, event) or isinstance(event, facts.Cancelled):
-            self._record(event)
-
-    def _on_hold(self, event: facts.Held | facts.Released) -> None:
-        if (
-            any(True for _ in deeds.targets(self._state, event.target, event.stop))
-            or event.target.id in self._state.groups
-        ):
             self._record(event)
 
     # --- what is due by the clock -----------------------------------------------------------------

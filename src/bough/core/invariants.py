@@ -5,7 +5,7 @@ Rule: each law is recomputed from scratch here, never read from the index it che
 
 from __future__ import annotations
 
-from bough.core import ranges
+from bough.core import locks, ranges
 from bough.core.groups import STATES, GroupRecord
 from bough.core.records import PLACED, READY, RUNNING, ArrayRecord, Record
 from bough.core.state import State
@@ -119,6 +119,10 @@ def _totals(state: State) -> None:
     for workflow in {group.workflow for group in state.groups.values()}:
         held = sum(s.record.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
         _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
+    for name, lock in state.locks.items():
+        owned = locks.has(state.spans.get(lock.span), lock.index) and name in state.lockers.get(lock.span, ())
+        _demand(owned, f"lock {name} belongs to nobody who is with an executor")
+    _demand(sum(map(len, state.lockers.values())) == len(state.locks), "the locks of spans are not those there are")
     for ghost in state.ghosts.values():
         _demand(bool(ghost.left) and ghost.id in state.ghosts_of[ghost.record.id], f"ghost {ghost.id} holds nothing")
     unended = sum(1 for record in state.records.values() for s in _states(record) if s not in _ENDED)
@@ -141,7 +145,7 @@ def picture(state: State) -> dict[str, object]:
         },
         "groups": {
             g.id: (
-                (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.failed_by),
+                (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.disabled, g.failed_by),
                 (g.released, g.unheld, g.busy, g.tried, g.deadline),
             )
             for g in state.groups.values()
@@ -162,6 +166,7 @@ def picture(state: State) -> dict[str, object]:
             w.run: (w.name, w.group.id, w.closed, w.memos, w.fail_fast, w.first_failure, w.occurrences)
             for w in state.workflows.values()
         },
+        "locks": {name: (lock.span, lock.index) for name, lock in state.locks.items()},
         "places": ({r.id: r.place for r in state.records.values()}, state.hosts),
         "totals": (state.unended, state.open_arrays, state.last_span, state.turn, state.stopping),
     }

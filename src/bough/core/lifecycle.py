@@ -163,11 +163,28 @@ def span_ended(state: State, fact: facts.SpanEnded) -> None:
     """Elements succeeded."""
     span = state.spans.get(fact.span)
     if span is None:
-        ghosts.late_success(state, fact)
+        if fact.span:
+            ghosts.late_success(state, fact)
+        else:
+            _declared(state, fact)
     elif type(span.record) is TaskRecord:
         task_ended(state, span, span.record, fact.seconds, fact.host)
     else:
         _elements_ended(state, span, span.record, fact)  # type: ignore[arg-type]
+
+
+def _declared(state: State, fact: facts.SpanEnded) -> None:
+    """Somebody declared elements done that were with nobody."""
+    record, start, stop = state.records[fact.record], fact.start, fact.stop
+    record.withdraw(start, stop)
+    state.move(record, start, stop, DONE)
+    record.succeed(Success(start, stop, state.turn, record.id, start, fact.attempt))
+    if isinstance(record, TaskRecord):
+        record.generation += 1
+        record.recalling = False
+    if state.ghosts:
+        ghosts.exorcise(state, record, start, stop)
+    graph.ended(state, record, start, stop)
 
 
 def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, host: str = "") -> None:

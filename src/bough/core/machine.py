@@ -12,14 +12,14 @@ from random import Random
 
 import msgspec
 
-from bough.core import deeds, explain, restoring, snapshot
+from bough.core import explain, restoring, snapshot
 from bough.core.apply import APPLY
 from bough.core.hearing import Hearing
 from bough.core.loose import Success
 from bough.core.placement import Placement
 from bough.core.state import State
 from bough.core.states import TaskState
-from bough.model import facts
+from bough.core.surveying import Deed, survey
 from bough.model.facts import Fact, News
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.orders import Order
@@ -138,9 +138,13 @@ class Machine:
         """The run that a record belongs to."""
         return self.state.records[record].group.workflow.run
 
-    def touched(self, deed: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
+    def touched(self, deed: Deed) -> int:
         """How many tasks a deed would change now."""
-        return deeds.touched(self.state, deed)
+        return survey(self.state, deed)[0]
+
+    def left_out(self, deed: Deed) -> list[str]:
+        """What of its target a deed would not change although it was meant, and why."""
+        return survey(self.state, deed)[1]
 
     def result_turns(self, dep: Dep) -> list[Success]:
         """Where the results lie that a dependency points at: successes in order of their elements."""

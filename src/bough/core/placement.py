@@ -83,6 +83,8 @@ class Placement:
                 self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
             if not executor.has_room():
                 self.state.roomy.pop(executor.id, None)
+            elif not fits and len(self.state.roomy) > 1:  # others shall have their share of what waits
+                self.state.roomy[executor.id] = self.state.roomy.pop(executor.id)
 
     def _lawful(self, wish: Place) -> tuple[Record, ExecutorRecord, bool] | None:
         """What a wish names, if something of it is ready and there is room for it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.core import graph
+from bough.core import graph, locks
 from bough.core.groups import GroupRecord, Workflow
 from bough.core.loose import TaskRecord
 from bough.core.records import READY, WAITING, ArrayRecord, Record
@@ -33,7 +33,7 @@ def restore(state: State, data: bytes) -> None:
     workflows = {one.group: one for one in kept.workflows}
     root = state.groups[ROOT]
     _restore_workflow(state, root, workflows[ROOT])
-    root.held, root.failed_by = kept.root_held, kept.root_failed_by
+    root.held, root.failed_by, root.disabled = kept.root_held, kept.root_failed_by, kept.root_disabled
     state.held_groups = int(root.held)
     for group in kept.groups:
         _restore_group(state, group, workflows)
@@ -57,6 +57,8 @@ def restore(state: State, data: bytes) -> None:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
         state.spans[span.id] = span
         span.executor.add(span)
+    for name, number, index in kept.locks:
+        locks.take(state, name, number, index)
     for kept_span, joined in kept.ghosts:
         ghost = _restored(state, kept_span, ExecutorRecord(joined))
         ghost.left = kept_span.left
@@ -93,7 +95,7 @@ def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkf
     if kept.spec.id in workflows:
         group.workflow = Workflow(group)
         _restore_workflow(state, group, workflows[kept.spec.id])
-    group.closed, group.held = kept.closed, kept.held
+    group.closed, group.held, group.disabled = kept.closed, kept.held, kept.disabled
     group.failed_by, group.doomed = kept.failed_by, kept.doomed
     group.released, group.tried, group.deadline = kept.released, kept.tried, kept.deadline
     state.held_groups += kept.held

@@ -14,7 +14,6 @@ from bough.core.ranges import Ranges
 from bough.core.records import ArrayRecord
 from bough.core.room import ExecutorRecord, Span
 from bough.core.state import Alarm, State
-from bough.core.states import TaskState
 from bough.core.window import Window
 from bough.model.facts import ExecutorJoined
 from bough.model.ids import ROOT, Seconds, SpanId
@@ -22,7 +21,6 @@ from bough.model.outcomes import Failure
 from bough.model.tasks import ArraySpec, GroupSpec, Page, TaskSpec
 
 VERSION = 2
-_DONE = int(TaskState.DONE)
 
 
 class KeptTask(msgspec.Struct, array_like=True):
@@ -104,6 +102,7 @@ class KeptGroup(msgspec.Struct, array_like=True):
     released: bool = False
     tried: int = 0
     deadline: Seconds = 0
+    disabled: bool = False
 
 
 class KeptSpan(msgspec.Struct, array_like=True):
@@ -144,6 +143,8 @@ class Snapshot(msgspec.Struct):
     timers: list[tuple[Seconds, int, int]]
     alarms: list[Alarm]
     runtimes: list[tuple[str | int, Seconds, int]]
+    locks: list[tuple[str, int, int]] = []  # name, span, index
+    root_disabled: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -174,16 +175,15 @@ def take(state: State) -> bytes:
             list(state.timers),
             list(state.alarms),
             [(template, runtime.mean, runtime.seen) for template, runtime in state.runtimes.items()],
+            [(name, lock.span, lock.index) for name, lock in state.locks.items()],
+            state.groups[ROOT].disabled,
         )
     )
 
 
 def _task(record: TaskRecord) -> KeptTask:
-    spec = record.spec
-    if record.state == _DONE and spec.payload:  # a finished task is never sent again
-        spec = msgspec.structs.replace(spec, payload=b"")
     return KeptTask(
-        spec,
+        record.spec,
         record.state,
         record.attempt,
         *record.failures_of(0),
@@ -252,7 +252,7 @@ def _group(group: GroupRecord) -> KeptGroup:
         group.timeout,
         group.attributes,
     )
-    own = (group.released, group.tried, group.deadline)
+    own = (group.released, group.tried, group.deadline, group.disabled)
     return KeptGroup(spec, group.closed, group.settled, group.held, group.failed_by, group.doomed, *own)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from heapq import heappush
 from typing import cast
 
+from bough.core import locks
 from bough.core.groups import GroupRecord, Workflow
 from bough.core.loose import TaskRecord
 from bough.core.queue import ReadyQueue
@@ -65,6 +66,8 @@ class State:
         self.alarms: list[Alarm] = []  # what else is to be looked at later
         self.ghosts: dict[int, Span] = {}  # spans of lost executors: they may come back and report them
         self.ghosts_of: dict[int, list[int]] = {}  # by record
+        self.locks: dict[str, locks.Lock] = {}
+        self.lockers: dict[int, list[str]] = {}  # names of locks by the span that has them
         self.unended = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
         self.due = False  # something became ready or roomy since the policy was asked
@@ -238,6 +241,8 @@ class State:
     def drop(self, span: Span) -> None:
         """Forget a span, and let its executor use what it occupied."""
         del self.spans[span.id]
+        if span.id in self.lockers:
+            locks.left(self, span, gone=True)
         executor = span.executor
         executor.drop(span)
         if executor.id in self.roomy:
@@ -249,7 +254,10 @@ class State:
         """After elements left a span: forget it, or let a wide executor use what they occupied."""
         if not span.left:
             self.drop(span)
-        elif span.executor.wide:
+            return
+        if span.id in self.lockers:
+            locks.left(self, span, gone=False)
+        if span.executor.wide:
             cast("WideExecutor", span.executor).narrow(span)
             self.note_room(span.executor)
 

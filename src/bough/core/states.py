@@ -49,6 +49,7 @@ class Trigger(enum.StrEnum):
     ABANDON = "abandon"
     CANCEL = "cancel"
     REVIVE = "revive"
+    RESET = "reset"
 
 
 _S, _T = TaskState, Trigger
@@ -82,6 +83,9 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.FAILED, _T.REVIVE): _S.WAITING,  # somebody asked for another try
     (_S.NOTRUN, _T.REVIVE): _S.WAITING,
     (_S.CANCELLED, _T.REVIVE): _S.WAITING,
+    (_S.DONE, _T.RESET): _S.WAITING,  # somebody wants it done again
+    (_S.READY, _T.RESET): _S.WAITING,  # something it depends on is to be done again
+    (_S.HELD, _T.RESET): _S.WAITING,
 }
 
 OCCUPYING: Final = frozenset({_S.PLACED, _S.RUNNING})

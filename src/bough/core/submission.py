@@ -189,6 +189,11 @@ def _forget_groups(state: State, group: GroupRecord) -> None:
         _forget_groups(state, child)
 
 
+def group_released(state: State, fact: facts.GroupReleased) -> None:
+    """A task in a group lets those start that wait for it."""
+    graph.release(state, state.groups[fact.group])
+
+
 def group_closed(state: State, fact: facts.GroupClosed) -> None:
     """Nothing more comes into a group."""
     group = state.groups[fact.group]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from bough.executor.backlog import Held
 from bough.model.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
-from bough.model.ids import SpanId
+from bough.model.ids import RecordId, SpanId
 from bough.wire.reports import News
 from bough.wire.work import Fetch, Run, Stop
 
@@ -71,6 +71,21 @@ def is_asked_for(run: Run, index: int, fetch: Fetch) -> bool:
         return run.record == fetch.record and index == fetch.index
     record = run.record if index == 0 else run.along[index - 1][0] if index <= len(run.along) else None
     return record == fetch.record
+
+
+def whereabouts(held: Held, task: tuple[int, int, int] | None, at: int) -> tuple[SpanId, RecordId, int, int] | None:
+    """Span, record, index and attempt of a task by its name, or of the element that is run, `at`; None: not there."""
+    run = held.run
+    if task is not None:
+        record, index, attempt = task
+        if attempt != run.attempt or record not in records_of(run):
+            return None
+        at = records_of(run).index(record) if run.along else index
+    if not run.start <= at < run.stop or held.is_stopped(at):
+        return None
+    if run.along:
+        return SpanId(run.span + at), RecordId(records_of(run)[at]), 0, run.attempt
+    return run.span, run.record, at, run.attempt
 
 
 def records_of(run: Run) -> list[int]:

@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any
 
+from bough.executor import present
 from bough.executor.board import INDEX, SINCE
 from bough.executor.desk import Desk
 from bough.executor.failures import exception_failure, loading_failure
@@ -27,7 +28,7 @@ class Functions:
     """Runs hand-overs of functions."""
 
     def __init__(self, desk: Desk) -> None:
-        self._board = desk.board
+        self._board = present.board = desk.board
         self._streams = desk.streams
         self._speaker = desk.speaker
         self._shelf = desk.shelf
@@ -44,6 +45,7 @@ class Functions:
             self._speaker.say(SpanReturned(run.span, run.start, run.stop))
             self._speaker.say(Done(number))
             return
+        present.run = run
         os.fchdir(self._home)
         if run.needs.cores != self._cores:
             self._cores = run.needs.cores

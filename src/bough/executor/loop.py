@@ -107,6 +107,8 @@ class Executor:
                 self._hear_server(connection)
             elif fd == self._signals.fileno():
                 self._on_signal()
+            else:
+                self._here.hear(fd)
         now = time.monotonic()
         if self._roster is not None:
             self._drive(self._roster, now)
@@ -241,7 +243,7 @@ class Executor:
                 roster.stop(message)
             case Fetch():
                 self._send(frame(roster.read_output(message)))
-            case _:
+            case _ if not self._here.answer(message):
                 self._carrier.hear(message)
 
     def _on_appointed(self, appointed: Appointed) -> None:
@@ -260,6 +262,7 @@ class Executor:
             self._send(report)
         self._send(frame(Holding(self._roster.spans(), self._shared)))
         self._carrier.resume()
+        self._here.resume()
         if self._parting.reason:
             self._send(frame(Leaving(self._parting.reason)))
 
@@ -277,10 +280,12 @@ class Executor:
         if not appointed.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
         from bough.executor.carrier import Carrier
+        from bough.executor.here import Here
         from bough.executor.roster import Roster
 
         self._carrier = Carrier(work_folder(self._terms.work), self, self._reports.add)
         self._roster = Roster(self._capacity, appointed, self._reports, self, self._carrier, inline=not self._shared)
+        self._here = Here(self._epoll, self._roster.find, self.say)
 
     def _on_lost(self, connection: Connection) -> None:
         self._epoll.unregister(connection.fileno())

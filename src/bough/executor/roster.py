@@ -11,9 +11,9 @@ import time
 from typing import Protocol
 
 from bough.executor.backlog import Backlog, Capacity, Held
-from bough.executor.board import GENERATION, SINCE
+from bough.executor.board import GENERATION, GROUP, SINCE
 from bough.executor.carrier import Carrier
-from bough.executor.companies import advance, apart, as_span, is_asked_for, records_of, spans_of, within
+from bough.executor.companies import advance, apart, as_span, is_asked_for, records_of, spans_of, whereabouts, within
 from bough.executor.processes import adopt_orphans, children, group_memory, kill
 from bough.executor.reaping import Reaper
 from bough.executor.reports import MOST_INLINE, Reports, inlined
@@ -22,7 +22,7 @@ from bough.executor.slots import Ending, Slot
 from bough.executor.talk import Bring, Done, Halt, HandOver, Quit
 from bough.executor.worker import Setting
 from bough.model.facts import SpanEnded, SpanReturned, SpanStarted
-from bough.model.ids import BlobId, Seconds, SpanId
+from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.resources import Needs, show_bytes
 from bough.model.tasks import Kind
@@ -31,7 +31,8 @@ from bough.wire.work import Appointed, Fetch, Fetched, Run, Stop
 
 _LONG = 0.045  # seconds after which the server is told that an element runs
 _BATCH = 0.01  # seconds of short tasks handed over together
-_SHORT = 0.02  # seconds of run time up to which a worker gets its next work in advance
+_SHORT = 0.15  # seconds of run time up to which a worker gets its next work in advance
+_OVERDUE = 1.5  # of the expected run time: from then on it may be a long one
 _TERM_GRACE = 1.0  # seconds between TERM and KILL for a worker
 _MEMORY_LOOK = 0.1  # seconds between looks at the memory of a function
 
@@ -152,6 +153,16 @@ class Roster:
         ):
             return Fetched(fetch.request, b"", more=True)  # it has not begun, or has just ended
         return answer(fetch, self._appointed.output_dir, running)
+
+    def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[SpanId, RecordId, int, int] | None:
+        """A task that runs here, by its record, index and attempt, or by a process group: with its span."""
+        for slot in self._slots.values():
+            if task is not None or group in {slot.pid, slot.board[GROUP]}:
+                hand, at = slot.current()
+                for held in slot.held:
+                    if found := whereabouts(held, task, at if held.number == hand else -1):
+                        return found
+        return None
 
     @property
     def idle(self) -> bool:
@@ -319,10 +330,12 @@ class Roster:
             return
         if current != slot.seen:
             slot.seen, slot.seen_at, slot.told = current, now, False
-        elif not slot.told and now - slot.seen_at >= _LONG:
-            slot.told = True
-            self._say(held.run, SpanStarted(held.run.span, index, index + 1))
-            self._take_back(slot)
+        elif now - slot.seen_at >= _LONG:
+            if not slot.told:
+                slot.told = True
+                self._say(held.run, SpanStarted(held.run.span, index, index + 1))
+            if now - slot.seen_at >= _OVERDUE * held.run.expected:  # what it got in advance may go to others
+                self._take_back(slot)
         if held.run.kind == Kind.FUNCTION:
             self._end_stopped(slot, now, _TERM_GRACE)
             self._keep_limits(slot, held, now)

@@ -1,0 +1,173 @@
+"""Where running tasks find their executor: a socket on which they ask, and are answered by the server.
+
+$BOUGH_HERE names it. A request is one line of JSON, {"task": [record, index, attempt] or null, "what", "arguments"},
+and so is its answer, {"value"} or {"error", "kind"}; one request a connection. A process that does not know its task
+is known by its process group. The socket has an abstract name: nothing is left of it, however the executor ends.
+Rule: only the user's own processes are listened to, and only for tasks that are here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from bough.model.ids import RecordId, SpanId
+from bough.wire.work import HereAnswer, HereAsk
+
+VARIABLE = "BOUGH_HERE"
+_LONGEST = 1 << 16  # bytes of a request
+_WAITING = 256  # that may wait to be let in
+_CREDENTIALS = struct.Struct("3i")  # process, user and group of the other end
+
+Whereabouts = tuple[SpanId, RecordId, int, int]  # span, record, index and attempt of a task that is here
+Find = Callable[[tuple[int, int, int] | None, int], Whereabouts | None]  # by its name, or by a process group
+
+
+class _Caller:
+    """A process that asks."""
+
+    __slots__ = ("data", "pid", "request", "sock")
+
+    def __init__(self, sock: socket.socket, pid: int) -> None:
+        self.sock = sock
+        self.pid = pid
+        self.data = b""
+        self.request = 0
+
+
+class Here:
+    """See the module. `find` finds a task that is here, `say` speaks to the server."""
+
+    def __init__(self, epoll: select.epoll, find: Find, say: Callable[[object], None]) -> None:
+        self._epoll = epoll
+        self._find = find
+        self._say = say
+        self._last = 0
+        self._callers: dict[int, _Caller] = {}  # by descriptor
+        self._asked: dict[int, tuple[_Caller | None, HereAsk]] = {}  # by request
+        name = f"bough-here-{os.getpid()}-{os.urandom(8).hex()}"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listener.bind(f"\0{name}")
+        self._listener.listen(_WAITING)
+        epoll.register(self._listener.fileno(), select.EPOLLIN)
+        os.environ[VARIABLE] = f"@{name}"
+        for inherited in ("BOUGH_TASK", "BOUGH_ATTEMPT"):  # of a task that this executor was started by
+            os.environ.pop(inherited, None)
+
+    def hear(self, fd: int) -> None:
+        """Something happened at one of our descriptors."""
+        if fd == self._listener.fileno():
+            self._let_in()
+        elif fd in self._callers:
+            self._read(self._callers[fd])
+
+    def _let_in(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:  # it left again, or there are too many
+            return
+        said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, user, _ = _CREDENTIALS.unpack(said)
+        if user not in {0, os.getuid()}:
+            sock.close()
+            return
+        sock.setblocking(False)
+        self._callers[sock.fileno()] = _Caller(sock, pid)
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def _read(self, caller: _Caller) -> None:
+        try:
+            data = caller.sock.recv(_LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        caller.data += data
+        if not data or len(caller.data) > _LONGEST:
+            self._hang_up(caller)
+        elif caller.data.endswith(b"\n") and not caller.request:
+            self._ask(caller)
+
+    def _ask(self, caller: _Caller) -> None:
+        try:
+            task, what, arguments = _request(caller.data)
+        except (ValueError, TypeError, KeyError) as error:
+            self._reply(caller, HereAnswer(0, error=f"the request cannot be read: {error}", kind="ProtocolError"))
+            return
+        found = self._find(task, _group_of(caller.pid))
+        if found is None:
+            which = f"task {task[0]}.{task[1]}, attempt {task[2]}," if task is not None else "the process that asks"
+            text = f"{which} is not run by this executor: only a running task can ask"
+            self._reply(caller, HereAnswer(0, error=text, kind="UserError"))
+            return
+        self._last += 1
+        caller.request = self._last
+        ask = HereAsk(self._last, *found, what, arguments)
+        self._asked[self._last] = (caller, ask)
+        self._say(ask)
+
+    def resume(self) -> None:
+        """The server is back: ask again."""
+        for _, ask in self._asked.values():
+            self._say(ask)
+
+    def answer(self, answer: object) -> bool:
+        """The server said something; whether it is an answer to what was asked here."""
+        if not isinstance(answer, HereAnswer):
+            return False
+        caller, ask = self._asked.pop(answer.request, (None, None))
+        if caller is not None:
+            self._reply(caller, answer)
+        elif ask is not None and ask.what == "lock" and answer.value.get("new"):  # nobody is there to free it again
+            self._last += 1
+            self._say(HereAsk(self._last, ask.span, ask.record, ask.index, ask.attempt, "unlock", ask.arguments))
+        return True
+
+    def _reply(self, caller: _Caller, answer: HereAnswer) -> None:
+        import json
+
+        said: dict[str, object] = {"value": answer.value}
+        if answer.error:
+            said = {"error": answer.error, "kind": answer.kind}
+        with contextlib.suppress(OSError):  # it did not wait
+            caller.sock.send(json.dumps(said).encode() + b"\n")
+        caller.request = 0
+        self._hang_up(caller)
+
+    def _hang_up(self, caller: _Caller) -> None:
+        """One that left before it was answered does not wait for anything any more."""
+        self._epoll.unregister(caller.sock.fileno())
+        del self._callers[caller.sock.fileno()]
+        caller.sock.close()
+        if caller.request in self._asked:
+            _, ask = self._asked[caller.request]
+            self._asked[caller.request] = (None, ask)
+            self._say(HereAsk(ask.request, ask.span, ask.record, ask.index, ask.attempt, "forget"))
+
+
+def _request(data: bytes) -> tuple[tuple[int, int, int] | None, str, dict[str, Any]]:
+    import json
+
+    said = json.loads(data)
+    task, what, arguments = said["task"], said["what"], said["arguments"]
+    if not isinstance(what, str) or not isinstance(arguments, dict):
+        raise TypeError("it needs a word and arguments")
+    if any(not isinstance(value, str | float | int | bool | None) for value in arguments.values()):
+        raise ValueError("arguments are texts and numbers")
+    if task is None:
+        return None, what, arguments
+    record, index, attempt = map(int, task)
+    return (record, index, attempt), what, arguments
+
+
+def _group_of(pid: int) -> int:
+    """The process group of a process, 0 when it is gone."""
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
