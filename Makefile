@@ -8,11 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 DEMO := examples/folding
-# Some tests need PostgreSQL's programs, or ip to cut links; without them they are skipped, and say so.
-APT := DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 postgresql iproute2 >/dev/null
-COMPONENTS := { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 && command -v ip >/dev/null \
+# Some tests need PostgreSQL's programs, ip to cut links, BLAST+ or HMMER; without them they are skipped, and say so.
+APT := DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 postgresql iproute2 ncbi-blast+ hmmer >/dev/null
+COMPONENTS := { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 && command -v ip >/dev/null && command -v blastp >/dev/null && command -v hmmbuild >/dev/null \
     || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { $(APT) 2>/dev/null || { apt-get update --quiet=2 && $(APT); }; }; } \
-    || echo "PostgreSQL or ip is not installed: the tests that need them will be skipped"
+    || echo "PostgreSQL, ip, BLAST+ or HMMER is not installed: the tests that need them will be skipped"
 
 .NOTPARALLEL:
 .PHONY: demo test check bench soak docs clean
