@@ -20,6 +20,7 @@ from bough.api.digests import digest, value_digest
 from bough.api.watch import Watch
 from bough.model.commands import CommandCall, CommandSettings, CommandTemplate
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
+from bough.model.refs import Ref
 
 is_simple = SIMPLE.issuperset
 
@@ -95,6 +96,9 @@ def _seed(function: MemoKey) -> blake2b:
 def _call_key(seed: blake2b, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
     if not kwargs and is_simple(map(type, args)):  # most calls: one digest will do, and its first byte says so
         seed.update(b"s" + marshal.dumps(args, 2))
+        return MemoKey(seed.digest())
+    if not kwargs and is_simple([kind for kind in map(type, args) if kind is not Ref]):  # a mark counts as a tuple
+        seed.update(b"r" + marshal.dumps(tuple([(arg.n,) if type(arg) is Ref else arg for arg in args]), 2))
         return MemoKey(seed.digest())
     positional = value_digest(args)
     named = value_digest(sorted(kwargs.items())) if kwargs else b""

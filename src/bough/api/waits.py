@@ -60,6 +60,9 @@ def _same_session(owner: Ledger, ledger: Ledger, thing: object) -> None:
         raise UserError(f"{thing!r:.80} belongs to another session; a task can wait only for what its own session runs")
 
 
+_SHALLOW: frozenset[type] = frozenset({Task, int, float, str, bytes, bool, complex, type(None)})
+
+
 class Arguments:
     """The arguments of a call, with marks in the places of values that come later."""
 
@@ -70,6 +73,10 @@ class Arguments:
         self.inputs: dict[Dep, int] = {}
         self.after: dict[Dep, None] = {}
         self.commands: list[str] = []  # texts of the commands whose results are wanted, in the order of their marks
+        if not kwargs and _SHALLOW.issuperset(map(type, args)):  # most calls that wait for something
+            self.args = tuple([self._mark(thing) if type(thing) is Task else thing for thing in args])
+            self.kwargs = kwargs
+            return
         kinds = (Task, Array, str)
         self.args = replaced(args, kinds, self._mark)
         self.kwargs = replaced(kwargs, kinds, self._mark)
