@@ -1,18 +1,20 @@
 """Checkers endgame databases as a description script, in the form of TrellisDAG.
 
     bough run checkers.py 4          all databases of up to 4 pieces
-    bough run checkers.py 4 3        those of 4 black against 3 white pieces alone
+    bough run checkers.py 4 3        those of 4 black against 3 white pieces alone, if all smaller ones are there
 
 A database is computed in parts: by how many pieces each side has (VS), how many of them are kings (Slice: black kings,
 white kings, black checkers, white checkers) and how far the leading checkers have come (Rank). A part is computed
 (`run`), and everybody who needs it may go on (release); then it is verified where it was computed (`ver`, affinity).
+Before the first of all the program is compiled.
 """
 
 import os
 import sys
 
-RUN = os.environ.get("CHECKERS_RUN", "./run")
-VER = os.environ.get("CHECKERS_VER", "./ver")
+RUN = os.environ.get("CHECKERS_RUN", "./solve run")
+VER = os.environ.get("CHECKERS_VER", "./solve ver")
+BUILD = "cc -O2 -o solve " + os.path.join(os.path.dirname(__file__), "solve.c")
 
 numbers = [int(word) for word in sys.argv[1:]]
 
@@ -81,15 +83,15 @@ def getJobsAttributes(level, group):
 
 
 def getPrologueExecutables(level, group):
-    return []
+    return [BUILD] if group == [1, 1] else []
 
 
 def getPrologueParameters(level, group):
-    return []
+    return [""] if group == [1, 1] else []
 
 
 def getPrologueAttributes(level, group):
-    return []
+    return [[]] if group == [1, 1] else []
 
 
 def getEpilogueExecutables(level, group):

@@ -6,7 +6,7 @@ from itertools import product
 
 from bough.describe import level
 
-RUN, VER = os.environ.get("CHECKERS_RUN", "./run"), os.environ.get("CHECKERS_VER", "./ver")
+RUN, VER = os.environ.get("CHECKERS_RUN", "./solve run"), os.environ.get("CHECKERS_VER", "./solve ver")
 numbers = [int(word) for word in sys.argv[1:]]
 every = [(b, n - b) for n in range(2, numbers[0] + 1) for b in range((n + 1) // 2, n)]
 
@@ -14,9 +14,14 @@ every = [(b, n - b) for n in range(2, numbers[0] + 1) for b in range((n + 1) // 
 @level([tuple(numbers)] if len(numbers) == 2 else every)
 def VS(g, b, w):
     g.after((b - 1, w), (b, w - 1))
+    if b + w == 2:
+        g.prologue("cc -O2 -o solve " + os.path.join(os.path.dirname(__file__), "solve.c"))
 
 
-@level(lambda b, w: [(i, j, b - i, w - j) for i in range(b + 1) for j in range(w + 1) if b > w or b - i >= w - j], within=VS)
+@level(
+    lambda b, w: [(i, j, b - i, w - j) for i in range(b + 1) for j in range(w + 1) if b > w or b - i >= w - j],
+    within=VS,
+)
 def Slice(g, bk, wk, bc, wc):
     g.after((bk + 1, wk, bc - 1, wc), (bk, wk + 1, bc, wc - 1))
 

@@ -14,6 +14,7 @@ _HOMES = {
     "Array": "bough.api.array",
     "Group": "bough.api.group",
     "Completed": "bough.api.completed",
+    "here": "bough.api.here",
     "product": "bough.api.spaces",
     "tie": "bough.api.spaces",
     "BoughError": "bough.errors",

@@ -2,6 +2,7 @@ from bough import driver as driver
 from bough.api.array import Array as Array
 from bough.api.completed import Completed as Completed
 from bough.api.group import Group as Group
+from bough.api.here import here as here
 from bough.api.session import Session as Session
 from bough.api.spaces import product as product
 from bough.api.spaces import tie as tie

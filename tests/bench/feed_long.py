@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import bough
+from bough.bench.timing import family
 
 STEPS = 20
 
@@ -86,19 +87,6 @@ def run(count: int, folder: str, *, how: str = "wait", show: bool = False) -> li
         assert feed.counts()["done"] == count
         look(count)
     return seen
-
-
-def family(pid: int) -> list[int]:
-    """A process and all that came from it."""
-    found = [pid]
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children") as file:
-                for child in file.read().split():
-                    found += family(int(child))
-    except OSError:
-        return found  # it has ended
-    return found
 
 
 def resident(pid: int) -> int:

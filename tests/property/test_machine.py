@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -64,6 +65,20 @@ SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1),
 
 
 TERMS = [PLAIN, PLAIN, Terms(release=True), Terms(final=True), Terms(near=1), Terms(place="host1"), Terms(place="x")]
+
+
+DEEDS = [
+    facts.Cancelled,
+    facts.Killed,
+    facts.Held,
+    partial(facts.Held, disabled=True),
+    facts.Released,
+    partial(facts.Released, enabled=True),
+    facts.Retried,
+    facts.Reset,
+    partial(facts.Reset, cascade=True),
+    facts.Declared,
+]
 
 
 class Histories(RuleBasedStateMachine):
@@ -239,6 +254,27 @@ class Histories(RuleBasedStateMachine):
         kind = facts.SpanStarted if started else facts.SpanReturned
         self.turn(kind(order.span, order.start, order.stop))
 
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), name=st.sampled_from(["a", "b"]), free=st.booleans())
+    def a_task_takes_or_frees_a_lock(self, data: st.DataObject, name: str, free: bool) -> None:
+        """Any task that was ever handed out: only one that is with its executor gets it, and only from nobody."""
+        order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
+        index = data.draw(st.integers(order.start, order.stop - 1))
+        before = self.machine.state.locks.get(name)
+        kind = facts.LockFreed if free else facts.LockTaken
+        self.turn(kind(name, order.span, index))
+        after = self.machine.state.locks.get(name)
+        if before is not None and (before.span, before.index) != (order.span, index):
+            assert after == before
+        elif free:
+            assert after is None
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), released=st.booleans())
+    def a_task_releases_its_group_or_gives_a_sign_of_life(self, data: st.DataObject, released: bool) -> None:
+        order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
+        self.turn(facts.GroupReleased(order.spec.group) if released else facts.SpanHeard(order.span))
+
     @precondition(lambda self: self.recalls)
     @rule(data=st.data(), found=st.booleans())
     def a_memo_is_looked_up(self, data: st.DataObject, found: bool) -> None:
@@ -248,15 +284,20 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.next_id > 1)
     @rule(
         data=st.data(),
-        deed=st.sampled_from([facts.Cancelled, facts.Killed, facts.Held, facts.Released, facts.Retried]),
+        deed=st.sampled_from(DEEDS),
         on=st.sampled_from(list(On)),
     )
-    def somebody_acts(self, data: st.DataObject, deed: type, on: On) -> None:
+    def somebody_acts(self, data: st.DataObject, deed: Callable[..., facts.Fact], on: On) -> None:
         id_ = data.draw(st.integers(0, self.next_id if on < On.GROUP else self.next_group))
         record = self.machine.state.records.get(id_)
         index = data.draw(st.integers(0, max(record.length - 1, 0))) if record and on is On.TASK else 0
         stop = data.draw(st.sampled_from([0, index + 3])) if on is On.TASK else 0
-        self.turn(deed(Dep(on, id_, index), stop))
+        act = deed(Dep(on, id_, index), stop)
+        touched = self.machine.touched(act)
+        written = self.turn(act)
+        if isinstance(act, facts.Reset | facts.Declared):
+            kind = facts.Reset if isinstance(act, facts.Reset) else facts.SpanEnded
+            assert any(isinstance(fact, kind) for fact in written) == bool(touched)
 
     @precondition(lambda self: self.next_id > 1)
     @rule(data=st.data(), priority=st.integers(-2, 2))

@@ -21,6 +21,7 @@ from bough.model.facts import (
     Placed,
     Recalled,
     Released,
+    Reset,
     Retried,
     RetryDue,
     RunOpened,
@@ -116,6 +117,14 @@ class World:
                 if deed == "cancel":
                     return [Cancelled(**target)]
                 return [NotRunnable(record, start, stop, Failure(Cause.DEPENDENCY, f"because of {low}"))]
+            case "reset" if all(self.states[one] in BAD | OCCUPYING | {"done"} for one in who):
+                for one in who:
+                    self.enter(one, "ready")
+                return [Reset(**target, parts=((record, start, stop),))]
+            case "declare" if all(self.states[one] in PENDING for one in who):
+                for one in who:
+                    self.enter(one, "done")
+                return [SpanEnded(0, start, stop, 0.0, record=record)]
             case "kill" | "hold" | "release" | "revive":
                 return [self.command(deed, who)(**target)]
         return []
@@ -155,7 +164,7 @@ def tables(store: SqliteStore) -> dict[str, list[tuple[object, ...]]]:
 
 
 DEEDS = ["place", "place", "place", "start", "end", "end", "fail", "retry later", "due", "return", "lose", "recall"]
-DEEDS += ["cancel", "abandon", "kill", "hold", "release", "revive"]
+DEEDS += ["cancel", "abandon", "kill", "hold", "release", "revive", "reset", "declare"]
 steps = st.lists(
     st.tuples(
         st.sampled_from(DEEDS),

@@ -22,13 +22,13 @@ from bough.api.line import line_over
 from bough.api.listening import Listening
 from bough.api.outbox import Outbox
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
-from bough.model.facts import Cancelled, Held, Killed, PagesAdded, Prioritised, Released, Retried
+from bough.model.facts import Cancelled, Declared, Held, Killed, PagesAdded, Prioritised, Released, Reset, Retried
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
 from bough.wire.framing import frame_list
 from bough.wire.messages import Accepted, Act, Answer, Ask, Close, Closed, Notice, Outcome, Refused, ToClient, Welcome
 
-Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
+Deed = Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
 FORKED = "a session cannot be used in a forked process; open one in the process itself"
 
@@ -110,11 +110,12 @@ class Connection(Listening):
                 self._flush()
             self.attention.recall()
 
-    def post(self, message: object) -> None:
-        """Send a message that nobody answers, after everything before it."""
+    def post(self, *messages: object) -> None:
+        """Send messages that nobody answers, after everything before them."""
         with self._lock:
             self._check()
-            self._outbox.post(message)
+            for message in messages:
+                self._outbox.post(message)
             self._flush(everything=True)
             self.attention.recall()
 

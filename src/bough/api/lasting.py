@@ -100,10 +100,12 @@ class LastingConnection(Connection):
                 if not self._away:
                     self.post(self._farewell)
 
-    def post(self, message: object) -> None:
-        """Send a message after everything before it; a question waits with who asked it while the server is away."""
-        if not (self._away and isinstance(message, Ask) and message.request in self._replies):
-            super().post(message)
+    def post(self, *messages: object) -> None:
+        """Send messages after everything before them; a question waits with who asked it while the server is away."""
+        for message in messages if self._away else ():
+            if isinstance(message, Ask) and message.request in self._replies:
+                return  # it comes alone
+        super().post(*messages)
 
     def inquire(self, records: Sequence[Place]) -> None:
         """Ask to be told of the ends of records; nobody waits for it here."""

@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bough.api.commands import plan_command
-from bough.api.fileidentity import file_identity
 from bough.api.identity import command_key
-from bough.api.rows import shown_text
 from bough.api.sweeps import command_name
 from bough.api.task import Task
 from bough.api.texts import check_sendable
 from bough.describe.lowering import For, Step, What
+from bough.describe.uncollected import uncollected
 from bough.errors import BoughError
-from bough.model.commands import encode_call
+from bough.model.commands import CommandCall, CommandSettings, encode_call
 from bough.model.facts import GroupClosed
 from bough.model.ids import BlobId, GroupId, MemoKey
 from bough.model.resources import ONE_CORE, Needs
+from bough.model.shelltext import needs_shell, split_words
 from bough.model.tasks import NO_LIMITS, PLAIN, Dep, GroupSpec, Kind, Limits, On, TaskSpec, Terms
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ _ON = {For.TASK: On.TASK, For.RELEASE: On.GROUP, For.END: On.END}
 def submit_plan(session: Session, steps: Sequence[Step]) -> list[Task]:
     """Submit the steps of a plan (see `describe.lowering.steps`); its tasks, in their order."""
     session.check_open()
-    return _Submission(session, steps).run()
+    with uncollected():
+        return _Submission(session, steps).run()
 
 
 class _Submission:
@@ -51,6 +52,7 @@ class _Submission:
         self._tasks: list[Task] = []
         self._closed: list[GroupId] = []
         self._directory = os.getcwd()
+        self._settings: dict[tuple[str, bool, tuple[tuple[str, str], ...]], CommandSettings] = {}
         self._kinds: dict[tuple[float, int, float, int], tuple[Needs, Limits]] = {}
 
     def run(self) -> list[Task]:
@@ -67,9 +69,9 @@ class _Submission:
         return self._tasks
 
     def _close(self) -> None:
-        for group in self._closed:
-            self._session.post(GroupClosed(group))
-        self._closed.clear()
+        if self._closed:
+            self._session.post(*map(GroupClosed, self._closed))
+            self._closed.clear()
 
     def _deps(self, step: Step) -> tuple[Dep, ...]:
         tasks, groups = self._tasks, self._groups
@@ -104,17 +106,16 @@ class _Submission:
         session = self._session
         cwd = os.path.join(self._directory, said.cwd) if said.cwd else self._directory
         try:
-            planned = plan_command(said.command, {}, cwd=cwd, env=said.env or None)
+            call = self._call(said, cwd)
             check_sendable("the name", said.name)
-            payload = encode_call(planned.call)
+            payload = encode_call(call)
         except BoughError as error:
             raise said.where.wrong(str(error)) from None
         except UnicodeEncodeError:
             raise said.where.wrong("the command holds a letter that cannot be sent as Unicode") from None
-        name = said.name or command_name(planned.text)
+        name = said.name or command_name(said.command)
         record = session.new_record()
         needs, limits = self._kind(said)
-        reads = [(path, file_identity(path) or b"") for path in planned.reads]
         spec = TaskSpec(
             record,
             Kind.COMMAND,
@@ -122,20 +123,33 @@ class _Submission:
             payload,
             self._groups[step.group],
             name,
-            planned.text[:200],
+            said.command[:200],
             needs,
             limits,
             said.priority,
             self._deps(step),
             (),
-            command_key(planned.call, reads, session.directory) if said.memo else _NO_KEY,
+            command_key(call, (), session.directory) if said.memo else _NO_KEY,
             "",
             (),
             self._terms(step, said),
         )
-        task = Task(session.ledger, record, name, spec.group, command=shown_text(planned.call))
+        task = Task(session.ledger, record, name, spec.group, command=said.command)
         session.put_task(task, spec, len(payload), ())
         self._tasks.append(task)
+
+    def _call(self, said: PlanTask, cwd: str) -> CommandCall:
+        """The command as it is run, as `plan_command` makes it; the settings of equal ones are made once."""
+        shell = needs_shell(said.command)
+        key = (cwd, shell, tuple(said.env.items()))
+        settings = self._settings.get(key)
+        if settings is None:
+            call = plan_command(said.command, {}, cwd=cwd, env=said.env or None).call
+            self._settings[key] = call.settings
+            return call
+        if shell:
+            return CommandCall(settings, parts=[said.command])
+        return CommandCall(settings, argv=[[part for part, _ in word] for word in split_words([said.command])])
 
     def _kind(self, said: PlanTask) -> tuple[Needs, Limits]:
         """What a task needs and what limits it, the same objects for equal tasks."""

@@ -326,10 +326,10 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         self._feeds.remove(feed)
         self.ledger.forget_ended(elements)
 
-    def post(self, message: object) -> None:
-        """Send a message that nobody answers; nothing is said to a server that has gone."""
+    def post(self, *messages: object) -> None:
+        """Send messages that nobody answers; nothing is said to a server that has gone."""
         if not self._connection.ended.is_set():
-            self._connection.post(message)
+            self._connection.post(*messages)
 
     def ask(self, what: str, **arguments: object) -> object:
         """Ask the server."""

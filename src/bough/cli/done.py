@@ -1,36 +1,55 @@
-"""`bough done`: say that a task that was taken by hand is over, and how.
+"""`bough done`: say that a task that was taken by hand is over, and how; or declare groups and tasks done.
 
-Rule: harmless when repeated; nobody ends what somebody else has.
+One id means the task that somebody took; anything else, or `--declare`, is declared done without having run. Rule:
+harmless when repeated; nobody ends what somebody else has; what has a value that others take is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 
-from bough.cli.handwork import add_name_argument, found_outputs, make, read_id, who
+from bough.cli.acting import act, nothing_runs
+from bough.cli.finding import add_store_arguments
+from bough.cli.handwork import found_outputs, make, read_id, who
 from bough.cli.output import Output
 from bough.cli.service import connect
 from bough.errors import InternalError, UserError
+from bough.model.facts import Declared
 
 EXAMPLES = (
     "bough done 12",
     "bough done 12.3 --exit-code 1",
     "bough done 12 --as batch-17",
     "bough done 12 --give-back",
+    "bough done align plot",
+    "bough done 12 --declare",
 )
+
+_ID = re.compile(r"\d+(\.\d+)?\Z")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
-    parser.add_argument("id", metavar="ID", help="the task that bough take gave you")
+    parser.add_argument(
+        "selectors", nargs="+", metavar="ID", help="the task that bough take gave you, or groups to declare done"
+    )
     parser.add_argument("--exit-code", type=int, default=0, metavar="N", help="how its command ended (0: well)")
     parser.add_argument("--give-back", action="store_true", help="it was not run: somebody else shall have it")
-    add_name_argument(parser)
+    parser.add_argument("--declare", action="store_true", help="declare it done although nobody took it")
+    parser.add_argument("--run", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.set_defaults(selector=None, states=None, state=None, group=None)
+    parser.add_argument("--as", dest="who", metavar="NAME", help="who you are (default: your login and host)")
+    add_store_arguments(parser)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Report the end of a task."""
-    record, index = read_id(args.id)
+    """Report the end of a task, or declare tasks done."""
+    if args.declare or len(args.selectors) > 1 or not _ID.match(args.selectors[0]):
+        if args.exit_code or args.give_back:
+            raise UserError("--exit-code and --give-back are about one task that you took; give its id")
+        return act(args, output, Declared, "declared done", nothing_runs("declare done"))
+    record, index = read_id(args.selectors[0])
     if not 0 <= args.exit_code <= 255:
         raise UserError(f"--exit-code {args.exit_code}: exit codes go from 0 to 255")
     with connect(args.server) as server:
@@ -43,7 +62,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             "done",
             record=record,
             index=index,
-            name=who(args),
+            name=who(argparse.Namespace(name=args.who)),
             exit_code=args.exit_code,
             give_back=args.give_back,
             outputs=outputs,

@@ -12,7 +12,8 @@ import os
 import time
 
 from bough.cli.output import Output, show_seconds
-from bough.cli.service import add_server_argument, add_verb, connect, detach, duration
+from bough.cli.service import add_server_argument, connect, detach, duration
+from bough.cli.verbs import add_verb
 from bough.errors import UserError
 from bough.model.resources import read_bytes, read_seconds
 from bough.transport.access import find_access

@@ -103,7 +103,7 @@ def _waits(database: Database, one: Pick) -> list[str]:
     """The dependencies that did not succeed."""
     lines: list[str] = []
     for row in database.rows("select on_kind, on_id, on_idx from after where id = ?", [one.id]):
-        if row["on_kind"] == "group":
+        if row["on_kind"] in {"group", "end"}:
             lines.append(f"it comes after the group {_group_path(database, row['on_id'])!r}")
             continue
         found = database.rows("select id, name, state, is_array from tasks where id = ?", [row["on_id"]])

@@ -16,11 +16,11 @@ from typing import Self
 from bough import errors
 from bough.cli.finding import Place, Service
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
-from bough.model.facts import Cancelled, Held, Killed, Prioritised, Released, Retried
+from bough.model.facts import Cancelled, Declared, Held, Killed, Prioritised, Released, Reset, Retried
 from bough.wire.framing import frame, frame_list, to_client_frames
 from bough.wire.messages import VERSION, Act, Answer, Ask, ClientHello, Refused, ToClient, Welcome
 
-Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
+Deed = Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
 PATIENCE = 60.0  # seconds; a jobs database that has far to catch up takes a while
 
@@ -65,11 +65,13 @@ class Server:
         self._send(Ask(number, what, arguments))
         return self._answer(number)
 
-    def act(self, deed: Deed) -> int:
-        """Do something to tasks; the number of tasks it touched."""
+    def act(self, deed: Deed, left_out: list[str] | None = None) -> int:
+        """Do something to tasks; the number of tasks it touched. What it left out, and why, is added to a list."""
         number = next(self._numbers)
         self._send(Act(number, deed))
         answer = self._answer(number)
+        if left_out is not None and isinstance(answer, dict):
+            left_out += answer.get("left_out", ())
         touched = answer.get("tasks", 0) if isinstance(answer, dict) else answer
         return touched if isinstance(touched, int) else 0
 

@@ -20,6 +20,7 @@ from bough.model.selectors import All, Elements, Last, Named, Records, Selector,
 from bough.model.tasks import Dep, On
 
 STATES = ("waiting", "held", "ready", "placed", "running", "done", "failed", "notrun", "cancelled")
+_SELECTOR = "last, all, 12, 12.3-40, 5-9, NAME, group/*, or a comma list; WORKFLOW:SELECTOR at a server with several"
 _HELP = {
     "failed": "failed (likewise --waiting, --held, --ready, --placed, --running, --done, --cancelled)",
     "notrun": "not run, because something they depend on failed",
@@ -51,14 +52,12 @@ class Pick(msgspec.Struct, frozen=True):
         return (Dep(On.ARRAY, self.id), 0) if self.whole else (Dep(On.TASK, self.id, self.first), self.last + 1)
 
 
-def add_selector_arguments(parser: argparse.ArgumentParser) -> None:
-    """The selector, the state filters and the run."""
-    parser.add_argument(
-        "selector",
-        nargs="?",
-        metavar="SELECTOR",
-        help="last, all, 12, 12.3-40, 5-9, NAME, group/*, or a comma list; WORKFLOW:SELECTOR at a server with several",
-    )
+def add_selector_arguments(parser: argparse.ArgumentParser, *, positional: bool = True) -> None:
+    """The selector (unless the command has its own), the state filters and the run."""
+    if positional:
+        parser.add_argument("selector", nargs="?", metavar="SELECTOR", help=_SELECTOR)
+    else:
+        parser.set_defaults(selector=None)
     chosen = parser.add_argument_group("only tasks that are (several may be given)")
     for state in STATES:
         chosen.add_argument(

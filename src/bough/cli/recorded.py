@@ -49,7 +49,7 @@ class _Reading:
         self.hosts: dict[int, str] = {}  # by executor
 
     def read(self) -> Record:
-        self._executors()
+        machines = self._executors()
         rows = self._ask(_TASKS)
         at = 1
         for row in rows:
@@ -67,26 +67,30 @@ class _Reading:
         self._elements()
         order(self.record, self.ordering, self.tasks)
         self._files()
+        used = dict.fromkeys(task.host for task in self.record.tasks if task.host)
+        self.record.machines = [machines.get(host) or Machine(host) for host in used]
         return self.record
 
     def _ask(self, question: str) -> list[Fields]:
         return self.database.rows(question, [self.run])
 
-    def _executors(self) -> None:
+    def _executors(self) -> dict[str, Machine]:
+        """All hosts that the database knows: executors of a service belong to no single run."""
         machines: dict[str, Machine] = {}
-        for one in self._ask("select id, host, cores, memory from executors where run = ?"):
-            host = str(one["host"] or "")
-            self.hosts[one["id"]] = host
+        for one in self.database.rows("select id, host, cores, memory from executors"):
+            row: Fields = one
+            host = str(row["host"] or "")
+            self.hosts[row["id"]] = host
             known = machines.setdefault(host, Machine(host))
-            known.cores = max(known.cores, int(one["cores"] or 0))
-            known.memory = max(known.memory, int(one["memory"] or 0))
-        self.record.machines = list(machines.values())
+            known.cores = max(known.cores, int(row["cores"] or 0))
+            known.memory = max(known.memory, int(row["memory"] or 0))
+        return machines
 
     # --- what waits for what ----------------------------------------------------------------------------
 
     def _node(self, row: Fields) -> Node | None:
         kind, target = row["on_kind"], row["on_id"]
-        if kind == "group":
+        if kind in {"group", "end"}:
             return Node("end", self._group(target))
         if target not in self.numbers:
             return None  # a task of another run

@@ -12,7 +12,8 @@ import socket
 import time
 
 from bough.cli.output import Output, show_seconds
-from bough.cli.service import add_server_argument, add_verb, detach, duration
+from bough.cli.service import add_server_argument, detach, duration
+from bough.cli.verbs import add_verb
 from bough.errors import SiteError, UserError
 from bough.relay import place
 from bough.transport import home

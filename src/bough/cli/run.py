@@ -28,11 +28,8 @@ EXAMPLES = (
     "bough run workflow.py --options-of the script",
     "bough run --cores 4 --fail-fast commands.txt",
     "seq 1 100 | sed 's/^/echo /' | bough run -",
-    "bough run --dry-run commands.txt",
     "bough run survey.py 3 4                # a description script and its arguments",
-    "bough run survey.make",
     "bough run Makefile all CFLAGS=-O3",
-    "bough run workflow.dag                 # of HTCondor's DAGMan",
     "bough run trace.json --emulate --scale 0.01",
 )
 
@@ -70,7 +67,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.args and not file.takes_arguments:
         args = _options_after_file(args)
         output = choose(json=args.json, quiet=args.quiet)
-    return _run_plan(args, output, file) if file.reader is not None or args.emulate else _run_list(args, output, file)
+    if emulation_of(args) is None and file.reader is None:
+        return _run_list(args, output, file)
+    return _run_plan(args, output, file)
 
 
 def is_script(path: str) -> bool:

@@ -18,7 +18,8 @@ from bough.cli.serveroptions import (
     knob_words,
     read_extras,
 )
-from bough.cli.service import add_server_argument, add_verb, connect, detach, duration
+from bough.cli.service import add_server_argument, connect, detach, duration
+from bough.cli.verbs import add_verb
 from bough.errors import PeerLost, SiteError, UserError
 from bough.transport import home
 

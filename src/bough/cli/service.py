@@ -1,4 +1,4 @@
-"""What `bough server`, `executor` and `relay` share: verbs, a question to the running server, starting detached.
+"""What `bough server`, `executor` and `relay` share: a question to the running server, starting detached.
 
 Rule: a command that starts something in the background returns only when that answers, or says why it does not.
 """
@@ -23,23 +23,6 @@ from bough.transport.home import make_server_dir
 from bough.wire.messages import Manage
 
 PATIENCE = 30.0  # seconds that something started in the background has to answer
-
-
-def add_verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, examples: Sequence[str]
-) -> argparse.ArgumentParser:
-    """The parser of one verb, with the options that all have."""
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer with JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help="say nothing but errors")
-    return parser
 
 
 def add_server_argument(parser: argparse.ArgumentParser) -> None:

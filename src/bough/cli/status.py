@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import time
 
+from bough.cli.analysing import add_analysis_arguments, show_analysis
 from bough.cli.counts import as_json, group_counts, tree_lines
 from bough.cli.database import Database, open_database
 from bough.cli.finding import add_store_arguments
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.picking import add_selector_arguments, choose_run, pick, read_request
 from bough.cli.rows import Fields, task_rows, why
+from bough.cli.said import add_words, said_by_tasks
+from bough.cli.said import lines as said_lines
 from bough.cli.serverstatus import show_service, show_stats
 from bough.errors import UnknownName
 from bough.model.selectors import All
@@ -23,21 +26,31 @@ EXAMPLES = (
     "bough status --failed",
     "bough status 12.3-40 --json",
     "bough status --queue nightly --state running",
+    "bough status align --tree",
+    "bough status --analyse --plot run.png",
 )
 
-SHOWN = 20  # failed tasks below the tree
+SHOWN = 20  # tasks below the tree: those that say something, and those that failed
 _WIDE = 100  # letters of a command or a reason in a table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     add_selector_arguments(parser)
+    parser.add_argument("--tree", action="store_true", help="a group: its subgroups, its end, why it waits, who waits")
+    add_analysis_arguments(parser)
     parser.add_argument("--stats", action="store_true", help="what the server counts: clients, executors, queues, pace")
     add_store_arguments(parser)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Show one run as a whole, or some of its tasks."""
+    if args.analyse or args.plot or args.other is not None:
+        args.name, args.selector = args.name or args.selector, None
+        with open_database(args) as database:
+            return show_analysis(database, args, output)
+    if args.tree:
+        return _show_tree(args, output)
     selectors, states = read_request(args, needed=False)
     with open_database(args) as database:
         if args.stats:
@@ -51,7 +64,20 @@ def run(args: argparse.Namespace, output: Output) -> int:
             return 0
         number = choose_run(database, args, selectors)
         rows = list(task_rows(database, pick(database, selectors, states, number)))
-    output.answer(rows, lambda: _table(rows) if rows else ["no such tasks"])
+        more = add_words(rows, said_by_tasks(database, number))
+    output.answer(rows, lambda: [*_table(rows), *said_lines(more)] if rows else ["no such tasks"])
+    return 0
+
+
+def _show_tree(args: argparse.Namespace, output: Output) -> int:
+    from bough.cli.grouptree import show_tree
+
+    workflow, colon, rest = (args.group or args.selector or "").rpartition(":")
+    if colon:
+        args.name = workflow
+    path = "" if rest == "all" else rest.removesuffix("/*").strip("/")
+    with open_database(args) as database:
+        show_tree(database, choose_run(database, args), path, output)
     return 0
 
 
@@ -66,6 +92,7 @@ def _overview(database: Database, number: int, output: Output) -> None:
     total = counts[""].get("failed", 0)
     failed = pick(database, [All()], frozenset({"failed"}), number) if total else []
     rows = list(task_rows(database, failed[:SHOWN]))[:SHOWN]
+    said = said_by_tasks(database, number) if live else []
     value: Fields = {
         **runs[0],
         "live": live,
@@ -73,10 +100,13 @@ def _overview(database: Database, number: int, output: Output) -> None:
         "counts": as_json(counts[""]),
         "groups": [{"path": path, "counts": as_json(counts[path])} for path in counts if path],
         "failed": rows,
+        "said": said,
     }
 
     def text() -> list[str]:
         lines = [_headline(runs[0], live=live), *tree_lines(str(runs[0]["name"] or "workflow"), counts)]
+        if said:
+            lines += ["", *said_lines(said[:SHOWN])]
         if rows:
             lines += ["", *_table(rows)]
         if total > len(rows) > 0:
@@ -117,5 +147,6 @@ def _what(row: Fields) -> str:
         ended = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
         said = f"{row['length']} tasks: {ended or 'none ended'}"
     else:
-        said = why(row) or str(row["command"] or "")
+        words = row.get("said")
+        said = (words if isinstance(words, str) else "") or why(row) or str(row["command"] or "")
     return said if len(said) <= _WIDE else said[: _WIDE - 3] + "..."

@@ -12,7 +12,7 @@ import msgspec
 
 from bough.cli.finding import Service, add_store_arguments, find_target
 from bough.cli.output import Output
-from bough.cli.service import add_verb
+from bough.cli.verbs import add_verb
 from bough.errors import UnknownName, UserError
 
 EXAMPLES = (

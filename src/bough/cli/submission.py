@@ -9,7 +9,7 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,13 +17,14 @@ import msgspec
 from bough.api import defaults
 from bough.api.remote import RemoteSession
 from bough.api.spaces import tie
-from bough.errors import UserError
+from bough.errors import InvalidWorkload, UserError
 from bough.model.ids import RecordId
 from bough.model.selectors import read_selectors
 from bough.model.tasks import Dep, On
 
 if TYPE_CHECKING:
     from bough.api.ledger import Ledger
+    from bough.api.task import Task
     from bough.cli.submit import Submitted
     from bough.describe.flat import FlatTask
     from bough.describe.lowering import Step
@@ -148,13 +149,7 @@ def hand_over(address: str, name: str, tasks: Sequence[FlatTask]) -> tuple[Remot
     from bough.cli.running import submit_tasks
 
     session = _in_turn(address, name, len(tasks) + 1)
-    try:
-        ids = [task.id for task in submit_tasks(session, tasks)]
-    except BaseException:
-        session.let_go()
-        raise
-    session.close_and_detach()
-    return session, ids
+    return session, _left(session, lambda: list(submit_tasks(session, tasks)))
 
 
 def hand_over_plan(address: str, name: str, steps: Sequence[Step]) -> tuple[RemoteSession, list[int]]:
@@ -162,13 +157,25 @@ def hand_over_plan(address: str, name: str, steps: Sequence[Step]) -> tuple[Remo
     from bough.api.plans import submit_plan
 
     session = _in_turn(address, name, len(steps) + 1)
+    return session, _left(session, lambda: submit_plan(session, steps))
+
+
+def _left(session: RemoteSession, submit: Callable[[], list[Task]]) -> list[int]:
+    """Submit everything and leave it to the server; the records of the tasks, all of which it has taken."""
     try:
-        ids = [task.id for task in submit_plan(session, steps)]
+        tasks = submit()
     except BaseException:
         session.let_go()
         raise
     session.close_and_detach()
-    return session, ids
+    refused = [task for task in tasks if isinstance(task.exception(), InvalidWorkload)]
+    if refused:
+        many = f"{len(refused)} of {len(tasks)} tasks" if len(refused) > 1 else refused[0].name or "the task"
+        raise UserError(
+            f"workflow {session.name} goes on and does not take {many}: {refused[0].exception()};"
+            " wait for its end, or give another --name"
+        )
+    return [task.id for task in tasks]
 
 
 def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Submitted | None:

@@ -43,6 +43,7 @@ class Watching:
         self._counts: Counts = {"": Counter()}
         self._first: tuple[float, int] | None = None
         self._told: set[str] = set()
+        self.running: tuple[str, ...] = ()  # what tasks that run say of themselves
         self.notes: list[FailureNote] = []
 
     def look(self) -> Counter[str]:
@@ -65,7 +66,8 @@ class Watching:
         rate = 0.0
         if self._first is not None and (seconds := time.monotonic() - self._first[0]) > 0:
             rate = (sum(total[state] for state in ENDED) - self._first[1]) / seconds
-        return Picture(dict(self._counts), seconds=time.monotonic() - self._begun, rate=rate, title=self._title)
+        seconds = time.monotonic() - self._begun
+        return Picture(dict(self._counts), self.running, seconds=seconds, rate=rate, title=self._title)
 
     def new_failures(self) -> list[FailureNote]:
         """Failures since the last time it was asked."""

@@ -16,6 +16,8 @@ from bough.cli.finding import add_store_arguments
 from bough.cli.output import Output
 from bough.cli.picking import choose_run
 from bough.cli.picture import ENDED, summary, with_parents
+from bough.cli.said import lines as said_lines
+from bough.cli.said import said_by_tasks
 from bough.cli.waiting import Counts, Watching, failures, patiently
 from bough.errors import UserError
 from bough.model.selectors import All
@@ -52,6 +54,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         nonlocal last
         current[:] = [database]
         counts = watching.look()
+        watching.running = tuple(said_lines(said_by_tasks(database, None if whole else number)))
         if args.json and counts != last:
             output.answer({"counts": as_json(counts), "groups": _groups(watching)}, lambda: ())
             sys.stdout.flush()

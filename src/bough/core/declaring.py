@@ -48,23 +48,25 @@ def _leave_values(state: State, workflow: Workflow, wanted: dict[int, Ranges]) -
             for dep in record.own.inputs:
                 takers.setdefault(dep.id, []).append((record, dep))
     left: list[str] = []
-    again = True
-    while again:
-        again = False
-        for id_ in [id_ for id_ in wanted if id_ in takers]:
-            record = state.records[id_]
-            if kind_of(record) is not Kind.FUNCTION:
-                continue
-            for taker, dep in takers[id_]:
-                if taker.id in wanted:
-                    continue
-                place = (0, record.length) if dep.on is On.ARRAY else (dep.index, dep.index + 1)
-                for low, _ in ranges.take(wanted[id_], *place):
-                    left.append(graph.name_of(record, low))
-                    again = True
-            if not wanted[id_]:
-                del wanted[id_]
-    return left
+    while True:
+        fresh = [name for id_ in list(wanted) for name in _untaken(state.records[id_], takers.get(id_, []), wanted)]
+        if not fresh:
+            return left
+        left += fresh
+
+
+def _untaken(record: Record, takers: list[tuple[TaskRecord, Dep]], wanted: dict[int, Ranges]) -> list[str]:
+    """Take the elements of a function out of `wanted` that others need; their names."""
+    if not takers or kind_of(record) is not Kind.FUNCTION:
+        return []
+    found: list[str] = []
+    for taker, dep in takers:
+        if taker.id not in wanted:
+            place = (0, record.length) if dep.on is On.ARRAY else (dep.index, dep.index + 1)
+            found += [graph.name_of(record, low) for low, _ in ranges.take(wanted[record.id], *place)]
+    if not wanted[record.id]:
+        del wanted[record.id]
+    return found
 
 
 def _some(names: list[str]) -> str:

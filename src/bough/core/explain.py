@@ -140,6 +140,8 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
         more = f" and {len(open_deps) - _MANY} more" if len(open_deps) > _MANY else ""
         lines.append(f"{name} waits for {shown}{more}")
     for group in record.group.chain():
+        if group.disabled:
+            lines.append(f"its group {group.path or 'the workflow'} is disabled; bough enable {group.path or 'all'}")
         waiting = list(_unmet(state, group.after))
         if waiting:
             shown = ", ".join(_describe(state, dep) for dep in waiting[:_MANY])

@@ -192,6 +192,7 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, h
     record.runtime.note(1, seconds)
     state.task_done(record)
     record.turn = state.turn
+    record.ran_at = host or span.executor.host
     if span.executor.trouble or record.trouble is not None:
         _compare_places(state, span, record.avoid)
     state.drop(span)
@@ -201,7 +202,7 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, h
     if waiters:
         record.dependents = None
         if state.has_near:
-            _keep_near(state, waiters, record, host or span.executor.host)
+            _keep_near(state, waiters, record)
         graph.satisfy(state, waiters)
     group = record.group
     if record.own is not None and record.own.terms.release:
@@ -210,11 +211,11 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, h
         graph.settle(state, group)
 
 
-def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord, host: str) -> None:
+def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
     """Those that are to run where a task ran know now where that is."""
     for waiter, _, _ in waiters:
         if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.near == record.id:
-            waiter.queue = state.queue_for(waiter.needs, waiter.group, host)
+            waiter.queue = state.queue_for(waiter.needs, waiter.group, record.ran_at)
 
 
 def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.SpanEnded) -> None:

@@ -98,6 +98,7 @@ class TaskRecord:
         "priority",
         "queue",
         "queue_key",
+        "ran_at",
         "ready",
         "recalling",
         "runtime",
@@ -132,6 +133,7 @@ class TaskRecord:
         self.trouble: Trouble | None = None
         self.dependents: list[Waiter] | None = None
         self.turn = 0  # that says it succeeded
+        self.ran_at = ""  # the host where it did
         self.original: tuple[int, int, int] | None = None  # record, index, attempt of what it was recalled from
         self.queue_key: tuple[object, ...] = ()  # its valid entry in the ready queue
 

@@ -127,8 +127,8 @@ def _close_gate(state: State, group: GroupRecord) -> None:
         above.gated.append((group, -1, group.generation))
 
 
-def _link_anew(state: State, record: Record, reset_parts: ranges.Ranges) -> None:
-    """Count anew what a record waits for; what is free goes on, what is not waits."""
+def _link_anew(state: State, record: Record, again: ranges.Ranges) -> None:
+    """Count anew what a record waits for; of what is reset, `again`, that goes on which is free."""
     record.generation += 1
     record.waits = graph.wait_for(state, record, -1, record.spec.after)
     group = record.group
@@ -138,28 +138,35 @@ def _link_anew(state: State, record: Record, reset_parts: ranges.Ranges) -> None
         group.gated.append(entry)
         if group.doomed is not None:
             graph.doom(state, entry, group.doomed)
+    blocked = _blocked_elements(state, record)
+    if record.waits:
+        blocked = [[0, record.length]]
+    for start, stop in blocked:
+        _hold_back(state, record, start, stop)
+    free = [list(part) for part in again]
+    for start, stop in blocked:
+        ranges.take(free, start, stop)
+    for start, stop in free:
+        state.free(record, start, stop)
+
+
+def _blocked_elements(state: State, record: Record) -> ranges.Ranges:
+    """Count anew what elements wait for by themselves; those that do."""
     blocked: ranges.Ranges = []
     if isinstance(record, ArrayRecord):
         record.element_waits = {}
         for index, deps in record.spec.element_after:
-            if record.state_of(index) in _ENDED:
-                continue
-            waits = graph.wait_for(state, record, index, deps)
+            waits = 0 if record.state_of(index) in _ENDED else graph.wait_for(state, record, index, deps)
             if waits:
                 record.element_waits[index] = waits
                 ranges.add(blocked, index, index + 1)
-    if record.waits:
-        blocked = [[0, record.length]]
-    for start, stop in blocked:
-        for low, high in record.runs(bytes((READY, HELD)), start, stop):
-            record.withdraw(low, high)
-            state.move(record, low, high, WAITING)
-            deeds.forgive(record, low, high)
-        for low, high in record.runs(bytes((WAITING,)), start, stop):
-            deeds.forgive(record, low, high)  # a retry that was not due yet has more to wait for
-    for start, stop in reset_parts:
-        free = [[start, stop]]
-        for low, high in blocked:
-            ranges.take(free, low, high)
-        for low, high in free:
-            state.free(record, low, high)
+    return blocked
+
+
+def _hold_back(state: State, record: Record, start: int, stop: int) -> None:
+    """What could have run has something to wait for; a retry that was not due yet, too."""
+    for low, high in record.runs(bytes((READY, HELD)), start, stop):
+        record.withdraw(low, high)
+        state.move(record, low, high, WAITING)
+    for low, high in record.runs(bytes((WAITING,)), start, stop):
+        deeds.forgive(record, low, high)

@@ -129,6 +129,7 @@ def _restore_task(state: State, kept: KeptTask) -> None:
     record.set_failure(0, 1, kept.failure)
     for executor in kept.avoid:
         record.avoid_at(0, executor)
+    record.ran_at = kept.ran_at
     if kept.place:
         record.queue = state.queue_for(record.needs, record.group, kept.place)
     if record.ready:

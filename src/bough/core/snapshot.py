@@ -40,6 +40,7 @@ class KeptTask(msgspec.Struct, array_like=True):
     failure: Failure | None
     avoid: tuple[int, ...]
     place: str = ""
+    ran_at: str = ""
 
 
 class KeptArray(msgspec.Struct, array_like=True):
@@ -196,6 +197,7 @@ def _task(record: TaskRecord) -> KeptTask:
         record.failure_of(0),
         record.avoid,
         record.place,
+        record.ran_at,
     )
 
 

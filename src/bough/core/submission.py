@@ -48,6 +48,9 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
         occurrences[spec.key] = record.occurrence + 1
     if record.own is not None and spec.terms.near:
         state.has_near = True
+        before = state.records.get(spec.terms.near)
+        if isinstance(before, TaskRecord) and before.ran_at:  # it has ended already
+            record.queue = state.queue_for(spec.needs, group, before.ran_at)
     state.records[spec.id] = record
     group.members.append(record)
     group.counts[WAITING] += 1

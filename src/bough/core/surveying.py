@@ -35,9 +35,7 @@ def survey(state: State, deed: Deed) -> tuple[int, list[str]]:
     return deeds.touched(state, deed), _left(state, deed)
 
 
-def _left(
-    state: State, deed: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried
-) -> list[str]:
+def _left(state: State, deed: Deed) -> list[str]:
     group = state.groups.get(deed.target.id) if deed.target.is_group else None
     if group is None:
         return []

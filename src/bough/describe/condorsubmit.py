@@ -36,6 +36,7 @@ class Submit:
     values: dict[str, tuple[str, int]] = field(default_factory=dict)
     queue: str = "1"
     line: int = 0  # of `queue`
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)  # by the texts that were read already
 
 
 @dataclass(slots=True)
@@ -163,7 +164,7 @@ class Expander:
         return Job(
             [self._program(program, moved=bool(initial)), *_arguments(arguments, where)],
             os.path.join(self.base, initial) if initial else self.base,
-            dict(_assignments(environment, env_where)),
+            self._environment(environment, env_where),
             self.get("input")[0],
             self.get("output")[0],
             self.get("error")[0],
@@ -172,6 +173,12 @@ class Expander:
             int(self._number("priority", 0)),
             int(self._number("max_retries", 0)),
         )
+
+    def _environment(self, text: str, where: Where) -> dict[str, str]:
+        known = self.submit.environments.get(text)
+        if known is None:
+            known = self.submit.environments[text] = dict(_assignments(text, where))
+        return known
 
     def _program(self, name: str, *, moved: bool) -> str:
         """The program as its job calls it: a path from where it was submitted, or a name to be looked for."""

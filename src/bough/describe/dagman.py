@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from bough.describe.condorsubmit import RETRY, Expander, Job, Submit, parse
 from bough.describe.dagfile import Dag, Node, inside, read_dag, read_text
 from bough.describe.dagnodes import command
-from bough.describe.patience import undisturbed
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, join
+from bough.describe.uncollected import uncollected
 
 _ZEROS = dict.fromkeys(("cluster", "clusterid", "dag_status", "failed_count"), "0")  # what HTCondor would fill in
 _MANY = 64  # dependencies of one line: more than this, and a group stands between
@@ -26,7 +26,7 @@ def read(path: str, note: Callable[[str], None] = lambda text: None) -> Plan:
     plan = Plan(source=path)
     plan.root.where = Where(path)
     builder = _Builder(plan.root, note)
-    with undisturbed():
+    with uncollected():
         dag = read_dag(path, "", note)
         builder.shared = {name: limit for name, limit in dag.limits.items() if name.startswith("+")}
         builder.build(dag, _Place(plan.root), (os.path.abspath(path),))
@@ -88,9 +88,10 @@ class _Builder:
 
     def _job(self, node: Node, dag: Dag, place: _Place) -> _Entry:
         name = place.prefix + node.name
-        count = 1 if node.noop else self._expander(node, name, dag).count()
+        expander = None if node.noop else self._expander(node, name, dag)
+        count = 1 if expander is None or expander.submit.queue == "1" else expander.count()
         if count == 1:
-            task = self._task(node, name, dag)
+            task = self._task(node, name, dag, expander)
             self._put(task, node, dag, place)
             return _Entry([task.name], [task.after])
         if node.post is not None or node.unless is not None:
@@ -98,7 +99,7 @@ class _Builder:
             raise node.where.wrong(f"{node.name} queues {count} jobs and has {what}, which must judge one; queue 1")
         group = PlanGroup(node.name, pipeline=False, retries=node.retries, where=node.where)
         for process in range(count):
-            task = self._task(node, name, dag, process, alone=False)
+            task = self._task(node, name, dag, self._expander(node, name, dag, process), alone=False)
             task.name = f"{name}.{process}"
             task.retries = 0
             group.tasks.append(task)
@@ -109,11 +110,13 @@ class _Builder:
         place.group.groups.append(group)
         return _Entry([join(place.path, node.name)], [group.after])
 
-    def _task(self, node: Node, name: str, dag: Dag, process: int = 0, *, alone: bool = True) -> PlanTask:
+    def _task(
+        self, node: Node, name: str, dag: Dag, expander: Expander | None = None, *, alone: bool = True
+    ) -> PlanTask:
         base = inside(dag.folder, node.folder)
         if node.noop:
             return self._scripted(node, name, base, _nothing(base))
-        expander = self._expander(node, name, dag, process)
+        expander = expander or self._expander(node, name, dag)
         key = (expander.submit.file, base)
         plain = not node.macros and key in self.jobs
         job = self.jobs[key] if plain else expander.job()
@@ -136,6 +139,7 @@ class _Builder:
             attributes={key[1:]: value for key, value in node.macros.items() if key[0] == "+"},
             cwd=folder,
             env=job.environment,
+            memo=node.kind != "FINAL",
             where=node.where,
         )
 

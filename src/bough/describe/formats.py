@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bough.describe.plan import Plan
 from bough.errors import UserError
 
 if TYPE_CHECKING:
+    from bough.describe.plan import Plan
     from bough.describe.wfformat import Emulation
 
 
@@ -63,12 +63,16 @@ def is_python(path: str, text: str) -> bool:
 
 
 def _is_trellis(source: Source) -> bool:
+    if not source.is_makefile and not source.text.startswith("#AutoMakefile"):
+        return False
     from bough.describe.trellismake import is_trellis
 
-    return (source.is_makefile or source.text.startswith("#AutoMakefile")) and is_trellis(source.text)
+    return is_trellis(source.text)
 
 
 def _is_plan(source: Source) -> bool:
+    if source.text.lstrip()[:1] != "{":
+        return False
     from bough.describe.plainjson import is_plan
 
     return is_plan(source.text)
@@ -84,10 +88,20 @@ def _is_trace(source: Source) -> bool:
     return source.text.lstrip()[:1] == "{" and is_wfformat(source.text)
 
 
+def _is_mqsub(source: Source) -> bool:
+    if "mqsub" not in source.text or source.is_makefile or source.path.endswith(".py"):
+        return False
+    from bough.describe.mqsub import is_mqsub
+
+    return is_mqsub(source.text)
+
+
 def _is_grouped(source: Source) -> bool:
+    if "::" not in source.text or source.is_makefile:
+        return False
     from bough.describe.flatplan import is_grouped
 
-    return not source.is_makefile and is_grouped(source.text)
+    return is_grouped(source.text)
 
 
 # In the order in which they are asked whether a file is theirs.
@@ -98,11 +112,13 @@ READERS: list[Reader] = [
     Reader("dagman", lambda source: source.path.endswith(".dag"), "bough.describe.formats:_read_dagman"),
     Reader("json", _is_plan, "bough.describe.formats:_read_json"),
     Reader("wfformat", _is_trace, "bough.describe.formats:_read_trace"),
+    Reader("mqsub", _is_mqsub, "bough.describe.formats:_read_mqsub"),
     Reader("groups", _is_grouped, "bough.describe.formats:_read_flat"),
 ]
 WRITERS: dict[str, str] = {
     "make": "bough.describe.trellismake:write",
     "flat": "bough.describe.flatplan:write",
+    "mqsub": "bough.describe.mqsub:write",
     "dot": "bough.describe.drawing:write",
     "json": "bough.describe.plainjson:write",
     "wfformat": "bough.describe.formats:_write_trace",
@@ -121,7 +137,10 @@ def read(source: Source, reader: Reader) -> Plan:
         raise UserError(f"{source.name} takes no arguments: {' '.join(source.args)}")
     if source.emulation is not None and reader.form != "wfformat":
         raise UserError(f"{source.name} is no recorded workflow (WfFormat); there is nothing to emulate")
-    plan: Plan = _loaded(reader.read)(source)
+    from bough.describe.uncollected import uncollected
+
+    with uncollected():
+        plan: Plan = _loaded(reader.read)(source)
     plan.source = source.name
     return plan
 
@@ -154,6 +173,12 @@ def _read_trellis(source: Source) -> Plan:
 
 def _read_json(source: Source) -> Plan:
     from bough.describe.plainjson import read
+
+    return read(source.text, source.name)
+
+
+def _read_mqsub(source: Source) -> Plan:
+    from bough.describe.mqsub import read
 
     return read(source.text, source.name)
 

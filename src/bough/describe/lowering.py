@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from typing import NamedTuple
 
 from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, join
+from bough.describe.uncollected import uncollected
 from bough.errors import InvalidWorkload
 
 PROLOGUE = "prologue"
@@ -51,22 +52,18 @@ class Step(NamedTuple):
     spec: PlanGroup | None = None  # of a group that opens; None: it is a prologue, or hidden
 
 
-class _Kind(enum.IntEnum):
-    """The nodes of the walk: what they reach is what they wait for."""
-
-    GATE = 0  # a group may begin
-    READY = 1  # its prologue is over
-    OWN = 2  # its subgroups are over
-    TASK = 3
-    END = 4
-
-
-_Node = tuple[_Kind, int]  # of a group or a task, by its place in the tables below
+# Nodes of the walk are numbers: four for each group, then one for each task. What a node reaches is what it waits for.
+_GATE = 0  # a group may begin
+_READY = 1  # its prologue is over
+_OWN = 2  # its subgroups are over
+_END = 3
+_KINDS = 4
 
 
 def steps(plan: Plan) -> list[Step]:
     """The steps of a plan; `InvalidWorkload` names what is there twice, what is missing, and cycles."""
-    return _Lowering(plan).run()
+    with uncollected():
+        return _Lowering(plan).run()
 
 
 class _Slot:
@@ -119,6 +116,7 @@ class _Lowering:
         self.task_count = 0
         for path, group in plan.walk():
             self._lay_out(path, group)
+        self.base = _KINDS * len(self.slots)  # the node of the first task
 
     def _lay_out(self, path: str, group: PlanGroup) -> None:
         above = self.index.above.get(id(group))
@@ -140,68 +138,70 @@ class _Lowering:
     # --- the walk ---------------------------------------------------------------------------------------
 
     def run(self) -> list[Step]:
-        done: set[_Node] = set()
-        path: dict[_Node, None] = {(_Kind.END, 0): None}
-        stack = [((_Kind.END, 0), self._before((_Kind.END, 0)))]
+        seen = bytearray(self.base + len(self.tasks))  # 1: being visited, 2: done
+        root = _END
+        seen[root] = 1
+        stack = [(root, self._before(root))]
         while stack:
             node, later = stack[-1]
-            following = next(later, None)
-            if following is None:
+            for following in later:
+                if not seen[following]:
+                    seen[following] = 1
+                    stack.append((following, self._before(following)))
+                    break
+                if seen[following] == 1:
+                    raise self._cycle([node for node, _ in stack], following)
+            else:
                 stack.pop()
-                del path[node]
-                done.add(node)
+                seen[node] = 2
                 self._emit(node)
-            elif following in path:
-                raise self._cycle(list(path), following)
-            elif following not in done:
-                path[following] = None
-                stack.append((following, self._before(following)))
         return self.steps
 
-    def _before(self, node: _Node) -> Iterator[_Node]:
+    def _before(self, node: int) -> Iterator[int]:
         """What must have been submitted before a node, in order."""
-        kind, at = node
-        if kind is _Kind.TASK:
-            return self._before_task(at)
-        if kind is _Kind.GATE:
+        base = self.base
+        if node >= base:
+            return self._before_task(node - base)
+        at, kind = divmod(node, _KINDS)
+        if kind == _GATE:
             return self._before_gate(at)
-        if kind is _Kind.OWN:
+        if kind == _OWN:
             return self._before_own(at)
         slot = self.slots[at]
-        if kind is _Kind.READY:
-            return chain([(_Kind.GATE, at)], zip(repeat(_Kind.TASK), slot.tasks[0]))
-        inner = ((_Kind.END, self.slot_of[id(group)]) for group in slot.group.groups)
-        return chain(inner, [(_Kind.OWN, at)], zip(repeat(_Kind.TASK), chain(*slot.tasks[1:])))
+        if kind == _READY:
+            return chain((node - _READY + _GATE,), (base + task for task in slot.tasks[0]))
+        ends = (self.slot_of[id(group)] * _KINDS + _END for group in slot.group.groups)
+        return chain(ends, (node - _END + _OWN,), (base + task for some in slot.tasks[1:] for task in some))
 
-    def _before_gate(self, at: int) -> Iterator[_Node]:
+    def _before_gate(self, at: int) -> Iterator[int]:
         slot = self.slots[at]
         if slot.parent >= 0:
             yield from self._targets(self._gate_references(slot))
-            yield (_Kind.READY if self.slots[slot.parent].group.barrier else _Kind.GATE), slot.parent
+            yield slot.parent * _KINDS + (_READY if self.slots[slot.parent].group.barrier else _GATE)
 
-    def _before_own(self, at: int) -> Iterator[_Node]:
+    def _before_own(self, at: int) -> Iterator[int]:
         slot = self.slots[at]
         if slot.group.barrier and at:
             for inner in slot.group.groups:
-                yield _Kind.END, self.slot_of[id(inner)]
+                yield self.slot_of[id(inner)] * _KINDS + _END
             yield from self._targets(self._matched(slot))
-        yield _Kind.READY, at
+        yield at * _KINDS + _READY
 
-    def _before_task(self, at: int) -> Iterator[_Node]:
+    def _before_task(self, at: int) -> Iterator[int]:
         home, phase = self.home[at]
         slot, task = self.slots[home], self.tasks[at]
-        yield from self._targets(task.after)
-        mine = slot.tasks[phase]
-        if at > mine.start and (phase != 1 or slot.group.pipeline):
-            yield _Kind.TASK, at - 1
+        if task.after:
+            yield from self._targets(task.after)
+        if at > slot.tasks[phase].start and (phase != 1 or slot.group.pipeline):
+            yield self.base + at - 1
         elif phase == 0:
-            yield _Kind.GATE, home
+            yield home * _KINDS + _GATE
             yield from self._targets(self._matched(slot))
         else:
-            yield _Kind.OWN, home
+            yield home * _KINDS + _OWN
             if phase == 2:
                 for own in slot.tasks[1]:
-                    yield _Kind.TASK, own
+                    yield self.base + own
 
     def _gate_references(self, slot: _Slot) -> list[str]:
         """What all of a group waits for."""
@@ -221,36 +221,39 @@ class _Lowering:
         paths = [join(reference, slot.group.name) for reference in wanted]
         return [path if path in self.index.groups else ref for path, ref in zip(paths, wanted, strict=True)]
 
-    def _targets(self, references: Sequence[str]) -> Iterator[_Node]:
+    def _targets(self, references: Sequence[str]) -> list[int]:
+        found: list[int] = []
         for reference in references:
-            found = self.index.find(reference)
-            if isinstance(found, PlanTask):
-                yield _Kind.TASK, self.task_of[id(found)]
+            other = self.index.find(reference)
+            if isinstance(other, PlanTask):
+                found.append(self.base + self.task_of[id(other)])
             else:
-                assert found is not None
-                yield _Kind.END, self.slot_of[id(found)]
+                found.append(self.slot_of[id(other)] * _KINDS + _END)
+        return found
 
     # --- steps ------------------------------------------------------------------------------------------
 
-    def _emit(self, node: _Node) -> None:
-        kind, at = node
-        if kind is _Kind.TASK:
-            self._emit_task(at)
-        elif kind is _Kind.GATE and at:
-            self._open(at)
-        elif kind is _Kind.READY and self.slots[at].prologue:
-            self.steps.append(Step(What.CLOSE, self.slots[at].prologue))
-        elif kind is _Kind.END and at:
-            self.steps.append(Step(What.CLOSE, self.slots[at].number))
+    def _emit(self, node: int) -> None:
+        if node >= self.base:
+            self._emit_task(node - self.base)
+            return
+        at, kind = divmod(node, _KINDS)
+        slot = self.slots[at]
+        if kind == _GATE and at:
+            self._open(slot)
+        elif kind == _READY and slot.prologue:
+            self.steps.append(Step(What.CLOSE, slot.prologue))
+        elif kind == _END and at:
+            self.steps.append(Step(What.CLOSE, slot.number))
 
     def _waits_for(self, references: Sequence[str]) -> list[Wait]:
-        found: list[Wait] = []
-        for kind, at in self._targets(references):
-            found.append((For.TASK, self.numbers[at]) if kind is _Kind.TASK else (For.RELEASE, self.slots[at].number))
-        return found
+        base, slots, numbers = self.base, self.slots, self.numbers
+        return [
+            (For.TASK, numbers[node - base]) if node >= base else (For.RELEASE, slots[node // _KINDS].number)
+            for node in self._targets(references)
+        ]
 
-    def _open(self, at: int) -> None:
-        slot = self.slots[at]
+    def _open(self, slot: _Slot) -> None:
         above = self.slots[slot.parent]
         waits = self._waits_for(self._gate_references(slot))
         if above.prologue:
@@ -311,7 +314,7 @@ class _Lowering:
 
     # --- cycles -----------------------------------------------------------------------------------------
 
-    def _cycle(self, path: list[_Node], again: _Node) -> InvalidWorkload:
+    def _cycle(self, path: list[int], again: int) -> InvalidWorkload:
         ring = [*path[path.index(again) :], again]
         named: list[str] = []
         for node in ring:
@@ -321,15 +324,13 @@ class _Lowering:
         where = next((self._where(node) for node in ring if self._where(node).line), self._where(again))
         return where.wrong(f"these wait for each other: {' -> '.join(named)}")
 
-    def _name(self, node: _Node) -> str:
-        kind, at = node
-        if kind is not _Kind.TASK:
-            path = self.slots[at].path
-            line = self.slots[at].group.where.line
-            return f"{path or 'the workflow'}{f' (line {line})' if line else ''}"
-        task = self.tasks[at]
-        return f"{task.label}{f' (line {task.where.line})' if task.where.line else ''}"
+    def _name(self, node: int) -> str:
+        if node >= self.base:
+            name = self.tasks[node - self.base].label
+        else:
+            name = self.slots[node // _KINDS].path or "the workflow"
+        line = self._where(node).line
+        return f"{name} (line {line})" if line else name
 
-    def _where(self, node: _Node) -> Where:
-        kind, at = node
-        return self.tasks[at].where if kind is _Kind.TASK else self.slots[at].group.where
+    def _where(self, node: int) -> Where:
+        return self.tasks[node - self.base].where if node >= self.base else self.slots[node // _KINDS].group.where

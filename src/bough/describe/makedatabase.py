@@ -7,6 +7,7 @@ Rule: what make decided is taken as it stands; nothing of a Makefile is interpre
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ _CHATTER = re.compile(
     r"\S*make(?:\[\d+\])?: (?:Nothing to be done for |'.*' is up to date\.|(?:Entering|Leaving) direc)"
 )
 _RECIPE = re.compile(r"#  recipe to execute \(from '(?P<file>.*)', line (?P<line>\d+)\):\Z")
+_VARIABLE = re.compile(r"\S.*?: (\S+) (?:[:+?!]|::)?= ?")
 _PREFIX = re.compile(r"[@+\-\s]*")
 _CANNED = re.compile(
     r"([@+\-\s]*)\$(?:\((?:call\s+)?([^\s,(){}$]+)(?:,.*)?\)|\{(?:call\s+)?([^\s,(){}$]+)(?:,.*)?\})\s*\Z"
@@ -53,7 +55,7 @@ class Rule:
     recipe: list[str] = field(default_factory=list)  # unexpanded logical lines
     file: str = ""
     line: int = 0
-    variables: dict[str, str] = field(default_factory=dict)  # of this target alone
+    variables: set[str] = field(default_factory=set)  # that have values of their own for it
 
 
 @dataclass(slots=True)
@@ -83,9 +85,10 @@ def read_output(text: str) -> Told:
         while lines and (lines[-1].startswith("# ") or not lines[-1]):  # make's name and licence
             lines.pop()
     rules = _rules(base.partition("\n# Files\n")[2])
-    made = _trace(lines)
-    _drop_removal(made, rules)
-    return Told(made, rules, _variables(base.partition("\n# Files\n")[0]))
+    told = Told(_trace(lines), rules, _variables(base.partition("\n# Files\n")[0]))
+    _drop_removal(told.made, rules)
+    _drop_remarks(told)
+    return told
 
 
 # --- the trace ------------------------------------------------------------------------------------------
@@ -127,6 +130,17 @@ def _drop_removal(made: list[Made], rules: dict[str, list[Rule]]) -> None:
         made[-1].lines.pop()
 
 
+def _drop_remarks(told: Told) -> None:
+    """Take away what `$(info ...)` said while the next recipe was expanded, which stands before its trace."""
+    for made, following in itertools.pairwise(told.made):
+        rule, later = told.rule(made.target), told.rule(following.target)
+        if rule is None or later is None or not any("info " in line for line in later.recipe):
+            continue
+        known = [_skeleton(part) for line in rule.recipe for part in _uncanned(line, told.variables, 0)]
+        while made.lines and not any(one.fullmatch(made.lines[-1].strip()) for one in known):
+            made.lines.pop()
+
+
 # --- the data base --------------------------------------------------------------------------------------
 
 
@@ -154,8 +168,9 @@ def _until(lines: Iterator[str], end: str) -> Iterator[str]:
 def _rules(text: str) -> dict[str, list[Rule]]:
     rules: dict[str, list[Rule]] = {}
     rule: Rule | None = None
+    own: set[str] = set()
     recipe = False
-    begins = True  # a target stands only after an empty line
+    begins = True  # a target stands only after an empty line, or after its variables
     for line in text.split("\n"):
         if not line:
             begins, recipe = True, False
@@ -168,9 +183,14 @@ def _rules(text: str) -> dict[str, list[Rule]]:
             if rule is not None and not begins:
                 recipe = _remark(rule, line)
         elif begins:
+            variable = _VARIABLE.match(line)
+            if variable is not None:
+                own.add(variable[1])
+                continue
             rule = _head(line)
             begins = False
             if rule is not None:
+                rule.variables, own = own, set()
                 rules.setdefault(rule.target, []).append(rule)
     return rules
 
@@ -196,11 +216,6 @@ def _head(line: str) -> Rule | None:
 
 def _remark(rule: Rule, line: str) -> bool:
     """One remark of make's about a target; whether a recipe follows."""
-    if not line.startswith("#  "):
-        if line.startswith(("# SHELL ", "# .SHELLFLAGS ")):
-            name, _, value = line[2:].partition("=")
-            rule.variables[name.rstrip(" :")] = value.strip()
-        return False
     if line.startswith("#  recipe to execute"):
         match = _RECIPE.match(line)
         if match is not None:
@@ -226,16 +241,27 @@ def ignored_lines(made: Made, recipe: Sequence[str], variables: dict[str, str]) 
         return [flags[0] if flags else False] * len(made.lines)
     if len(wanted) == len(made.lines):
         return flags
-    found: list[bool] = []
-    at = 0
-    for line in made.lines:  # some lines expanded to nothing, or to several
-        fits = next((i for i in range(at, len(wanted)) if _skeleton(wanted[i]).fullmatch(line.strip())), None)
-        if fits is None:
-            found.append(False)
-        else:
-            found.append(flags[fits])
-            at = fits + 1
+    found = [False] * len(made.lines)  # some lines expanded to nothing, or to several
+    for at, fits in _aligned([line.strip() for line in made.lines], wanted):
+        found[at] = flags[fits]
     return found
+
+
+def _aligned(lines: Sequence[str], wanted: Sequence[str]) -> list[tuple[int, int]]:
+    """Which expanded line is which unexpanded one, in order: the choice that has most letters in common."""
+    skeletons = [_skeleton(one) for one in wanted]
+    letters = [1 + len("".join(_REFERENCE.split(one))) for one in wanted]
+    best: list[list[tuple[int, list[tuple[int, int]]]]] = [[(0, [])] * (len(wanted) + 1)]
+    for at, line in enumerate(lines):
+        row = [best[at][0]]
+        for to, skeleton in enumerate(skeletons):
+            choices = [best[at][to + 1], row[to]]
+            if skeleton.fullmatch(line):
+                score, pairs = best[at][to]
+                choices.append((score + letters[to], [*pairs, (at, to)]))
+            row.append(max(choices, key=lambda choice: choice[0]))
+        best.append(row)
+    return best[-1][-1][1]
 
 
 def _prefix(line: str, variables: dict[str, str]) -> str:

@@ -8,6 +8,7 @@ make would. Rule: results are never reused from earlier runs; whether a target i
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -16,13 +17,16 @@ from collections.abc import Iterator, Sequence
 
 from bough.describe.makedatabase import Made, Rule, Told, ignored_lines
 from bough.describe.makerun import Asked, Surroundings, ask
-from bough.describe.patience import undisturbed
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
+from bough.describe.uncollected import uncollected
 from bough.errors import UserError
 from bough.model.shelltext import needs_shell
 
 _SETTING = re.compile(r"[^\s:#=]+\s*(?:[:+?!]?=|::=)")
 _FLAGS = {"-B": "-B", "--always-make": "-B", "-k": "", "--keep-going": "", "-s": "", "--silent": "", "-e": "-e"}
+_OWN = re.compile(
+    r"^[^\s#][^#=\n]*:\s*(?:override\s+)?(?:(\.?SHELL(?:FLAGS)?)\s*[:?+!]*=|export\s+([\w.]+))", re.MULTILINE
+)
 _MANY = 64  # dependencies through a target without a recipe: more than this, and a group stands between
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 _REMOVAL = "remove intermediate files"
@@ -34,9 +38,20 @@ def read(path: str, words: Sequence[str] = ()) -> Plan:
     settings = [word for word in words if not word.startswith("-") and _SETTING.match(word)]
     flags = [_flag(word) for word in words if word.startswith("-")]
     folder, file = os.path.split(os.path.abspath(path))
-    with undisturbed():
-        asked = ask(folder, file, goals, settings, [flag for flag in flags if flag])
+    with uncollected():
+        given = [flag for flag in flags if flag]
+        asked = ask(folder, file, goals, settings, flags=given, own=_own_variables(path))
         return _Reader(asked, path, folder, always="-B" in flags).plan()
+
+
+def _own_variables(path: str) -> frozenset[str]:
+    """Variables which the Makefile gives to single targets and which their recipes see: shells and exported ones."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return frozenset(name for match in _OWN.finditer(text) for name in match.groups() if name)
 
 
 def _flag(word: str) -> str:
@@ -49,6 +64,7 @@ class _Reader:
     def __init__(self, asked: Asked, path: str, folder: str, *, always: bool) -> None:
         self.told: Told = asked.told
         self.around: Surroundings = asked.surroundings
+        self.special = asked.special
         self.path = path
         self.folder = folder
         self.always = always
@@ -56,7 +72,6 @@ class _Reader:
         self.maker: dict[str, str] = {}  # by file: the target whose recipe makes it
         self.reached: dict[str, list[str]] = {}  # by target that is not made: the ones made behind it
         self.groups: list[PlanGroup] = []
-        self.shell = shlex.join([*shlex.split(self.around.shell), *self.around.flags])
         ignored = self.told.listed(".IGNORE")
         self.ignores_all = ignored == ()
         self.ignored = frozenset(ignored or ())
@@ -73,6 +88,7 @@ class _Reader:
                     self.maker.setdefault(other, target)
 
     def plan(self) -> Plan:
+        self._inherit()
         tasks = [self._task(target) for target in self.made]
         if self.told.listed(".NOTPARALLEL") == ():
             for before, task in itertools.pairwise(tasks):
@@ -91,7 +107,7 @@ class _Reader:
             name=target,
             after=self._after(target, rules),
             cwd=self.folder,
-            env=self.around.environment,
+            env=self._surroundings(target).environment,
             memo=False,
             where=Where(file, first.line),
         )
@@ -116,24 +132,23 @@ class _Reader:
 
     def _behind(self, name: str) -> list[str]:
         """What is made behind a target that is not made itself: it has no recipe, or is up to date."""
-        stack = [name]
+        stack = [(name, self._unseen(name))] if name not in self.reached else []
         while stack:
-            here = stack[-1]
-            if here in self.reached:
-                stack.pop()
-                continue
-            names = [*self._names(self.told.rules.get(here, ()))]
-            missing = [one for one in names if one not in self.maker and one not in self.reached and one not in stack]
-            if missing:
-                stack += missing
+            here, left = stack[-1]
+            following = next((one for one in left if one not in self.reached), None)
+            if following is not None:
+                stack.append((following, self._unseen(following)))
                 continue
             found: dict[str, None] = {}
-            for one in names:
+            for one in self._names(self.told.rules.get(here, ())):
                 maker = self.maker.get(one)
                 found.update({maker: None} if maker is not None else dict.fromkeys(self.reached.get(one, ())))
             self.reached[here] = self._joined(here, list(found))
             stack.pop()
         return self.reached[name]
+
+    def _unseen(self, name: str) -> Iterator[str]:
+        return (one for one in self._names(self.told.rules.get(name, ())) if one not in self.maker)
 
     def _joined(self, name: str, behind: list[str]) -> list[str]:
         if len(behind) <= _MANY:
@@ -158,7 +173,8 @@ class _Reader:
             parts += [
                 (line, everything or flag, made) for line, flag in zip(made.lines, ignored, strict=True) if line.strip()
             ]
-        shell = self._shell(rules)
+        around = self._surroundings(target)
+        shell = _call(around.shell, around.flags)
         check = self._check(target, runs)
         rule = rules[0] if rules else None
         deletes = self.deletes and not (rule is not None and rule.phony)
@@ -178,12 +194,19 @@ class _Reader:
         same = [rule for rule in rules if (rule.file, rule.line) == (made.file, made.line)]
         return same[0] if same else rules[0] if rules else None
 
-    def _shell(self, rules: Sequence[Rule]) -> str:
-        own = rules[0].variables if rules else {}
-        if not own:
-            return self.shell
-        flags = shlex.split(own[".SHELLFLAGS"]) if ".SHELLFLAGS" in own else self.around.flags
-        return shlex.join([*shlex.split(own.get("SHELL", self.around.shell)), *flags])
+    def _surroundings(self, target: str) -> Surroundings:
+        return self.special.get(target, self.around)
+
+    def _inherit(self) -> None:
+        """What a target has for itself holds for what it needs, unless that has something for itself."""
+        for owner in list(self.special):
+            stack = [owner]
+            while stack:
+                rules = self.told.rules.get(stack.pop(), ())
+                for name in self._names(rules):
+                    if name in self.told.rules and name not in self.special:
+                        self.special[name] = self.special[owner]
+                        stack.append(name)
 
     def _check(self, target: str, runs: Sequence[Made]) -> list[str]:
         """Lines that end the task if its prerequisites, once they were made, turn out to be no newer than its file.
@@ -227,6 +250,11 @@ class _Reader:
         command = shlex.join(["rm", "-f", *names])
         after = [*names, *users]
         return [PlanTask(command, name=_REMOVAL, after=after, cwd=self.folder, memo=False, where=Where(self.path))]
+
+
+@functools.lru_cache(16)
+def _call(shell: str, flags: tuple[str, ...]) -> str:
+    return shlex.join([*shlex.split(shell), *flags])
 
 
 def _one(shell: str, line: str) -> str:

@@ -46,10 +46,22 @@ class Asked(NamedTuple):
 
     told: Told
     surroundings: Surroundings
+    special: dict[str, Surroundings]  # of targets that have a shell or exported variables of their own
 
 
-def ask(folder: str, file: str, goals: Sequence[str], settings: Sequence[str], flags: Sequence[str] = ()) -> Asked:
-    """Ask make what it would do for these goals; `settings` are VAR=value."""
+def ask(
+    folder: str,
+    file: str,
+    goals: Sequence[str],
+    settings: Sequence[str],
+    *,
+    flags: Sequence[str] = (),
+    own: frozenset[str] = frozenset(),
+) -> Asked:
+    """Ask make what it would do for these goals; `settings` are VAR=value.
+
+    `own` names variables which matter to a recipe's surroundings and which some target has for itself.
+    """
     with tempfile.TemporaryDirectory(prefix="bough-make-") as place:
         around = _look(folder, file, settings, place)
         guard = os.path.join(place, "sh")
@@ -57,15 +69,28 @@ def ask(folder: str, file: str, goals: Sequence[str], settings: Sequence[str], f
             script.write(_GUARD.replace("%s", shlex.quote(around.shell)))
         os.chmod(guard, 0o700)
         words = ["-n", "--trace", "-p", f"--eval=%: export {_MARK} := 1", *flags, f"SHELL={guard}", *settings, *goals]
-        text = _make(folder, file, words).replace(guard, around.shell)
-    return Asked(read_output(text), around)
+        told = read_output(_make(folder, file, words).replace(guard, around.shell))
+        owners = [made.target for made in told.made if own and not own.isdisjoint(_own(told, made.target))]
+        special = {target: _look(folder, file, settings, place, target) for target in dict.fromkeys(owners)}
+    return Asked(told, around, special)
 
 
-def _look(folder: str, file: str, settings: Sequence[str], place: str) -> Surroundings:
-    """The shell and the environment of recipes, by a recipe of ours that make runs."""
-    answer = os.path.join(place, "answer")
+def _own(told: Told, target: str) -> set[str]:
+    return {name for rule in told.rules.get(target, ()) for name in rule.variables}
+
+
+def _look(folder: str, file: str, settings: Sequence[str], place: str, target: str = "") -> Surroundings:
+    """The shell and the environment of recipes, by a recipe of ours that make runs.
+
+    A target's own variables hold for what it needs, too: for a target our recipe is the first thing it needs, and
+    fails, so that make goes no further.
+    """
+    answer = os.path.join(place, f"answer-{len(os.listdir(place))}")
     recipe = f"+@{{ printf '%s\\0' '$(SHELL)' '$(.SHELLFLAGS)'; env -0; }} > {shlex.quote(answer)}"
-    _make(folder, file, ["-n", f"--eval={_LOOK}: ; {recipe}", *settings, _LOOK])
+    words = ["-n", f"--eval={_LOOK}: ; {recipe}{'; exit 1' if target else ''}"]
+    if target:
+        words.append(f"--eval={target}: {_LOOK}")
+    _make(folder, file, [*words, *settings, target or _LOOK], must=not target)
     try:
         with open(answer, "rb") as told:
             shell, flags, *pairs = told.read().decode(errors="surrogateescape").split("\0")
@@ -82,7 +107,7 @@ def _for_submakes(settings: Sequence[str]) -> dict[str, str]:
     return {"MAKELEVEL": "1"} | ({"MAKEFLAGS": f" -- {told}"} if told else {})
 
 
-def _make(folder: str, file: str, words: Sequence[str]) -> str:
+def _make(folder: str, file: str, words: Sequence[str], *, must: bool = True) -> str:
     with tempfile.TemporaryFile() as output:  # a pipe would be read in tiny pieces
         try:
             done = subprocess.run(
@@ -99,8 +124,9 @@ def _make(folder: str, file: str, words: Sequence[str]) -> str:
         output.seek(0)
         text = output.read().decode(errors="surrogateescape")
     complaints = done.stderr.decode(errors="replace").splitlines()
-    _refuse_doubtful(file, complaints)
-    if done.returncode:
+    if must:
+        _refuse_doubtful(file, complaints)
+    if must and done.returncode:
         raise _refused(file, complaints, text)
     return text
 

@@ -80,21 +80,22 @@ class Ordering:
     def _joints(self, before: dict[int, list[Node]], begins: _Begins) -> dict[Node, list[Node]]:
         """Begins and ends of groups that somebody waits for, each after those it waits for itself."""
         found: dict[Node, list[Node]] = {}
-        for some in before.values():
-            stack = [node for node in some if node.kind != "task"]
+        for start in {node: None for some in before.values() for node in some if node.kind != "task"}:
+            stack: list[tuple[Node, list[Node], Iterator[Node]]] = []
+            self._enter(start, begins, stack)
             while stack:
-                node = stack[-1]
-                if node in found:
-                    stack.pop()
-                    continue
-                inner = self._behind(node, begins)
-                missing = [one for one in inner if one.kind != "task" and one not in found and one not in stack]
-                if missing:
-                    stack += missing
-                else:
+                node, inner, left = stack[-1]
+                following = next((one for one in left if one.kind != "task" and one not in found), None)
+                if following is None:
                     found[node] = inner
                     stack.pop()
+                else:
+                    self._enter(following, begins, stack)
         return found
+
+    def _enter(self, node: Node, begins: _Begins, stack: list[tuple[Node, list[Node], Iterator[Node]]]) -> None:
+        inner = self._behind(node, begins)
+        stack.append((node, inner, iter(inner)))
 
     def _behind(self, node: Node, begins: _Begins) -> list[Node]:
         if node.kind == "begin":

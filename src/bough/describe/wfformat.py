@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bough.describe.patience import undisturbed
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
+from bough.describe.uncollected import uncollected
 
 VERSION = "1.5"
 STAGE_IN = "stage-in"
@@ -51,7 +51,7 @@ def is_wfformat(text: str) -> bool:
 
 def read(text: str, filename: str, emulation: Emulation | None = None) -> Plan:
     """Read a trace; with an emulation the plan replays it."""
-    with undisturbed():
+    with uncollected():
         trace = _parse(text, filename)
         parents = _parents(trace, filename)
         replay = None if emulation is None else _Replay(trace, emulation)

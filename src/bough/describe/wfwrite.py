@@ -18,6 +18,8 @@ import msgspec
 from bough.describe.record import Machine, Record, RecordedTask
 from bough.describe.wfformat import VERSION
 
+_SHELL = re.compile(r"[\n;|&<>$`()]")
+_PLAIN = re.compile(r"[\w@%+=:,./-]+(?: [\w@%+=:,./-]+)*")
 _UNFIT = re.compile(r"[^0-9a-zA-Z_.-]+")
 
 
@@ -104,9 +106,10 @@ def _executed(task: RecordedTask, ids: dict[str, str]) -> dict[str, Any]:
         "id": ids[task.id],
         "runtimeInSeconds": round(seconds, 6),
         "command": {"program": program, "arguments": arguments},
-        "coreCount": task.cores,
         "priority": task.priority,
     }
+    if task.cores >= 1:
+        found["coreCount"] = task.cores
     if task.started:
         found["executedAt"] = _instant(task.started)
     if task.cpu is not None and seconds:
@@ -120,8 +123,10 @@ def _executed(task: RecordedTask, ids: dict[str, str]) -> dict[str, Any]:
 
 def _words(command: str) -> list[str]:
     """A command as program and arguments; what needs a shell stays one text, as other systems write it."""
-    if "\n" in command or any(char in command for char in ";|&<>$`()"):
+    if _SHELL.search(command):
         return [command]
+    if _PLAIN.fullmatch(command):
+        return command.split()
     try:
         words = shlex.split(command)
     except ValueError:

@@ -149,6 +149,12 @@ class Here:
             self._asked[caller.request] = (None, ask)
             self._say(HereAsk(ask.request, ask.span, ask.record, ask.index, ask.attempt, "forget"))
 
+    def close(self) -> None:
+        """Listen no more; who waits for an answer will not get one."""
+        for caller in self._callers.values():
+            caller.sock.close()
+        self._listener.close()
+
 
 def _request(data: bytes) -> tuple[tuple[int, int, int] | None, str, dict[str, Any]]:
     import json

@@ -88,6 +88,7 @@ class Executor:
         self._epoll.close()
         if self._roster is not None:
             self._carrier.close()
+            self._here.close()
         return self._exit
 
     def _connect(self) -> None:

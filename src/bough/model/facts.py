@@ -250,10 +250,28 @@ class Held(msgspec.Struct, frozen=True, array_like=True, tag="hld"):
 
     target: Dep
     stop: int = 0
+    disabled: bool = False  # a group is named disabled: only `Released` says otherwise, and people are told so
 
 
 class Released(msgspec.Struct, frozen=True, array_like=True, tag="rel"):
     """What was held may start."""
+
+    target: Dep
+    stop: int = 0
+    enabled: bool = False  # of groups only those that were disabled
+
+
+class Reset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
+    """Somebody asked that what has ended is as if it had not started; dependents that had not started wait again."""
+
+    target: Dep
+    stop: int = 0
+    cascade: bool = False  # dependents that had started are reset, too
+    parts: tuple[tuple[RecordId, int, int], ...] = ()  # all that waits again, filled in by the core
+
+
+class Declared(msgspec.Struct, frozen=True, array_like=True, tag="dcl"):
+    """Somebody declared tasks done. News only: the core makes a `SpanEnded` by nobody (span 0) of each part."""
 
     target: Dep
     stop: int = 0
@@ -272,6 +290,37 @@ class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
 
     target: Dep
     priority: int
+
+
+class GroupReleased(msgspec.Struct, frozen=True, array_like=True, tag="gr"):
+    """A task in a group said that who waits for the group may start."""
+
+    group: GroupId
+
+
+class LockTaken(msgspec.Struct, frozen=True, array_like=True, tag="lt"):
+    """A running task owns a named lock, until it frees it or is with its executor no more."""
+
+    name: str
+    span: SpanId
+    index: int
+    record: RecordId = RecordId(0)  # filled in by the core
+
+
+class LockFreed(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
+    """The owner of a lock needs it no more. What frees it otherwise is told of the owner, not of the lock."""
+
+    name: str
+    span: SpanId
+    index: int
+    record: RecordId = RecordId(0)  # filled in by the core
+
+
+class SpanHeard(msgspec.Struct, frozen=True, array_like=True, tag="sw", gc=False):
+    """A task of a span gave a sign of life; told only of tasks that are sent again after a silence."""
+
+    span: SpanId
+    record: RecordId = RecordId(0)  # filled in by the core
 
 
 class Stopping(msgspec.Struct, frozen=True, array_like=True, tag="stp"):
@@ -303,13 +352,18 @@ Fact = (
     | Killed
     | Held
     | Released
+    | Reset
     | Retried
     | Prioritised
     | Stopping
+    | GroupReleased
+    | LockTaken
+    | LockFreed
+    | SpanHeard
 )
 
 WorkNews = SpanStarted | SpanEnded | CallsEnded | ElementFailed | SpanReturned  # what executors report
-News = Fact | CallsEnded  # what the core hears
+News = Fact | CallsEnded | Declared  # what the core hears
 
 encode_facts = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode

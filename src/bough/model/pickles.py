@@ -21,6 +21,11 @@ def cut(data: bytes, skip: int, count: int) -> bytes:
     return b"".join((HEAD, memoryview(data)[:-1], tail(skip, count)))
 
 
+def nones(count: int) -> bytes:
+    """A pickled list of so many times None."""
+    return b"\x80\x04](" + b"N" * count + b"e" + STOP
+
+
 def tail(skip: int, count: int) -> bytes:
     """What follows the original: the slice, the call and a STOP."""
     return b"".join((_SLICE, _number(skip), _number(skip + count), _CALL_WITH_PAIR, _CALL_WITH_PAIR, STOP))

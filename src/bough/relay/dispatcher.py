@@ -35,6 +35,7 @@ from bough.wire.work import (
     Fetched,
     FromExecutor,
     Heard,
+    HereAsk,
     Holding,
     Leave,
     Leaving,
@@ -72,7 +73,7 @@ class Dispatcher:
             Leaving: self._on_leaving,
             Ready: lambda _visitor, _message: None,
             Fetched: lambda _, message: self._errands.fetched(message),
-            **dict.fromkeys((Want, Get, Piece, Offer), self._errands.up),
+            **dict.fromkeys((Want, Get, Piece, Offer, HereAsk), self._errands.up),
         }
         self._loop.call_later(self._pause, self._look)
 

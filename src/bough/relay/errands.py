@@ -17,10 +17,11 @@ from bough.model.ids import ExecutorId
 from bough.relay.visitors import Visitor
 from bough.relay.wide import Wide
 from bough.wire.filemessages import Get, Kept, Located, Offer, Piece, Want
-from bough.wire.work import Fetch, Fetched
+from bough.wire.work import Fetch, Fetched, HereAnswer, HereAsk
 
 _INDEX = 24  # bits of a request's number that say whose it is
 _MASK = (1 << _INDEX) - 1
+_ANSWERS = {Want: Located, Offer: Kept, HereAsk: HereAnswer}
 _MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files
 
 
@@ -33,18 +34,18 @@ class Errands:
         self._fetches: dict[int, tuple[Wide, int, Visitor]] = {}  # whose question, its number there, who is asked
         self._last = 0
 
-    def up(self, visitor: Visitor, message: Want | Get | Piece | Offer) -> None:
-        """An executor says something about files."""
+    def up(self, visitor: Visitor, message: Want | Get | Piece | Offer | HereAsk) -> None:
+        """An executor says something about files, or one of its tasks something of itself."""
         wide = visitor.wide
         if wide is None:
             return
         visitor.carries = True
         request = message.request << _INDEX | visitor.index
-        if isinstance(message, Want | Offer):
+        if isinstance(message, Want | Offer | HereAsk):
             part = visitor.member.parts.get(message.span)
             if part is None:  # nobody wants it any more
                 error = "the task is not wanted from this executor any more"
-                answer = Located if isinstance(message, Want) else Kept
+                answer = _ANSWERS[type(message)]
                 if visitor.link is not None:
                     visitor.link.send([answer(message.request, error=error)])
                 return
@@ -52,7 +53,7 @@ class Errands:
         else:
             wide.say(replace(message, request=request))
 
-    def down(self, message: Located | Get | Piece | Kept) -> None:
+    def down(self, message: Located | Get | Piece | Kept | HereAnswer) -> None:
         """The server answers, or wants a piece of something that was offered."""
         visitor = self._find(message.request & _MASK)
         if visitor is not None and visitor.link is not None:

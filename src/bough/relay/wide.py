@@ -38,6 +38,7 @@ from bough.wire.work import (
     ExecutorHello,
     Fetch,
     Heard,
+    HereAnswer,
     Holding,
     Leave,
     Leaving,
@@ -54,6 +55,8 @@ _RESIZE = 0.05  # seconds that changes of size wait for company
 _AGAIN = 1.0  # seconds until a channel that was shut is opened again
 _MOST_RESULTS = 16 << 20  # bytes of results in one report
 _SPANS = 32  # bits of a span's number that are its own, below the scope's
+
+_PASSED_ON = (Leave, Drain, Fetch, Located, Get, Piece, Kept, HereAnswer)
 
 
 class Kind(NamedTuple):
@@ -115,7 +118,7 @@ class Wide(asyncio.Protocol):
             Challenge: self._on_challenge,
             Appointed: self._on_appointed,
             Refused: self._on_refused,
-            **dict.fromkeys((Leave, Drain, Fetch, Located, Get, Piece, Kept), lambda m: house.pass_on(self, m)),
+            **dict.fromkeys(_PASSED_ON, lambda message: house.pass_on(self, message)),
         }
 
     # --- the channel -------------------------------------------------------------------------------

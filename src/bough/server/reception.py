@@ -10,25 +10,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from bough.core import deeds
-from bough.core.machine import Machine
+from bough.core.surveying import survey
 from bough.errors import BoughError, SiteError
 from bough.model.facts import (
-    Cancelled,
     ExecutorJoined,
     ExecutorLost,
     GroupClosed,
-    Held,
-    Killed,
     News,
     PagesAdded,
-    Prioritised,
-    Released,
-    Retried,
     Submitted,
 )
 from bough.model.ids import ExecutorId
 from bough.server.connection import Connection
+from bough.server.here import Here
 from bough.server.log import log
 from bough.server.peers import Client, Executor
 from bough.server.questions import Desk
@@ -49,14 +43,13 @@ from bough.wire.messages import (
     Welcome,
 )
 from bough.wire.relaying import RelayHello
-from bough.wire.work import Alive, Appointed, ExecutorHello, FromExecutor, Ready, Report
+from bough.wire.work import Alive, Appointed, ExecutorHello, FromExecutor, HereAsk, Ready, Report
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0
 _RANGE = 1 << 32  # ids between one client and the next
 
 Message = FromClient | FromExecutor | RelayHello
-Deed = Cancelled | Killed | Held | Released | Retried | Prioritised
 
 
 class Reception:
@@ -68,10 +61,12 @@ class Reception:
         on_close: Callable[[str], None],
         on_owner_lost: Callable[[], None],
         silence: float = SILENCE,
+        store: str = "",
     ) -> None:
         self._shell = shell
         self._peers = shell.peers
         self._desk = Desk(shell.machine, shell.store, shell.peers, shell.info)
+        self._here = Here(shell, store or shell.info.store_dir)
         self._on_close = on_close
         self._on_owner_lost = on_owner_lost
         self._next_executor = int(shell.info.first_executor)
@@ -215,10 +210,14 @@ class Reception:
 
     def _hear_other(self, executor: Executor, message: Message) -> bool:
         """Something that is no report; whether an executor may say it."""
+        if type(message) is HereAsk:
+            self._here.ask(executor, message)
+            return True
         return type(message) is Alive
 
     def _lose(self, executor: Executor, reason: str) -> None:
         self._peers.drop_executor(executor)
+        self._here.lost(executor)
         log(f"executor {executor.number} is gone: {reason}")
         if self.leaving:
             return  # the end of the run says it all: what it ended for us has not cost its tasks anything
@@ -275,6 +274,8 @@ class Reception:
         if message.what == "project":
             answer = Answer(message.request)
             self._shell.after_turn(lambda: self._shell.upkeep.when_folded(lambda: client.connection.send(answer)))
+        elif message.what == "said":
+            client.connection.say(Answer(message.request, self._here.said()))
         elif self._shell.is_busy:
             self._shell.after_turn(lambda: self._answer(client, message))
         else:
@@ -296,8 +297,8 @@ class Reception:
 
     def _do(self, client: Client, message: Act) -> None:
         deed = message.deed
-        count = touched(self._shell.machine, deed)
-        answer = Answer(message.request, {"tasks": count})
+        count, left_out = survey(self._shell.machine.state, deed)
+        answer = Answer(message.request, {"tasks": count} | ({"left_out": left_out} if left_out else {}))
         self._shell.news(deed, then=lambda: client.connection.say(answer))
 
     def _close(self, client: Client, message: Close) -> None:
@@ -312,10 +313,3 @@ def check_python(hello: ExecutorHello) -> None:
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     if hello.python != ours:
         raise SiteError(f"the server runs Python {ours} and the executor {hello.python}")
-
-
-def touched(machine: Machine, deed: Deed) -> int:
-    """How many tasks a deed changes."""
-    if isinstance(deed, Prioritised):
-        return sum(stop - start for _, start, stop in deeds.targets(machine.state, deed.target, 0))
-    return machine.touched(deed)

@@ -77,6 +77,12 @@ class ResultCache:
         while self._size > self._limit:
             self._forget_oldest()
 
+    def forget(self, record: RecordId, start: int, stop: int) -> None:
+        """Successes of elements that were reset are not to be found any more."""
+        for first in list(self._starts.get(record, ())):
+            if first < stop and start < self._spans[record, first].stop:
+                self._drop(record, first)
+
     def find(self, turn: int, record: RecordId, index: int, *, again: bool = True) -> SpanEnded:
         """The success that covers an element; StoreFailed when the journal does not have it.
 
@@ -111,8 +117,10 @@ class ResultCache:
         return found
 
     def _forget_oldest(self) -> None:
-        (record, start), span = self._spans.popitem(last=False)
-        self._size -= _size(span)
+        self._drop(*next(iter(self._spans)))
+
+    def _drop(self, record: RecordId, start: int) -> None:
+        self._size -= _size(self._spans.pop((record, start)))
         starts = self._starts[record]
         del starts[bisect_right(starts, start) - 1]
         if not starts:

@@ -34,7 +34,19 @@ from bough.server.workflows import Workflows
 from bough.wire.filemessages import Put
 from bough.wire.messages import Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
 from bough.wire.relaying import RelayHello
-from bough.wire.work import Alive, Drain, ExecutorHello, Fetched, Heard, Holding, Leave, Leaving, Report, Resized
+from bough.wire.work import (
+    Alive,
+    Drain,
+    ExecutorHello,
+    Fetched,
+    Heard,
+    HereAsk,
+    Holding,
+    Leave,
+    Leaving,
+    Report,
+    Resized,
+)
 
 _ASKING = frozenset({Ask, Subscribe, Close})
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
@@ -56,7 +68,7 @@ class ServiceReception(Reception):
         heartbeat: float,
         shutdown: Callable[[bool], None],
     ) -> None:
-        super().__init__(shell, lambda _: None, lambda: None, heartbeat)
+        super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._workflows = workflows
         self._returning = returning
         self._shutdown = shutdown
@@ -120,6 +132,8 @@ class ServiceReception(Reception):
                 self._shell.news(ExecutorResized(executor.number, *size))
             case Fetched():
                 self._fetching.fetched(message)
+            case HereAsk():
+                self._here.ask(executor, message)
             case _:
                 return self._carrying.hear(executor, message)
         return True
@@ -133,6 +147,7 @@ class ServiceReception(Reception):
     def _lose(self, executor: Executor, reason: str) -> None:
         self._returning.gone(executor, reason)
         self._fetching.lost(executor)
+        self._here.lost(executor)
 
     # --- clients -----------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class Shell:
 
     # --- what arrives ------------------------------------------------------------------------------
 
-    def news(self, fact: Fact, then: Callable[[], None] | None = None) -> None:
+    def news(self, fact: News, then: Callable[[], None] | None = None) -> None:
         """Put something into the next turn; `then` is called once that turn is written."""
         self._inbox.append(fact)
         if then is not None:

@@ -24,6 +24,7 @@ from bough.model.facts import (
     NotRunnable,
     Placed,
     Recalled,
+    Reset,
     SpanEnded,
     SpanReturned,
     SpanStarted,
@@ -82,6 +83,7 @@ class Teller:
             NotRunnable: self._not_run,
             Placed: self._placed,
             Recalled: self._recalled,
+            Reset: self._reset,
             SpanEnded: self._ended,
             SpanReturned: self._returned,
             SpanStarted: self._started,
@@ -159,6 +161,20 @@ class Teller:
             found = next((hand for hand in out.get(record, ()) if hand.has(start)), None)
             attempt, host = (found.attempt, self._hosts.get(found.executor, "")) if found else (0, "")
             yield Unsuccess(record, start, stop, attempt, failure, host)
+
+    def _reset(self, fact: Reset) -> Iterable[Message]:
+        """What was out is with nobody any more. Nobody is told that something is not done after all."""
+        for record, start, stop in fact.parts:
+            self._results.forget(record, start, stop)
+        reset = {record for record, _, _ in fact.parts}
+        return [
+            Running(hand.record, max(low, start), min(high, stop), 0)
+            for hand in self._out.values()
+            if hand.record in reset
+            for low, high in hand.left
+            for record, start, stop in fact.parts
+            if record == hand.record and low < stop and start < high
+        ]
 
     def _recalled(self, fact: Recalled) -> Iterable[Message]:
         if not fact.found:

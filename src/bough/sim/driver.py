@@ -27,9 +27,14 @@ class Simulation:
         self._dead: set[int] = set()
         self._model = model
         self._agenda: Agenda[Fact | Finish] = Agenda()
-        self._executors = {executor.id: executor for executor in executors}
-        for executor in self._executors.values():
-            self._agenda.put(0.0, executor.hello())
+        self._executors: dict[int, SimulatedExecutor] = {}
+        for executor in executors:
+            self.join(0.0, executor)
+
+    def join(self, when: Seconds, executor: SimulatedExecutor) -> None:
+        """Let an executor join at a time."""
+        self._executors[executor.id] = executor
+        self._agenda.put(when, executor.hello())
 
     def at(self, when: Seconds, *news: Fact) -> None:
         """Let news arrive at a time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bough.model.facts import ElementFailed, ExecutorJoined, SpanEnded, SpanReturned
+from bough.model.facts import ElementFailed, ExecutorJoined, ExecutorLost, SpanEnded, SpanReturned
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.orders import SendSpan, StopSpan
 from bough.model.outcomes import Failure
@@ -18,7 +18,7 @@ from bough.model.tasks import ArraySpec, TaskSpec
 
 # How a task goes: seconds on an executor of speed 1, and why it fails, if it does
 Fate = tuple[Seconds, Failure | None]
-News = SpanEnded | ElementFailed | SpanReturned
+News = SpanEnded | ElementFailed | SpanReturned | ExecutorLost
 Model = Callable[[TaskSpec | ArraySpec, int, int], Fate]  # spec, index, attempt
 
 

@@ -41,6 +41,7 @@ CANCEL: Final = moves(TaskState.CANCELLED, NOT_ENDED)
 HOLD: Final = moves(TaskState.HELD, PENDING)
 RELEASE: Final = {first: moves(first, {TaskState.HELD}) for first in (TaskState.WAITING, TaskState.READY)}
 REVIVE: Final = {first: moves(first, UNSUCCESSFUL) for first in (TaskState.WAITING, TaskState.READY)}
+RESET: Final = {first: moves(first) for first in (TaskState.WAITING, TaskState.READY)}
 
 _OPEN = re.compile(b"\x03+|\x04+")
 _BIG: Final = 1 << 20  # elements

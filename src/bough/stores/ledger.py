@@ -166,6 +166,22 @@ class Ledger:
             if span.written:
                 self._erase_span(span)
 
+    def forget_successes(self, record: int, start: int, stop: int) -> None:
+        """Elements were reset: what says that they are done is cut, so that no later run finds it either."""
+        self.write()
+        execute, place = self._database.execute, (record, stop, start)
+        for table, condition, at in (("spans", "id = ? AND state = 'done'", 1), ("memo", "record = ?", 2)):
+            where = f"FROM {table} WHERE {condition} AND start < ? AND stop > ?"
+            rows = execute(f"SELECT * {where}", place).fetchall()
+            execute(f"DELETE {where}", place)
+            for row in rows:  # its start is column `at`, its stop the next one
+                for low, high in ((row[at], start), (stop, row[at + 1])):
+                    if low < high:
+                        values = (*row[:at], low, high, *row[at + 2 :])
+                        execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+        execute("DELETE FROM elements WHERE id = ? AND idx < ? AND idx >= ? AND state = 'done'", place)
+        self.task(record)
+
     def touch(self, span: Open) -> None:
         """A span's state changed."""
         self._dirty_spans.add(span.span)

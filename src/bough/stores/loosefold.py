@@ -126,6 +126,16 @@ class LooseFold:
             enter(row, "waiting" if row.waits else "ready")
             row.ended = None
 
+    def reset(self, row: TaskRow, now: float) -> None:
+        """It has not started, whatever was; its attempts are remembered."""
+        if row.state in _OCCUPYING:
+            self._stop(row, now, "cancelled", Failure(Cause.CANCELLED, "it was reset"))
+        self._ledger.forget_successes(row.id, 0, 1)
+        enter(row, "waiting" if row.waits else "ready")
+        row.started = row.ended = row.seconds = row.executor = row.host = None
+        row.cause = row.message = row.signal = row.exit_code = row.memory = row.cpu = None
+        row.reused = 0
+
     def _stop(self, row: TaskRow, now: float, state: str, failure: Failure) -> None:
         enter(row, state)
         row.ended = now

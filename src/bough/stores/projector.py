@@ -61,6 +61,7 @@ class Projector:
             f.Held: self._on_targeted,
             f.Released: self._on_targeted,
             f.Retried: self._on_targeted,
+            f.Reset: self._on_reset,
             f.Prioritised: self._on_prioritised,
         }  # executors drained, suspended and resumed, and Stopping change no row
 
@@ -137,6 +138,7 @@ class Projector:
                 priority=spec.priority,
                 cores=spec.needs.cores,
                 waits=waits,
+                releases=int(spec.terms.release),
             )
         )
         if waits:
@@ -168,6 +170,7 @@ class Projector:
                 cores=spec.needs.cores,
                 is_open=int(spec.open),
                 waits=waits,
+                releases=int(spec.terms.release),
                 ended=None if length else self._now,
             )
         )
@@ -275,6 +278,8 @@ class Projector:
     # --- what people do to tasks, arrays and groups ---
 
     def _on_targeted(self, fact: Targeted) -> None:
+        if fact.target.is_group and (isinstance(fact, f.Released) or (isinstance(fact, f.Held) and fact.disabled)):
+            self._runs.group_held(fact.target.id, disabled=isinstance(fact, f.Held))
         for row in self._targets(fact.target):
             if not row.is_array:
                 self._do_loose(fact, row)
@@ -311,6 +316,14 @@ class Projector:
                 self._spans.released(row, start, stop)
             case f.Retried():
                 self._spans.retried(row, start, stop)
+
+    def _on_reset(self, fact: f.Reset) -> None:
+        for record, start, stop in fact.parts:
+            row = self._ledger.task(record)
+            if row and row.is_array:
+                self._spans.reset(row, self._now, start, stop)
+            elif row:
+                self._loose.reset(row, self._now)
 
     def _on_prioritised(self, fact: f.Prioritised) -> None:
         for row in self._targets(fact.target):

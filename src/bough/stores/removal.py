@@ -26,9 +26,9 @@ MOST_BLOBS: Final = 100  # deleted in one go
 
 _OF_RECORD: Final = (
     f.PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.Recalled,
-    f.NotRunnable,
+    f.NotRunnable, f.LockTaken, f.LockFreed, f.SpanHeard,
 )  # fmt: skip
-_TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.Retried, f.Prioritised)
+_TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.Reset, f.Retried, f.Prioritised)
 _UNUSED: Final = """
 SELECT blob FROM blob_uses WHERE run = 0 AND NOT EXISTS (
   SELECT 1 FROM blob_uses AS others WHERE others.blob = blob_uses.blob AND others.run != 0) LIMIT ?"""
@@ -53,7 +53,7 @@ def named_by(facts: Iterable[f.Fact]) -> Named:
                 (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
         elif isinstance(fact, _OF_RECORD):
             named.records.add(fact.record)
-        elif isinstance(fact, f.GroupClosed):
+        elif isinstance(fact, f.GroupClosed | f.GroupReleased):
             named.groups.add(fact.group)
         elif isinstance(fact, _TARGETED):
             (named.groups if fact.target.is_group else named.records).add(fact.target.id)
@@ -75,7 +75,7 @@ def without(facts: Sequence[f.Fact], dead: Named, borrowed: set[int]) -> list[f.
             continue
         if isinstance(fact, _OF_RECORD):
             gone = fact.record in dead.records and not (isinstance(fact, f.SpanEnded) and fact.record in borrowed)
-        elif isinstance(fact, f.GroupClosed):
+        elif isinstance(fact, f.GroupClosed | f.GroupReleased):
             gone = fact.group in dead.groups
         elif isinstance(fact, _TARGETED):
             gone = fact.target.id in (dead.groups if fact.target.is_group else dead.records)

@@ -51,6 +51,7 @@ class TaskRow(msgspec.Struct, gc=False):
     cancelled: int = 0
     is_open: int = 0
     waits: int = 0  # it has dependencies
+    releases: int = 0  # its success lets those start that wait for its group
 
 
 class ElementRow(msgspec.Struct, gc=False):

@@ -18,10 +18,15 @@ from bough.stores.loosefold import LooseFold
 from bough.stores.spanfold import SpanFold
 from bough.stores.statements import replace
 
-ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group", On.END: "group"}
+ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group", On.END: "end"}
 
 _RUN: Final = replace("runs", "run", "name, host, pid, opened, closed, reason, policy, turn, grp, directory, owner")
 _GROUP: Final = replace("groups", "id, run", "parent, name, path, closed")
+_ENABLED: Final = """
+WITH RECURSIVE inside(id) AS (
+  SELECT CAST(? AS BIGINT) UNION SELECT groups.id FROM groups JOIN inside ON groups.parent = inside.id
+  WHERE groups.run = ? AND groups.id != 0)
+UPDATE groups SET disabled = 0 WHERE run = ? AND disabled = 1 AND id IN (SELECT id FROM inside)"""
 _EXECUTOR: Final = replace(
     "executors", "id", 'run, site, host, pid, cores, memory, gpus, joined, "left", reason'
 )  # fmt: skip
@@ -165,6 +170,14 @@ class RunFold:
         """Nothing more will be added to a group."""
         run = self.run_of(fact.group)
         self._ledger.execute("UPDATE groups SET closed = 1 WHERE run = ? AND id = ?", (run, fact.group))
+
+    def group_held(self, group: int, *, disabled: bool) -> None:
+        """A group was disabled; or released, and with it all below."""
+        run = self.run_of(group)
+        if disabled:
+            self._ledger.execute("UPDATE groups SET disabled = 1 WHERE run = ? AND id = ?", (run, group))
+        else:
+            self._ledger.execute(_ENABLED, (group, run, run))
 
     # --- executors ---
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
     "after", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps",
@@ -38,8 +38,10 @@ CREATE TABLE IF NOT EXISTS runs(
   run INTEGER PRIMARY KEY, name TEXT, host TEXT, pid INTEGER, opened REAL, closed REAL, reason TEXT, policy TEXT,
   turn INTEGER, grp INTEGER, directory TEXT, owner TEXT);
 CREATE TABLE IF NOT EXISTS groups(
-  id INTEGER, run INTEGER, parent INTEGER, name TEXT, path TEXT, closed INTEGER, PRIMARY KEY (run, id)) WITHOUT ROWID;
+  id INTEGER, run INTEGER, parent INTEGER, name TEXT, path TEXT, closed INTEGER, disabled INTEGER DEFAULT 0,
+  PRIMARY KEY (run, id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS groups_by_id ON groups(id);
+CREATE INDEX IF NOT EXISTS groups_by_parent ON groups(run, parent);
 CREATE TABLE IF NOT EXISTS group_after(
   id INTEGER, run INTEGER, on_kind TEXT, on_id INTEGER, on_idx INTEGER,
   PRIMARY KEY (run, id, on_kind, on_id, on_idx)) WITHOUT ROWID;
@@ -50,7 +52,7 @@ CREATE TABLE IF NOT EXISTS tasks(
   {STREAMS},
   turn INTEGER, priority INTEGER, cores REAL,
   done INTEGER DEFAULT 0, failed INTEGER DEFAULT 0, notrun INTEGER DEFAULT 0, cancelled INTEGER DEFAULT 0,
-  is_open INTEGER DEFAULT 0, waits INTEGER);
+  is_open INTEGER DEFAULT 0, waits INTEGER, releases INTEGER DEFAULT 0);
 CREATE INDEX IF NOT EXISTS tasks_by_group ON tasks(run, grp);
 CREATE TABLE IF NOT EXISTS elements(
   id INTEGER, idx INTEGER, state TEXT, attempt INTEGER, executor INTEGER, host TEXT,

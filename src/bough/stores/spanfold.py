@@ -187,6 +187,19 @@ class SpanFold:
         fold = self._ledger.array(row)
         fold.move(start, stop, moves.REVIVE[fold.first])
 
+    def reset(self, row: TaskRow, now: float, start: int, stop: int) -> None:
+        """Elements have not started, whatever was: successes are cut out of what is written."""
+        fold = self._ledger.array(row)
+        for number in list(self._ledger.of_record.get(row.id, ())):
+            self._ledger.heard(self._ledger.open[number], start, stop)
+        self._ledger.forget_successes(row.id, start, stop)
+        fold.move(start, stop, moves.RESET[fold.first])
+        for index in fold.rows_in(start, stop):
+            element = fold.element(index)
+            element.started = element.ended = element.seconds = element.executor = element.host = None
+            element.cause = element.message = element.signal = element.exit_code = None
+        row.ended = None
+
     def due(self, row: TaskRow, index: int) -> None:
         """An element waited long enough."""
         self._ledger.array(row).move(index, index + 1, moves.FREE)

@@ -49,7 +49,7 @@ def _once(table: str, columns: int) -> str:
 
 
 SAVE: Final = {
-    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits"),
+    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits releases"),
     "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
     "elements": _save("elements", ElementRow, "id, idx", ""),
     "spans": f"INSERT INTO spans VALUES ({_marks(SpanRow)})",

@@ -11,12 +11,14 @@ import msgspec
 
 from bough.model.facts import (
     Cancelled,
+    Declared,
     GroupClosed,
     Held,
     Killed,
     PagesAdded,
     Prioritised,
     Released,
+    Reset,
     Retried,
 )
 from bough.model.ids import BlobId, ExecutorId, RecordId
@@ -124,10 +126,10 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
 
 
 class Act(msgspec.Struct, frozen=True, array_like=True, tag="act"):
-    """Do something to tasks, arrays or groups; answered by `Answer` with the number of tasks it touched."""
+    """Do something to tasks, arrays or groups; the `Answer` says how many tasks it touched and what it left out."""
 
     request: int
-    deed: Cancelled | Killed | Held | Released | Retried | Prioritised
+    deed: Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
 
 class Manage(msgspec.Struct, frozen=True, array_like=True, tag="mng"):

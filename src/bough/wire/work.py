@@ -74,6 +74,21 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
     error: str = ""
 
 
+class HereAsk(msgspec.Struct, frozen=True, array_like=True, tag="here"):
+    """A running task asks for something, or says something of itself; see `server.here` for what.
+
+    Said again under the same number to a server that came back. "forget": who asked does not wait any more.
+    """
+
+    request: int
+    span: SpanId
+    record: RecordId
+    index: int
+    attempt: int
+    what: str
+    arguments: dict[str, str | float | bool | None] = {}
+
+
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="rep"):
     """News of spans, in order. Kept by the executor until acknowledged, and sent again on a new connection."""
 
@@ -85,7 +100,9 @@ class Alive(msgspec.Struct, frozen=True, array_like=True, tag="hb"):
     """Sent when there is nothing else to say for a while."""
 
 
-FromExecutor = Proof | ExecutorHello | Report | Alive | Holding | Leaving | Resized | Ready | Fetched | FilesToServer
+FromExecutor = (
+    Proof | ExecutorHello | Report | Alive | Holding | Leaving | Resized | Ready | Fetched | HereAsk | FilesToServer
+)
 
 
 # --- server -> executor ----------------------------------------------------------------------------
@@ -194,4 +211,15 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     length: int
 
 
-ToExecutor = Challenge | Appointed | Refused | Blob | Run | Stop | Heard | Leave | Drain | Fetch | FilesToExecutor
+class HereAnswer(msgspec.Struct, frozen=True, array_like=True, tag="there"):
+    """The answer to `HereAsk`; with an error it says of which kind."""
+
+    request: int
+    value: dict[str, str | float | int | bool | None] = {}
+    error: str = ""
+    kind: str = ""
+
+
+ToExecutor = (
+    Challenge | Appointed | Refused | Blob | Run | Stop | Heard | Leave | Drain | Fetch | HereAnswer | FilesToExecutor
+)

@@ -93,7 +93,7 @@ def test_it_is_held() -> None:
     bench.submit(task(1), task(2), array(3, 3), group(1, "g"), group(2, "sub", 1), task(4, group=2))
     bench.tell(Held(on(2)), Held(on(3, 1)), Held(on_group(1)))
     assert why(bench, 2) == "task 2 is held: somebody held it; let it go with: bough release 2"
-    assert why(bench, 3, 1) == "task 3.1 is held: somebody held 3.1; let it go with: bough release 3"
+    assert why(bench, 3, 1) == "task 3.1 is held: somebody held 3.1; let it go with: bough release 3.1"
     assert why(bench, 4).startswith("task 4 is held: its group g is held;")
     bench.tell(Held(on_array(3)))
     assert "somebody held its array" in why(bench, 3, 2)

@@ -50,8 +50,8 @@ def test_from_every_state_that_has_not_ended_an_end_can_be_reached() -> None:
         assert TaskState.CANCELLED in reached
 
 
-def test_what_is_done_stays_done() -> None:
-    assert not [trigger for state, trigger in EDGES if state is TaskState.DONE]
+def test_what_is_done_can_only_be_reset() -> None:
+    assert [trigger for state, trigger in EDGES if state is TaskState.DONE] == [Trigger.RESET]
 
 
 def test_what_ended_badly_can_only_be_revived() -> None:

@@ -240,6 +240,16 @@ def test_a_task_with_affinity_runs_where_its_predecessor_ran(two_hosts: Bench) -
     assert bench.machine.state.spans[bench.span(3)].executor.id == first
 
 
+def test_it_runs_there_also_if_the_predecessor_had_ended_before_it_came(two_hosts: Bench) -> None:
+    bench = two_hosts
+    bench.submit(task(1), task(2))
+    home = bench.machine.state.spans[bench.span(2)].executor
+    bench.end(2)
+    bench.end(1)
+    bench.submit(task(3, 2, terms=Terms(near=2)))
+    assert bench.machine.state.spans[bench.span(3)].executor is home
+
+
 def test_it_waits_for_that_host_while_others_go_elsewhere(two_hosts: Bench) -> None:
     bench = two_hosts
     bench.submit(task(1), task(2), task(3, 2, terms=Terms(near=2)), task(4))

@@ -115,7 +115,7 @@ def test_a_restored_machine_knows_widths() -> None:
 
 def test_tasks_that_take_no_time_are_shared_by_all_relays() -> None:
     hall = Hall(relay(1, 4), relay(2, 4))
-    first = hall.turn(submit(array(1, 1_000_000)))
+    first = hall.turn(submit(array(1, 20_000)))
     sent = [order for span in first for order in hall.ended(span, span.start, span.stop, 1e-9)]
     for _ in range(6):
         sent = [order for span in sent for order in hall.ended(span, span.start, span.stop, 1e-9)] or sent

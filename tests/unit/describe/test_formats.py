@@ -141,7 +141,8 @@ def test_a_makefile_by_hand_is_a_group_per_rule() -> None:
 
 
 def test_variables_and_joined_lines_of_a_makefile() -> None:
-    text = "#AutoMakefile\nPROG = ./solve\nOPT := -x $(PROG)\nall: a\na: b \\\n  c\n\t$(PROG) $@ $< $$HOME \\\n\t  more\nb c:\n\techo\n"
+    text = "#AutoMakefile\nPROG = ./solve\nOPT := -x $(PROG)\nall: a\n"
+    text += "a: b \\\n  c\n\t$(PROG) $@ $< $$HOME \\\n\t  more\nb c:\n\techo\n"
     plan = opened(text, "Makefile")
     assert plan.root.groups[0].after == ["b", "c"]
     assert plan.root.groups[0].tasks[0].command == "./solve a b $HOME \\\n  more"
@@ -170,6 +171,57 @@ def test_commands_that_a_line_cannot_hold_are_refused() -> None:
     for form in ("make", "flat"):
         with pytest.raises(InvalidWorkload, match="cannot stand on one line"):
             write(plan, form)
+
+
+# --- calls of mqsub ----------------------------------------------------------------------------------
+
+
+def test_a_makefile_becomes_the_calls_of_the_specification() -> None:
+    assert write(opened(PACK, "pack.make"), "mqsub").splitlines() == [
+        'mqsub -deps "" -l "crunch" -c "./crunch 7"',
+        'mqsub -deps "crunch" -l "audit" -c "./audit"',
+        'mqsub -deps "crunch audit" -l "pack" -c "./pack all" -attr "affinity=yes"',
+    ]
+
+
+def test_a_generated_makefile_has_calls_for_its_empty_targets() -> None:
+    lines = write(described(TWO_LEVELS, 3), "mqsub").splitlines()
+    assert len(lines) == 20
+    assert lines[:3] == [
+        'mqsub -deps "" -l "VS_2_1_prologue" -c "echo"',
+        'mqsub -deps "VS_2_1_prologue" -l "Slice_2_1_0_0_prologue" -c "echo"',
+        'mqsub -deps "Slice_2_1_0_0_prologue" -l "Slice_2_1_0_0" -c "2100comp" -attr "release=yes"',
+    ]
+
+
+def test_calls_of_mqsub_are_a_workflow() -> None:
+    text = """# a script of mqsub
+mqsub -deps "crunch audit" -l "pack" -c "./pack \\$HOME" -attr "affinity=yes#est=3"
+mqsub -l crunch -deps "" -comm "./crunch 7" -attr "release=yes"
+mqsub -l crunch -c ./verify
+mqsub -deps "crunch" -l "audit" -c "echo"
+"""
+    plan = opened(text, "script.sh")
+    assert [(one.name, one.after, len(one.tasks)) for one in plan.root.groups] == [
+        *[("pack", ["crunch", "audit"], 1), ("crunch", [], 2), ("audit", ["crunch"], 0)],
+    ]
+    [task] = plan.root.groups[0].tasks
+    assert (task.command, task.affinity, task.attributes) == ("./pack $HOME", True, {"est": "3"})
+
+
+@pytest.mark.parametrize("name", ["wave", "survey", "two levels", "kings"])
+def test_all_jobs_are_among_the_calls(name: str) -> None:
+    plan = PLANS[name]()
+    again = opened(write(plan, "mqsub"), "script.sh")
+    assert len(again.root.groups) == 2 * sum(1 for path, _ in plan.walk() if path)
+    assert again.task_count == plan.task_count
+
+
+def test_mistakes_in_calls_are_told_with_their_line() -> None:
+    assert flat_error("mqsub -c x\n") == "list.txt:1: mqsub needs -l and the name of a group"
+    assert flat_error("mqsub -l x\n") == "list.txt:1: mqsub needs -c and a command"
+    assert flat_error("mqsub -z x\n").startswith("list.txt:1: '-z' is not one of the options")
+    assert flat_error("mqsub -l a -c b\nls\n").startswith("list.txt:2: 'ls' stands among calls of mqsub")
 
 
 # --- flat lists with groups -------------------------------------------------------------------------

@@ -1,0 +1,8 @@
+"""What a run was like, and could have been: minimal schedule, critical path, degree of concurrency, pictures.
+
+Rule: works on what the jobs database says, whoever asks it; nothing here starts, changes or waits for anything.
+"""
+
+from bough.analysis.report import Analysis, analyse
+
+__all__ = ["Analysis", "analyse"]

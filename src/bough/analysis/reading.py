@@ -1,0 +1,183 @@
+"""From the rows of a jobs database to the graph of a run, and to what ran where and when.
+
+A group's end comes after all in it; its release after a task that releases it or, without one, after its own tasks and
+the releases of its subgroups. Elements of an array take the mean time of their span, unless they have a row of their
+own. Rule: what was reused took no time in this run, and what has not run takes none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from bough.analysis.graph import Key, Node
+
+Row = dict[str, Any]
+Ask = Callable[[str, Sequence[object]], Sequence[Row]]
+
+_OF_RUN = "id in (select id from tasks where run = ?)"
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """Something that ran: one task, or one span of an array."""
+
+    label: str
+    host: str
+    start: float
+    end: float
+    executor: int = 0
+    cores: float = 1.0
+
+
+class Recorded:
+    """One run as its rows tell it."""
+
+    def __init__(self, ask: Ask, run: int) -> None:
+        self._ask = ask
+        self.run = run
+        self.nodes: dict[Key, Node] = {}
+        self.names: dict[int, str] = {}
+        self.tasks: dict[int, Row] = {}
+        columns = "id, grp, name, is_array, length, state, seconds, reused, releases, cores"
+        columns += ", done, failed, notrun, cancelled"
+        for row in ask(f"select {columns} from tasks where run = ? order by id", [run]):
+            self.tasks[row["id"]] = row
+            self.names[row["id"]] = str(row["name"] or "")
+        self._single: dict[int, dict[int, list[Key]]] = defaultdict(lambda: defaultdict(list))
+        self._after: dict[int, list[Key]] = defaultdict(list)
+        self._needed: dict[int, set[int]] = defaultdict(set)  # elements that somebody waits for
+        self._read_after()
+        self._add_groups()
+        for row in self.tasks.values():
+            if row["is_array"]:
+                self._add_array(row)
+            else:
+                self._add_task(row)
+
+    # --- the graph -----------------------------------------------------------------------------------
+
+    def _target(self, row: Row) -> Key:
+        kind, number = row["on_kind"], int(row["on_id"])
+        if kind == "group":
+            return ("release", number, 0)
+        if kind == "end":
+            return ("end", number, 0)
+        known = self.tasks.get(number)
+        if known is None or not known["is_array"]:
+            return ("task", number, 0)
+        if kind == "array":
+            return ("array", number, 0)
+        self._needed[number].add(int(row["on_idx"]))
+        return ("task", number, int(row["on_idx"]))
+
+    def _read_after(self) -> None:
+        for row in self._ask(f"select id, on_kind, on_id, on_idx, idx from after where {_OF_RUN}", [self.run]):
+            if row["idx"] is not None and row["idx"] >= 0 and self.tasks[row["id"]]["is_array"]:
+                self._single[row["id"]][row["idx"]].append(self._target(row))
+            else:
+                self._after[row["id"]].append(self._target(row))
+
+    def _add_groups(self) -> None:
+        gates: dict[int, list[Key]] = defaultdict(list)
+        for row in self._ask("select id, on_kind, on_id, on_idx from group_after where run = ?", [self.run]):
+            gates[row["id"]].append(self._target(row))
+        groups = self._ask("select id, parent from groups where run = ? order by id", [self.run])
+        known = {row["id"] for row in groups}
+        inside: dict[int, list[int]] = defaultdict(list)
+        members: dict[int, list[Row]] = defaultdict(list)
+        for row in groups:
+            if row["parent"] is not None and row["parent"] in known:
+                inside[row["parent"]].append(row["id"])
+        for task in self.tasks.values():
+            members[task["grp"]].append(task)
+        for row in groups:
+            number, gate = row["id"], ("gate", row["id"], 0)
+            above = [("gate", row["parent"], 0)] if row["parent"] in known else []
+            self.nodes[gate] = Node(before=gates[number] + above)
+            own = [self._whole(task) for task in members[number]]
+            releasing = [self._whole(task) for task in members[number] if task["releases"]]
+            self.nodes["end", number, 0] = Node(before=[gate, *own, *(("end", one, 0) for one in inside[number])])
+            if releasing:
+                self.nodes["release", number, 0] = Node(before=releasing, first=True)
+            else:
+                below: list[Key] = [("release", one, 0) for one in inside[number]]
+                self.nodes["release", number, 0] = Node(before=[gate, *own, *below])
+
+    @staticmethod
+    def _whole(task: Row) -> Key:
+        return ("array" if task["is_array"] else "task", task["id"], 0)
+
+    def _add_task(self, row: Row) -> None:
+        seconds = 0.0 if row["reused"] else float(row["seconds"] or 0.0)
+        self.nodes["task", row["id"], 0] = Node(seconds, [*self._after[row["id"]], ("gate", row["grp"], 0)])
+
+    def _add_array(self, row: Row) -> None:
+        """One node for what all elements wait for, one for the longest of each span, and those with something own."""
+        number = row["id"]
+        start: Key = ("start", number, 0)
+        self.nodes[start] = Node(before=[*self._after[number], ("gate", row["grp"], 0)])
+        lengths = self._lengths(number)
+        shown = {max(range(low, high), key=lambda i: own.get(i, mean)) for low, high, mean, own in lengths}
+        shown |= self._needed[number] | set(self._single[number])
+        for index in shown:
+            seconds = next((own.get(index, mean) for low, high, mean, own in lengths if low <= index < high), 0.0)
+            self.nodes["task", number, index] = Node(seconds, [start, *self._single[number].get(index, ())])
+        self.nodes["array", number, 0] = Node(before=[start, *(("task", number, index) for index in shown)])
+
+    def _lengths(self, number: int) -> list[tuple[int, int, float, dict[int, float]]]:
+        """Ranges of elements with their mean time and the times of those that have one of their own."""
+        own = {
+            row["idx"]: float(row["seconds"])
+            for row in self._ask(
+                "select idx, seconds from elements where id = ? and seconds is not null and coalesce(reused, 0) = 0",
+                [number],
+            )
+        }
+        rows = self._ask(
+            "select start, stop, seconds, reused from spans where id = ? and state = 'done' order by start", [number]
+        )
+        found = []
+        for row in rows:
+            low, high = row["start"], row["stop"]
+            mean = 0.0 if row["reused"] else float(row["seconds"] or 0.0) / (high - low)
+            mine = {index: own[index] for index in range(low, high) if index in own} if own else {}
+            found.append((low, high, mean, mine))
+        return found
+
+    # --- what ran ------------------------------------------------------------------------------------
+
+    def intervals(self) -> list[Interval]:
+        """All that ran, also tries that failed, in the order of their starts."""
+        hosts = {row["id"]: str(row["host"] or "") for row in self._ask("select id, host from executors", [])}
+        ran = "started is not null and ended is not null"
+        found = [
+            Interval(
+                self.label(row["id"], row["idx"]),
+                str(row["host"] or "") or hosts.get(row["executor"], ""),
+                row["started"],
+                max(row["started"], row["ended"]),
+                row["executor"] or 0,
+                float(self.tasks[row["id"]]["cores"] or 1),
+            )
+            for row in self._ask(
+                f"select id, idx, executor, host, started, ended from attempts where {_OF_RUN} and {ran}", [self.run]
+            )
+        ]
+        for row in self._ask(
+            f"select id, start, stop, executor, started, ended from spans where {_OF_RUN} and {ran}"
+            " and state = 'done' and executor is not null",
+            [self.run],
+        ):
+            low, high = row["start"], row["stop"] - 1
+            label = f"{row['id']}.{low}" if low == high else f"{row['id']}.{low}-{high}"
+            cores = float(self.tasks[row["id"]]["cores"] or 1)
+            end = max(row["started"], row["ended"])
+            found.append(Interval(label, hosts.get(row["executor"], ""), row["started"], end, row["executor"], cores))
+        return sorted(found, key=lambda one: (one.start, one.label))
+
+    def label(self, number: int, index: int) -> str:
+        """A task as people name it."""
+        return f"{number}.{index}" if self.tasks[number]["is_array"] else str(number)

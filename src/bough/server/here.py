@@ -1,0 +1,303 @@
+"""What running tasks ask for and say of themselves, see `wire.work.HereAsk`.
+
+what            arguments       value
+"attributes"    past            all attributes: the system's, and the user's own by the names they were given;
+                                with `past` also lastStart, lastCompletion and lastHost
+"status"        text            {}; kept until the task ends and shown by `bough status`; also a sign of life
+"progress"      share           {}; the same for how much of it is done, 0 to 1
+"alive"                         {}; a sign of life, see `Limits.replay`
+"lock"          name, wait      {"taken", "new": it did not have it before, "owner": who has it, if not taken}
+"unlock"        name            {"freed"}
+"release"                       {"released": who waits for its group could not start before}
+"forget"                        whoever asked under this number waits no more
+
+Who waits for a lock gets it in the order of asking. Locks outlive the server, waiting for one does not: executors ask
+again. Rule: only a task that is with the executor that speaks for it is listened to, and it owns only what it took.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from bough.core import locks
+from bough.core.room import Span
+from bough.errors import BoughError, UserError
+from bough.model.facts import GroupReleased, LockFreed, LockTaken, SpanHeard
+from bough.model.ids import GroupId, Seconds
+from bough.server.history import History
+from bough.server.peers import Executor
+from bough.server.shell import Shell
+from bough.wire.work import HereAnswer, HereAsk
+
+_LONGEST_TEXT = 2000
+_LONGEST_NAME = 200
+_KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
+
+Value = dict[str, str | float | int | bool | None]
+
+
+class Said(msgspec.Struct):
+    """What a task said of itself."""
+
+    text: str = ""
+    progress: float | None = None
+    since: Seconds = 0.0  # when it said so
+
+
+class _Asked:
+    """A question that is to be answered."""
+
+    __slots__ = ("executor", "message")
+
+    def __init__(self, executor: Executor, message: HereAsk) -> None:
+        self.executor = executor
+        self.message = message
+
+    @property
+    def lock(self) -> str:
+        return str(self.message.arguments.get("name", ""))
+
+    def answer(self, value: Value) -> None:
+        self.executor.connection.send(HereAnswer(self.message.request, value))
+
+    def refuse(self, error: BoughError) -> None:
+        self.executor.connection.send(HereAnswer(self.message.request, {}, str(error), type(error).__name__))
+
+
+class Here:
+    """See the module. `where`: the store's folder or database."""
+
+    def __init__(self, shell: Shell, where: str) -> None:
+        self._shell = shell
+        self._state = shell.machine.state
+        self._history = History(shell, where)
+        self._said: dict[tuple[int, int], Said] = {}  # by span and index
+        self._most_said = _KEPT
+        self._waiting: dict[str, deque[_Asked]] = {}  # for a lock
+        self._taking: set[str] = set()  # locks that the first of those takes just now
+        self._do: dict[str, Callable[[_Asked, Span], None]] = {
+            "attributes": self._attributes,
+            "status": self._status,
+            "progress": self._progress,
+            "alive": self._alive,
+            "lock": self._lock,
+            "unlock": self._unlock,
+            "release": self._release,
+        }
+        shell.on_turn.append(self._after_turn)
+
+    def ask(self, executor: Executor, message: HereAsk) -> None:
+        """Answer, now or when it is done, after all that was said before."""
+        asked = _Asked(executor, message)
+        if self._shell.is_busy:
+            self._shell.after_turn(lambda: self._begin(asked))
+        else:
+            self._begin(asked)
+
+    def lost(self, executor: Executor) -> None:
+        """What an executor's tasks wait for they will ask for again, if it comes back."""
+        for name, waiting in list(self._waiting.items()):
+            self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
+
+    def _begin(self, asked: _Asked) -> None:
+        message = asked.message
+        if message.what == "forget":
+            self._forget(asked)
+            return
+        try:
+            span, do = self._span(asked), self._do.get(message.what)
+            if do is None:
+                raise UserError(f"a task cannot ask for {message.what!r}; known are: {', '.join(self._do)}")
+            do(asked, span)
+        except BoughError as error:
+            asked.refuse(error)
+
+    def _span(self, asked: _Asked) -> Span:
+        """The span of who asks; UserError when it is not with the executor that speaks for it."""
+        message = asked.message
+        span = self._state.spans.get(message.span)
+        known = span is not None and (span.record.id, span.attempt) == (message.record, message.attempt)
+        if span is None or not known or span.executor.id != asked.executor.number or not locks.has(span, message.index):
+            raise UserError(f"task {message.record}.{message.index} has ended, or is run elsewhere by now")
+        return span
+
+    # --- what it says of itself --------------------------------------------------------------------
+
+    def _status(self, asked: _Asked, span: Span) -> None:
+        said = self._note(asked)
+        said.text = str(asked.message.arguments.get("text", ""))[:_LONGEST_TEXT]
+        self._alive(asked, span)
+
+    def _progress(self, asked: _Asked, span: Span) -> None:
+        share = asked.message.arguments.get("share")
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise UserError(f"progress is a number from 0 to 1, not {share!r}")
+        self._note(asked).progress = float(share)
+        self._alive(asked, span)
+
+    def _note(self, asked: _Asked) -> Said:
+        if len(self._said) >= self._most_said:
+            self._said = {key: said for key, said in self._said.items() if self._is_there(*key)}
+            self._most_said = max(_KEPT, 2 * len(self._said))
+        said = self._said.setdefault((asked.message.span, asked.message.index), Said())
+        said.since = self._shell.clock.now()
+        return said
+
+    def _is_there(self, span: int, index: int) -> bool:
+        return locks.has(self._state.spans.get(span), index)
+
+    def _alive(self, asked: _Asked, span: Span) -> None:
+        if span.record.spec.limits.replay:
+            self._shell.news(SpanHeard(span.id))
+        asked.answer({})
+
+    def said(self, *_: object) -> list[dict[str, object]]:
+        """What tasks that run say of themselves: the answer to the question "said"."""
+        found: list[dict[str, object]] = []
+        for (number, index), said in self._said.items():
+            if self._is_there(number, index):
+                record = self._state.spans[number].record
+                found.append(
+                    {
+                        "id": f"{record.id}.{index}" if record.is_array else str(record.id),
+                        "record": record.id,
+                        "index": index,
+                        "name": record.spec.name,
+                        "group": record.group.path,
+                        "run": record.group.workflow.run,
+                        "text": said.text,
+                        "progress": said.progress,
+                        "since": said.since,
+                    }
+                )
+        return found
+
+    # --- attributes --------------------------------------------------------------------------------
+
+    def _attributes(self, asked: _Asked, span: Span) -> None:
+        record, index = span.record, asked.message.index
+        spec, group = record.spec, record.group
+        own: Value = {}
+        for above in reversed(list(group.chain())):  # those of outer groups first: inner ones say more
+            own.update(above.attributes)
+        own.update(spec.terms.attributes)
+        system: Value = {
+            "id": f"{record.id}.{index}" if record.is_array else str(record.id),
+            "record": record.id,
+            "index": index,
+            "attempt": span.attempt,
+            "name": spec.name,
+            "group": group.path,
+            "workflow": group.workflow.name,
+            "kind": spec.kind.name.lower(),
+            "cores": record.needs.cores,
+            "priority": record.priority,
+            "executor": span.executor.id,
+            "host": span.executor.host,
+        }
+        if asked.message.arguments.get("past"):
+            self._history.find(record, index, lambda past: asked.answer({**own, **system, **past}))
+        else:
+            asked.answer({**own, **system})
+
+    # --- early release -----------------------------------------------------------------------------
+
+    def _release(self, asked: _Asked, span: Span) -> None:
+        group = span.record.group
+        if group.workflow.group is group:
+            raise UserError("the task is in no group that it could release")
+        new = not (group.released or group.settled)
+        self._shell.news(GroupReleased(GroupId(group.id)), then=lambda: asked.answer({"released": new}))
+
+    # --- locks -------------------------------------------------------------------------------------
+
+    def _lock(self, asked: _Asked, _: Span) -> None:
+        name = asked.lock
+        if not 0 < len(name) <= _LONGEST_NAME:
+            raise UserError(f"the name of a lock has 1 to {_LONGEST_NAME} letters")
+        waiting = self._waiting.setdefault(name, deque())
+        owner = self._state.locks.get(name)
+        if owner == _as_owner(asked):
+            asked.answer({"taken": True, "new": False})
+            return
+        if not asked.message.arguments.get("wait", True) and (owner is not None or waiting):
+            asked.answer({"taken": False, "new": False, "owner": self._name_of(owner) if owner else ""})
+            return
+        self._refuse_deadlock(asked)
+        waiting.append(asked)
+        self._serve(name)
+
+    def _serve(self, name: str) -> None:
+        """Give a lock to who has waited longest, if it is free."""
+        waiting = self._waiting.get(name)
+        while waiting and name not in self._taking:
+            first = waiting[0]
+            owner = self._state.locks.get(name)
+            if owner == _as_owner(first):
+                waiting.popleft()
+                first.answer({"taken": True, "new": True})
+                continue
+            try:
+                self._span(first)
+            except UserError as error:
+                waiting.popleft()
+                first.refuse(error)
+                continue
+            if owner is None:
+                self._taking.add(name)
+                message = first.message
+                self._shell.news(LockTaken(name, message.span, message.index), then=lambda: self._taken(name))
+            return
+        if not waiting:
+            self._waiting.pop(name, None)
+
+    def _taken(self, name: str) -> None:
+        self._taking.discard(name)
+        self._serve(name)
+
+    def _after_turn(self) -> None:
+        """A lock may have been freed by the end of its owner."""
+        if self._waiting:
+            for name in [name for name in self._waiting if name not in self._state.locks]:
+                self._serve(name)
+
+    def _unlock(self, asked: _Asked, _: Span) -> None:
+        name = asked.lock
+        owner = self._state.locks.get(name)
+        if owner != _as_owner(asked):
+            who = f"it belongs to task {self._name_of(owner)}" if owner else "nobody has it"
+            raise UserError(f"the lock {name!r} is not the task's own: {who}")
+        freed = LockFreed(name, asked.message.span, asked.message.index)
+        self._shell.news(freed, then=lambda: asked.answer({"freed": True}))
+
+    def _forget(self, asked: _Asked) -> None:
+        number, executor = asked.message.request, asked.executor
+        for name, waiting in list(self._waiting.items()):
+            for one in [one for one in waiting if one.executor is executor and one.message.request == number]:
+                if name not in self._taking or one is not waiting[0]:  # else it is told to free it again
+                    waiting.remove(one)
+                    one.answer({"taken": False, "new": False})
+
+    def _refuse_deadlock(self, asked: _Asked) -> None:
+        """A task that waits for one that waits for it would wait for ever."""
+        me, seen = _as_owner(asked), set[locks.Lock]()
+        names = [asked.lock]
+        while names:
+            name = names.pop()
+            owner = self._state.locks.get(name)
+            if owner == me:
+                raise UserError(f"waiting for the lock {asked.lock!r} would never end: its owner waits for {name!r}")
+            if owner is not None and owner not in seen:
+                seen.add(owner)
+                names += [lock for lock, some in self._waiting.items() if any(_as_owner(one) == owner for one in some)]
+
+    def _name_of(self, owner: locks.Lock) -> str:
+        record = self._state.spans[owner.span].record
+        return f"{record.id}.{owner.index}" if record.is_array else str(record.id)
+
+
+def _as_owner(asked: _Asked) -> locks.Lock:
+    return locks.Lock(asked.message.span, asked.message.index)

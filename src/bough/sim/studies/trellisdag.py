@@ -1,0 +1,156 @@
+"""The experiments of TrellisDAG, scheduled by our core instead of by theirs, from their printed times.
+
+Minimal schedules have a processor for every task and no overhead. They are computed twice, by the scheduler and as
+longest paths, and must agree: so the published figures test how dependencies, early release and supergroups are
+taken apart. Source: M. Goldenberg, TrellisDAG, M.Sc. thesis, University of Alberta 2003; figures that the thesis
+does not print, but that follow from its tables, are marked.
+"""
+
+from __future__ import annotations
+
+from bough.errors import InternalError
+from bough.model.ids import Seconds
+from bough.sim.schedule import Interval, degrees
+from bough.sim.studies import parts, pipes
+from bough.sim.studies.kings import (
+    DATABASES,
+    PLAIN_TIMES,
+    SUPER_TIMES,
+    Kings,
+    Shape,
+    Times,
+    items,
+    minimal,
+    name_of,
+    run_id,
+)
+from bough.sim.studies.replaying import makespan, replay
+from bough.sim.studies.rows import Row
+
+Schedule = dict[int, Interval]
+
+FLAT, LAYERS = Shape(), Shape("order")
+FOLLOWS = "not printed: follows from the thesis' tables"
+
+MINIMAL = {FLAT: 3988.85, LAYERS: 4002.35}
+TIMES = {FLAT: PLAIN_TIMES, LAYERS: SUPER_TIMES}
+WORDS = {FLAT: "no supergroups", LAYERS: "supergroups"}
+DEGREES = {FLAT: (2795.88, 924.47, 121.38, 85.09, 62.02), LAYERS: (2813.65, 886.36, 180.78, 67.76, 53.80)}
+POINTS = {
+    FLAT: {(6, 1): 251.22, (5, 2): 865.73, (4, 3): 3160.48},
+    LAYERS: {(6, 1): 399.87, (5, 2): 891.50, (4, 3): 3172.80},
+}
+FEW = {
+    FLAT: {5: 3988.84, 4: 4044.59, 3: 4093.02, 2: 4302.71},
+    LAYERS: {5: 4002.35, 4: 4056.15, 3: 4123.91, 2: 4316.17},
+}
+REAL = {FLAT: 4020.09, LAYERS: 4035.57}  # medians of five runs
+REAL_POINTS = {
+    FLAT: {(6, 1): 278.66, (5, 2): 895.27, (4, 3): 3189.28},
+    LAYERS: {(6, 1): 428.14, (5, 2): 920.09, (4, 3): 3202.85},
+}
+
+
+def replay_kings(times: dict[Kings, Times], shape: Shape, hosts: int = 0, *, overheads: bool = False) -> Schedule:
+    """Run the medium workload: on some hosts of one processor each, or with a processor for every task."""
+    lengths: dict[int, Seconds] = {}
+    for database in DATABASES:
+        own, record = times[database], run_id(database)
+        lengths[record] = own.run + own.run_extra * overheads
+        lengths[record + 1] = own.ver + own.ver_extra * overheads
+    return replay(items(shape), lengths, hosts)
+
+
+def run(*, quick: bool) -> list[Row]:
+    """The medium experiment and the small one; the large one if there is a second to spare."""
+    rows: list[Row] = []
+    for shape in (FLAT, LAYERS):
+        rows += _minimal_rows(shape)
+    rows += _other_readings()
+    for shape in (FLAT, LAYERS):
+        rows += _host_rows(shape)
+    return [*rows, *_small_rows(), *([] if quick else _large_rows())]
+
+
+def _minimal_rows(shape: Shape) -> list[Row]:
+    word, times = WORDS[shape], TIMES[shape]
+    ran = _checked(times, shape)
+    note = "its tables add up to 3988.84" if shape is FLAT else ""
+    rows = [Row(f"minimal schedule, {word}", makespan(ran), MINIMAL[shape], note=note)]
+    for database, when in POINTS[shape].items():
+        rows.append(Row(f"{name_of(database)} computed, {word}", ran[run_id(database)].end, when, note=FOLLOWS))
+    held = degrees(ran.values())
+    rows.append(Row(f"most tasks at once, {word}", max(held), 5, "tasks"))
+    for degree, seconds in enumerate(DEGREES[shape], 1):
+        rows.append(Row(f"time with {degree} at once, {word}", held.get(degree, 0.0), seconds, note=FOLLOWS))
+    return rows
+
+
+def _other_readings() -> list[Row]:
+    """What other readings of the thesis would give, and supergroups that order nothing."""
+    verified = makespan(_checked(SUPER_TIMES, Shape("order", whole=True)))
+    late = makespan(_checked(PLAIN_TIMES, Shape(release=False)))
+    seen = _checked(SUPER_TIMES, Shape("view"))
+    apart = "another reading, which does not give the thesis' figure"
+    free = "ours alone: barrier=False; the delay that supergroups cause is gone"
+    return [
+        Row("supergroups that wait for verification", verified, 4129.81, note=apart),
+        Row("no early release, no supergroups", late, 4116.26, note=apart),
+        Row("minimal schedule, supergroups to look at", makespan(seen), note=free),
+        Row("6100 computed, supergroups to look at", seen[run_id((6, 1))].end, note=free),
+    ]
+
+
+def _host_rows(shape: Shape) -> list[Row]:
+    word, times = WORDS[shape], TIMES[shape]
+    rows = [
+        Row(f"{hosts} hosts, no overhead, {word}", makespan(replay_kings(times, shape, hosts)), published, note=FOLLOWS)
+        for hosts, published in FEW[shape].items()
+    ]
+    real = replay_kings(times, shape, 5, overheads=True)
+    note = "measured there, with time between tasks that no table has"
+    rows.append(Row(f"5 hosts, printed overheads, {word}", makespan(real), REAL[shape], note=note))
+    for database, when in REAL_POINTS[shape].items():
+        end = real[run_id(database)].end
+        rows.append(Row(f"{name_of(database)} computed, printed overheads, {word}", end, when, note=note))
+    return rows
+
+
+def _small_rows() -> list[Row]:
+    rows = []
+    for affinity, published, most in ((False, 40.29, 5), (True, 42.59, 6)):
+        word = "affinity" if affinity else "no affinity"
+        outcome = pipes.replay(gap=1.0, affinity=affinity)
+        note = (
+            "median of five runs" if affinity else "median of five runs; the gap between placeholders was chosen to fit"
+        )
+        rows.append(Row(f"six pipelines, 4 hosts, {word}", outcome.makespan, published, note=note))
+        rows.append(Row(f"most jobs on a host, {word}", max(outcome.jobs), most, "tasks"))
+    return rows
+
+
+def _large_rows() -> list[Row]:
+    submitted, lengths = parts.workload()
+    shortest = replay(submitted, lengths)
+    stand_in = "the thesis prints no times: stand-ins"
+    rows = [
+        Row("4 against 3, minimal schedule", makespan(shortest), 32362.38, note=f"{stand_in}, fitted to this figure"),
+        Row("4 against 3, most tasks at once", max(degrees(shortest.values())), 19, "tasks", stand_in),
+    ]
+    for hosts, published in ((18, None), (8, 33562.0), (4, 45903.0)):
+        seconds = makespan(replay(submitted, lengths, hosts))
+        rows.append(
+            Row(f"4 against 3, {hosts} hosts, no overhead", seconds, published, note=f"{stand_in}; not printed")
+        )
+    return rows
+
+
+def _checked(times: dict[Kings, Times], shape: Shape) -> Schedule:
+    """A minimal schedule of our scheduler, which must be that of the longest paths."""
+    ran, paths = replay_kings(times, shape), minimal(times, shape)
+    for database, (computed, verified) in paths.items():
+        record = run_id(database)
+        for one, end in ((record, computed), (record + 1, verified)):
+            if abs(ran[one].end - end) > 1e-6:
+                raise InternalError(f"task {one} ended at {ran[one].end} and not after its longest path, {end}")
+    return ran

@@ -1,0 +1,128 @@
+"""The socket on which tasks ask their executor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from bough.executor.here import VARIABLE, Here
+from bough.wire.work import HereAnswer, HereAsk, Stop
+
+FOUND = (7, 3, 0, 1)  # span, record, index and attempt of the only task that runs here
+
+
+class Desk:
+    """An executor's loop around it, turned by hand."""
+
+    def __init__(self) -> None:
+        self.epoll = select.epoll()
+        self.said: list[HereAsk] = []
+        self.groups: list[int] = []
+        self.here = Here(self.epoll, self.find, self.said.append)
+        self.address = os.environ[VARIABLE]
+
+    def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[int, int, int, int] | None:
+        self.groups.append(group)
+        return FOUND if task in {None, (3, 0, 1)} else None
+
+    def turn(self) -> None:
+        for fd, _ in self.epoll.poll(5.0):
+            self.here.hear(fd)
+
+    def call(self, data: bytes) -> socket.socket:
+        """Somebody who has asked something."""
+        caller = socket.socket(socket.AF_UNIX)
+        caller.settimeout(5.0)
+        caller.connect(self.address.replace("@", "\0"))
+        self.turn()
+        caller.sendall(data)
+        self.turn()
+        return caller
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    for name in (VARIABLE, "BOUGH_TASK", "BOUGH_ATTEMPT"):
+        monkeypatch.setenv(name, "of the task that started the executor")
+    made = Desk()
+    yield made
+    made.here.close()
+    made.epoll.close()
+
+
+def line(what: str, task: object = (3, 0, 1), **arguments: object) -> bytes:
+    return json.dumps({"task": task, "what": what, "arguments": arguments}).encode() + b"\n"
+
+
+def answer(caller: socket.socket) -> dict[str, object]:
+    with caller:
+        return json.loads(caller.recv(1 << 16))
+
+
+def test_what_a_task_asks_is_asked_at_the_server_and_answered(desk: Desk) -> None:
+    caller = desk.call(line("status", text="hello"))
+    assert desk.said == [HereAsk(1, *FOUND, "status", {"text": "hello"})]
+    assert desk.here.answer(HereAnswer(1, {"a": 1}))
+    assert answer(caller) == {"value": {"a": 1}}
+
+
+def test_refusals_come_back_with_their_kind(desk: Desk) -> None:
+    caller = desk.call(line("lock", name="a"))
+    desk.here.answer(HereAnswer(1, {}, "no", "UserError"))
+    assert answer(caller) == {"error": "no", "kind": "UserError"}
+
+
+def test_an_unnamed_process_is_looked_for_by_its_group(desk: Desk) -> None:
+    desk.call(line("alive", task=None)).close()
+    assert desk.groups == [os.getpgid(0)]
+
+
+def test_a_task_that_is_not_here_is_refused(desk: Desk) -> None:
+    said = answer(desk.call(line("alive", task=(9, 0, 1))))
+    assert said["kind"] == "UserError"
+    assert "task 9.0" in str(said["error"])
+    assert desk.said == []
+
+
+@pytest.mark.parametrize("data", [b"nonsense\n", b"[]\n", b'{"task": null}\n', line("x", arg=[1]), line("x", task=[1])])
+def test_nonsense_is_answered_as_such(desk: Desk, data: bytes) -> None:
+    assert answer(desk.call(data))["kind"] == "ProtocolError"
+
+
+def test_who_says_too_much_is_cut_off(desk: Desk) -> None:
+    caller = desk.call(b"x" * 70_000)
+    desk.turn()
+    with caller, contextlib.suppress(ConnectionResetError):  # not all that it said was even read
+        assert caller.recv(10) == b""
+
+
+def test_who_leaves_is_forgotten_and_leaves_no_lock(desk: Desk) -> None:
+    desk.call(line("lock", name="a", wait=True)).close()
+    desk.turn()
+    assert [ask.what for ask in desk.said] == ["lock", "forget"]
+    desk.here.answer(HereAnswer(1, {"taken": True, "new": True}))
+    assert (desk.said[-1].what, desk.said[-1].arguments["name"]) == ("unlock", "a")
+
+
+def test_a_server_that_is_back_is_asked_again(desk: Desk) -> None:
+    caller = desk.call(line("lock", name="a"))
+    desk.here.resume()
+    assert desk.said[0] == desk.said[1]
+    desk.here.answer(HereAnswer(1, {"taken": True}))
+    desk.here.answer(HereAnswer(1, {"taken": True}))  # to the first question
+    assert answer(caller) == {"value": {"taken": True}}
+
+
+def test_other_words_of_the_server_are_not_for_tasks(desk: Desk) -> None:
+    assert not desk.here.answer(Stop(1, 0, 1))
+
+
+def test_the_task_that_started_the_executor_is_not_its_tasks(desk: Desk) -> None:
+    assert "BOUGH_TASK" not in os.environ
+    assert desk.address.startswith("@bough-here-")

@@ -1,0 +1,165 @@
+"""Published studies run again: the figures, to the cent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bough.cli.main import main
+from bough.errors import UserError
+from bough.model.tasks import GroupSpec
+from bough.sim import studies
+from bough.sim.schedule import Interval, degrees
+from bough.sim.studies import pipes
+from bough.sim.studies.kings import DATABASES, PLAIN_TIMES, SUPER_TIMES, Shape, items, minimal, needed_by
+from bough.sim.studies.parts import lengths_of, parts, positions, slices, workload
+from bough.sim.studies.replaying import makespan, replay
+from bough.sim.studies.rows import Row
+from bough.sim.studies.trellisdag import replay_kings
+
+FLAT, LAYERS = Shape(), Shape("order")
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    return {row.subject: row for row in studies.run("trellisdag")}
+
+
+def test_the_medium_workload_is_that_of_the_thesis() -> None:
+    assert len(DATABASES) == 12
+    assert sum(len(needed_by(database)) for database in DATABASES) == 15
+    assert len([item for item in items(FLAT) if hasattr(item, "terms")]) == 24
+    assert round(sum(t.run + t.ver for t in PLAIN_TIMES.values()), 2) == 5659.42
+    assert round(sum(t.run + t.ver for t in SUPER_TIMES.values()), 2) == 5668.75
+    assert round(sum(t.run_extra + t.ver_extra for t in PLAIN_TIMES.values()), 2) == 59.82
+    assert round(sum(t.run_extra + t.ver_extra for t in SUPER_TIMES.values()), 2) == 61.26
+
+
+@pytest.mark.parametrize(
+    ("shape", "seconds"),
+    [
+        (FLAT, 3988.84),
+        (LAYERS, 4002.35),
+        (Shape("order", whole=True), 4129.81),
+        (Shape(release=False), 4116.26),
+    ],
+)
+def test_the_scheduler_and_the_longest_paths_give_the_same_minimal_schedule(shape: Shape, seconds: float) -> None:
+    times = SUPER_TIMES if shape.groups_of else PLAIN_TIMES
+    paths = minimal(times, shape)
+    assert round(makespan(replay_kings(times, shape)), 2) == seconds
+    assert round(max(verified for _, verified in paths.values()), 2) == seconds
+
+
+@pytest.mark.parametrize(
+    ("shape", "hosts", "seconds"),
+    [
+        (FLAT, 5, 3988.84),
+        (FLAT, 4, 4044.59),
+        (FLAT, 3, 4093.02),
+        (FLAT, 2, 4302.71),
+        (LAYERS, 5, 4002.35),
+        (LAYERS, 4, 4056.15),
+        (LAYERS, 3, 4123.91),
+        (LAYERS, 2, 4316.17),
+    ],
+)
+def test_few_hosts_take_longer(shape: Shape, hosts: int, seconds: float) -> None:
+    times = SUPER_TIMES if shape.groups_of else PLAIN_TIMES
+    ran = replay_kings(times, shape, hosts)
+    assert round(makespan(ran), 2) == seconds
+    assert max(degrees(ran.values())) <= hosts
+
+
+def test_every_figure_that_follows_from_the_tables_is_ours_to_the_cent(rows: dict[str, Row]) -> None:
+    exact = [row for row in rows.values() if row.published is not None and "not printed: " in row.note]
+    assert len(exact) == 24
+    assert [row.subject for row in exact if round(row.ours, 2) != row.published] == []
+
+
+def test_the_figures_that_the_thesis_prints_are_ours_to_a_cent(rows: dict[str, Row]) -> None:
+    assert round(rows["minimal schedule, supergroups"].ours, 2) == 4002.35
+    assert round(rows["minimal schedule, no supergroups"].ours, 2) == 3988.84  # printed: 3988.85
+    assert rows["most tasks at once, supergroups"].ours == rows["most tasks at once, no supergroups"].ours == 5
+
+
+def test_measured_times_are_less_than_a_tenth_above_what_the_tables_say(rows: dict[str, Row]) -> None:
+    measured = [row for row in rows.values() if "measured" in row.note]
+    assert len(measured) == 8
+    assert all(-0.1 < (row.deviation or 0) < 0 for row in measured)
+    assert (rows["5 hosts, printed overheads, no supergroups"].deviation or 0) > -0.01
+
+
+def test_supergroups_delay_one_database_by_half_and_those_to_look_at_do_not(rows: dict[str, Row]) -> None:
+    alone = rows["6100 computed, no supergroups"].ours
+    assert rows["6100 computed, supergroups"].ours > 1.5 * alone
+    assert rows["6100 computed, supergroups to look at"].ours < 1.01 * alone
+
+
+@pytest.mark.parametrize(
+    ("gap", "without", "with_affinity"),
+    [
+        (0.0, 37.28, 37.28),
+        (1.0, 40.28, 42.28),
+        (1.5, 41.78, 44.78),
+        (2.0, 43.28, 47.28),
+        (2.5, 44.78, 49.78),
+        (3.0, 46.28, 52.28),
+    ],
+)
+def test_affinity_costs_time_where_placeholders_come_with_gaps(
+    gap: float, without: float, with_affinity: float
+) -> None:
+    free, bound = pipes.replay(gap=gap, affinity=False), pipes.replay(gap=gap, affinity=True)
+    assert (round(free.makespan, 2), max(free.jobs)) == (without, 5)
+    assert (round(bound.makespan, 2), bound.jobs) == (with_affinity, [3, 3, 6, 6])
+
+
+def test_four_against_three_is_that_of_the_thesis() -> None:
+    every = [part for one in slices() for part in parts(one)]
+    sizes = [positions(part) for part in every]
+    assert (len(slices()), len(every)) == (20, 638)
+    assert (sum(sizes), min(sizes), max(sizes)) == (9_527_629_380, 4, 145_356_120)
+    assert positions((4, 3, 0, 0, 0, 0)) == 117_804_960
+    items, lengths = workload()
+    assert len(lengths) == 1276
+    assert sum(len(item.after) for item in items if isinstance(item, GroupSpec)) == 31 + 1050
+    assert round(sum(map(sum, map(lengths_of, every)))) == round(sum(lengths.values()))
+
+
+@pytest.mark.parametrize(("hosts", "seconds"), [(0, 32362), (18, 32362), (8, 33562), (4, 45903)])
+def test_four_against_three_takes_as_long_as_in_another_simulation(hosts: int, seconds: int) -> None:
+    items, lengths = workload()
+    ran = replay(items, lengths, hosts)
+    assert round(makespan(ran)) == seconds
+    computing = [one for one in ran.values() if one.record % 2]
+    assert max(degrees(computing)) <= min(hosts or 22, 22)
+
+
+def test_degrees_are_how_long_how_many_ran_at_once() -> None:
+    ran = [Interval(1, 0.0, 2.0, 1), Interval(2, 2.0, 5.0, 1), Interval(3, 4.0, 6.0, 2), Interval(4, 8.0, 9.0, 1)]
+    assert degrees(ran) == {1: 6.0, 2: 1.0}
+
+
+def test_the_command_gives_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "trellisdag", "--quick"]) == 0
+    table = capsys.readouterr().out
+    assert "published" in table
+    assert "4,002.35" in table
+    assert main(["study", "trellisdag", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["study"] == "trellisdag"
+    first = answer["rows"][0]
+    assert (first["subject"], first["published"], round(first["ours"], 2)) == (
+        "minimal schedule, no supergroups", 3988.85, 3988.84,
+    )  # fmt: skip
+    assert main(["study", "--list", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["trellisdag"]
+
+
+def test_an_unknown_study_is_the_users_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="there are: trellisdag"):
+        studies.run("nothing")
+    assert main(["study", "nothing"]) == 2
+    assert "no study 'nothing'" in capsys.readouterr().err
