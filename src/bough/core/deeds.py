@@ -232,7 +232,7 @@ def _wait_again(state: State, record: Record, start: int, stop: int) -> None:
         _elements_wait_again(state, record, start, stop)
         return
     record.generation += 1
-    record.waits = graph.wait_for(state, record, -1, record.spec.after)
+    record.waits = graph.wait_for(state, record, -1, record.after)
     group = record.group
     if group.waits and not (group.doomed is not None and graph.is_final(record)):
         record.waits += 1

@@ -131,7 +131,7 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
         if id_ == record.id and element == index:
             return [f"{name} failed and is tried again in {max(when - state.now, 0):.1f} s"]
     lines = []
-    deps = list(record.spec.after)
+    deps = list(record.after)
     if isinstance(record, ArrayRecord):
         deps += [dep for element, own in record.spec.element_after if element == index for dep in own]
     open_deps = list(_unmet(state, deps))

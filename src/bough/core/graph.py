@@ -19,6 +19,7 @@ from bough.model.orders import Settle
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
 
+_TASK = On.TASK
 _FINAL = bytes(sorted(int(state) for state in ENDED))
 _BAD = bytes(sorted(int(state) for state in UNSUCCESSFUL))
 
@@ -31,12 +32,13 @@ def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index
     waits = 0
     entry = (waiter, index, waiter.generation)
     for dep in deps:
-        if dep.is_group:
-            waits += _wait_for_group(state, state.groups[dep.id], entry, dep.on)
+        on = dep.on
+        if on is not _TASK and dep.is_group:
+            waits += _wait_for_group(state, state.groups[dep.id], entry, on)
             continue
         record = state.records[dep.id]
-        if dep.on is On.TASK:
-            reached = record.state_of(dep.index)
+        if on is _TASK:
+            reached = record.state if type(record) is TaskRecord else record.state_of(dep.index)
             if reached == DONE or (reached in _BAD and is_final(waiter)):
                 continue
             if reached in _BAD:
@@ -88,7 +90,7 @@ def obstacle(state: State, deps: Iterable[Dep]) -> Failure | None:
 
 def why_never(state: State, record: Record) -> Failure | None:
     """Why what a record as a whole waits for will not come as things stand; None while it may."""
-    return obstacle(state, record.spec.after) or record.group.doomed
+    return obstacle(state, record.after) or record.group.doomed
 
 
 def is_done(record: Record) -> bool:

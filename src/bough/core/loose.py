@@ -17,7 +17,7 @@ from bough.core.timing import RunTime
 from bough.model.ids import MemoKey, Seconds
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
-from bough.model.tasks import PLAIN, Kind, TaskSpec
+from bough.model.tasks import PLAIN, Dep, Kind, TaskSpec
 
 _WAITING, _DONE = int(TaskState.WAITING), int(TaskState.DONE)
 
@@ -50,8 +50,8 @@ def are_alike(spec: TaskSpec, like: TaskSpec) -> bool:
         and spec.name == like.name
         and spec.template == like.template
         and spec.group == like.group
-        and spec.needs == like.needs
-        and spec.limits == like.limits
+        and (spec.needs is like.needs or spec.needs == like.needs)
+        and (spec.limits is like.limits or spec.limits == like.limits)
         and spec.priority == like.priority
         and spec.kind is like.kind
         and spec.terms.place == like.terms.place
@@ -60,7 +60,8 @@ def are_alike(spec: TaskSpec, like: TaskSpec) -> bool:
 
 def _has_own(spec: TaskSpec) -> bool:
     """Whether a spec says more than what is alike, and a payload."""
-    return bool(spec.after or spec.writes or spec.payload_path or spec.terms != PLAIN)
+    terms = spec.terms
+    return bool(spec.after or spec.writes or spec.payload_path or (terms is not PLAIN and terms != PLAIN))
 
 
 def go_together(one: TaskRecord, other: TaskRecord) -> bool:
@@ -162,6 +163,12 @@ class TaskRecord:
             (),
             self.key,
         )
+
+    @property
+    def after(self) -> tuple[Dep, ...]:
+        """What it waits for."""
+        own = self.own
+        return own.after if own is not None else ()
 
     @property
     def needs(self) -> Needs:

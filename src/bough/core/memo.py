@@ -83,7 +83,7 @@ def key_of(state: State, record: Record, index: int = 0) -> MemoKey:
         return full_key(key, record.occurrence, marks) if key else key
     if not record.spec.key:
         return MemoKey(b"")
-    marks = [mark(state, dep) for dep in record.spec.after]
+    marks = [mark(state, dep) for dep in record.after]
     marks += [mark(state, dep) for dep in record.own_deps.get(index, ())]
     return full_key(record.spec.key, 0, marks)
 

@@ -74,6 +74,11 @@ class ArrayRecord(msgspec.Struct, eq=False):
         return self.queue.needs
 
     @property
+    def after(self) -> tuple[Dep, ...]:
+        """See `TaskRecord.after`."""
+        return self.spec.after
+
+    @property
     def place(self) -> str:
         """See `TaskRecord.place`."""
         return self.queue.place

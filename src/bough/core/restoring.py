@@ -187,7 +187,7 @@ def _link(state: State) -> None:
 
 
 def _link_record(state: State, record: Record) -> None:
-    record.waits = graph.wait_for(state, record, -1, record.spec.after)
+    record.waits = graph.wait_for(state, record, -1, record.after)
     if record.group.waits and not (record.group.doomed is not None and graph.is_final(record)):
         record.waits += 1
         record.group.gated.append((record, -1, record.generation))

@@ -34,6 +34,7 @@ class Ripple:
         self._of_record: dict[int, list[Waiting]] = {}
         self._of_group: dict[int, list[Waiting]] = {}
         self._todo: list[Part] = []
+        self._stirred: dict[int, GroupRecord] = {}  # groups whose waiters must be looked at
         self._index(workflow.group)
         for record, start, stop in parts:
             self._add(record, start, stop)
@@ -64,21 +65,32 @@ class Ripple:
             (self._of_group if dep.is_group else self._of_record).setdefault(dep.id, []).append((waiter, index, dep))
 
     def _spread(self) -> None:
-        told: set[int] = set()  # who heard of a group, by the place in memory of the entry
-        going = True
-        while going:
+        while self._todo or self._stirred:
             while self._todo:
                 record, start, stop = self._todo.pop()
                 for waiter, index, dep in self._of_record.get(record.id, ()):
                     if dep.on is On.ARRAY or start <= dep.index < stop:
                         self._hit(waiter, index)
-            going = False
-            for group in list(self.touched.values()):
-                for entry in self._of_group.get(group.id, ()):
-                    if id(entry) not in told and (entry[2].on is On.END or not self._stays_released(group)):
-                        told.add(id(entry))
-                        going = True
-                        self._hit(entry[0], entry[1])
+            if self._stirred:
+                self._tell(self._stirred.popitem()[1])
+
+    def _tell(self, group: GroupRecord) -> None:
+        """A group is not what it was: who waits for it, and has not heard so yet, waits again."""
+        waiting = self._of_group.get(group.id)
+        if not waiting:
+            return
+        stays = self._stays_released(group)
+        kept = [entry for entry in waiting if stays and entry[2].on is On.GROUP]
+        self._of_group[group.id] = kept
+        for waiter, index, dep in waiting:
+            if not stays or dep.on is On.END:
+                self._hit(waiter, index)
+
+    def _stir(self, group: GroupRecord) -> None:
+        for above in group.chain():
+            self.touched[above.id] = above
+            if above.id in self._of_group:
+                self._stirred[above.id] = above
 
     def _add(self, record: Record, start: int, stop: int) -> None:
         known = self.parts.setdefault(record.id, [])
@@ -89,8 +101,8 @@ class Ripple:
             ranges.add(known, low, high)
             self._todo.append((record, low, high))
         self.records[record.id] = record
-        for group in record.group.chain():
-            self.touched[group.id] = group
+        if fresh:
+            self._stir(record.group)
 
     def _hit(self, waiter: Record | GroupRecord, index: int) -> None:
         if isinstance(waiter, GroupRecord):
@@ -105,8 +117,7 @@ class Ripple:
         if group.id in self.gates:
             return
         self.gates[group.id] = group
-        for above in group.chain():
-            self.touched[above.id] = above
+        self._stir(group)
         for record in group.members:
             self._hit_record(record, 0, record.length)
         for child in group.children:

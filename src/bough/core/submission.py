@@ -125,9 +125,10 @@ def _link_group(state: State, group: GroupRecord) -> None:
 
 
 def _link_record(state: State, record: Record) -> None:
-    spec, group = record.spec, record.group
-    if spec.after:
-        record.waits += graph.wait_for(state, record, -1, spec.after)
+    group = record.group
+    after = record.after
+    if after:
+        record.waits += graph.wait_for(state, record, -1, after)
     if (group.waits or group.doomed is not None) and not (group.doomed is not None and graph.is_final(record)):
         record.waits += 1
         entry = (record, -1, record.generation)
