@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bough import Session
+from bough import Session, UserError
 from bough.cli.database import open_database
 from bough.cli.levels import Levels
 from bough.cli.main import main
 from bough.cli.picking import choose_run
+from bough.model.facts import Reset, RunOpened, SpanEnded, Submitted
+from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, SpanId
+from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
+from bough.stores.sqlite import SqliteStore
 
 PATIENCE = 30.0
 
@@ -205,21 +209,42 @@ def test_the_tree_says_when_it_ends_why_it_waits_and_who_depends_on_it(desk: Des
     assert analysed["critical_path"][0]["name"] == "work"
 
 
-def test_what_was_reset_and_did_not_run_again_is_run_by_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for number in range(3):
-        with Session(name="again", cores=1) as session:
-            desk = Desk(session, tmp_path, capsys)
-            one = session.command("echo x >> one", name="one")
-            array = session.map(abs, [-1, -2, -3])
-            one.result(PATIENCE)
-            assert list(array) == [1, 2, 3]
-            if number == 0:
-                assert desk.bough("hold", "all")[0] == 0
-                assert desk.bough("reset", "one", "2.1") == (0, "2 tasks reset\n")
-                assert desk.states()["one"] in {"held", "ready"}
-    assert desk.lines("one") == 2, "the second run ran it, the third reused it"
-    rows = desk.ask("sql", "select run, sum(reused) as reused from tasks group by run order by run")
-    assert rows == [{"run": 1, "reused": 0}, {"run": 2, "reused": 2}, {"run": 3, "reused": 4}]
+def test_a_script_administrates_its_own_groups(desk: Desk) -> None:
+    with desk.session.group("align") as align:
+        one = desk.session.command("echo x >> one", name="one")
+    one.result(PATIENCE)
+    last = desk.session.command("echo x >> last", name="last", after=[one])
+    last.result(PATIENCE)
+    with pytest.raises(UserError, match="has started and depends on it"):
+        desk.session.reset(align)
+    assert desk.session.disable(align) == 0
+    assert desk.session.reset(align, cascade=True) == 2
+    assert desk.session.explain(one.id).endswith("its group align is disabled; bough enable align")
+    assert desk.session.enable(align) == 1
+    desk.until(lambda: desk.lines("last") == 2, "both ran again")
+    assert desk.session.stop("all") == 0
+    later = desk.session.command("true", name="later")
+    assert desk.session.declare_done(later) == 1
+    assert later.result(PATIENCE).returncode == 0
+    desk.session.release("all")
+
+
+def test_a_later_run_does_not_find_what_was_reset(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    loose = TaskSpec(RecordId(1), Kind.FUNCTION, BlobId(b""), b"", key=MemoKey(b"k" * 16))
+    array = ArraySpec(RecordId(2), Kind.FUNCTION, BlobId(b""), 4, key=MemoKey(b"a" * 16))
+    store.append(1, 1.0, [RunOpened(1, "w", "h", 1), Submitted([loose, array])])
+    about = {"attempt": 1, "executor": ExecutorId(0)}
+    done = [
+        SpanEnded(SpanId(1), 0, 1, 1.0, b"", record=RecordId(1), key=MemoKey(b"k" * 16), **about),
+        SpanEnded(SpanId(2), 0, 4, 1.0, b"", record=RecordId(2), key=MemoKey(b"a" * 16), **about),
+    ]
+    store.append(2, 2.0, done)
+    reset = Reset(Dep(On.TASK, 1), parts=((RecordId(1), 0, 1), (RecordId(2), 1, 2)))
+    store.append(3, 3.0, [reset])
+    store.project()
+    assert store._database.execute("SELECT record, start, stop FROM memo ORDER BY record, start").fetchall() == [
+        (2, 0, 1),
+        (2, 2, 4),
+    ]
+    store.close()

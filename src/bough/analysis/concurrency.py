@@ -30,9 +30,10 @@ class Concurrency(msgspec.Struct):
         return sum(degree * seconds for degree, seconds in self.at.items()) / length if length else 0.0
 
 
-def concurrency(intervals: Iterable[tuple[float, float]]) -> Concurrency:
-    """From when to when each task ran."""
-    events = sorted((when, change) for start, end in intervals for when, change in ((start, 1), (end, -1)))
+def concurrency(intervals: Iterable[tuple[float, float, int]]) -> Concurrency:
+    """From when to when how many tasks ran."""
+    changes = (change for start, end, many in intervals for change in ((start, many), (end, -many)))
+    events = sorted(changes)
     steps: list[tuple[float, int]] = []
     at: dict[int, float] = {}
     degree, since = 0, 0.0

@@ -110,7 +110,8 @@ def _curve(axes: Any, one: Analysis, other: Analysis | None) -> None:
             begun = busy.steps[0][0]
             times, degrees = [when - begun for when, _ in busy.steps], [degree for _, degree in busy.steps]
             axes.step(times, degrees, where="post", linestyle=style, color=colour, label=label, linewidth=1.4)
-    axes.set_ylim(bottom=0)
+    highest = max(busy.highest for _, busy, style, _ in curves if style != ":")
+    axes.set_ylim(0, 1.08 * max(1, min(one.model.highest, 4 * highest), highest))
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("seconds")
     axes.set_ylabel("running at once")

@@ -39,6 +39,7 @@ class Recorded:
         self._ask = ask
         self.run = run
         self.nodes: dict[Key, Node] = {}
+        self.many: dict[Key, int] = {}  # elements that a node stands for, if not one
         self.names: dict[int, str] = {}
         self.tasks: dict[int, Row] = {}
         columns = "id, grp, name, is_array, length, state, seconds, reused, releases, cores"
@@ -120,8 +121,15 @@ class Recorded:
         start: Key = ("start", number, 0)
         self.nodes[start] = Node(before=[*self._after[number], ("gate", row["grp"], 0)])
         lengths = self._lengths(number)
-        shown = {max(range(low, high), key=lambda i: own.get(i, mean)) for low, high, mean, own in lengths}
-        shown |= self._needed[number] | set(self._single[number])
+        special = self._needed[number] | set(self._single[number])
+        shown = set(special)
+        for low, high, mean, own in lengths:
+            longest = (
+                max(own, key=lambda index: own[index], default=low) if max(own.values(), default=0) > mean else low
+            )
+            shown.add(longest)
+            if longest not in special:
+                self.many["task", number, longest] = high - low - sum(1 for index in special if low <= index < high)
         for index in shown:
             seconds = next((own.get(index, mean) for low, high, mean, own in lengths if low <= index < high), 0.0)
             self.nodes["task", number, index] = Node(seconds, [start, *self._single[number].get(index, ())])

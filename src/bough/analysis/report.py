@@ -81,11 +81,11 @@ def analyse(ask: Ask, run: int) -> Analysis:
         if key[0] == "task" and (node := recorded.nodes[key]).seconds > 0
     ]
     best = [
-        (schedule.finish[key] - node.seconds, schedule.finish[key])
+        (schedule.finish[key] - node.seconds, schedule.finish[key], recorded.many.get(key, 1))
         for key, node in recorded.nodes.items()
         if key[0] == "task" and node.seconds > 0
     ]
     makespan = max(one.end for one in ran) - min(one.start for one in ran) if ran else 0.0
     work = sum((one.end - one.start) * one.cores for one in ran)
-    busy = concurrency((one.start, one.end) for one in ran)
+    busy = concurrency((one.start, one.end, 1) for one in ran)
     return Analysis(run, makespan, schedule.makespan, work, cores, path, busy, concurrency(best), ran)

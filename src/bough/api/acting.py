@@ -1,11 +1,11 @@
-"""Deeds on tasks, arrays, groups and selectors: cancel, kill, hold, release.
+"""Deeds on tasks, arrays, groups and selectors: cancel, kill, hold, release, disable, enable, reset, stop.
 
 Rule: cancelling is final here at once; the other deeds are the server's to carry out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bough.api.array import Array
@@ -14,7 +14,7 @@ from bough.api.group import Group
 from bough.api.task import Task
 from bough.api.view import View
 from bough.errors import UserError
-from bough.model.facts import Cancelled, Held, Killed, Released
+from bough.model.facts import Cancelled, Declared, Held, Killed, Released, Reset
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 
@@ -46,6 +46,41 @@ def hold(session: Session, what: object) -> int:
 def release(session: Session, what: object) -> int:
     """Let start; returns how many tasks that was."""
     return sum(session.act(Released(target, stop)) for target, stop in targets(session, what))
+
+
+def disable(session: Session, what: object) -> int:
+    """Keep groups from starting, and name them so; returns how many tasks that was."""
+    return sum(session.act(Held(target, stop, disabled=True)) for target, stop in targets(session, what))
+
+
+def enable(session: Session, what: object) -> int:
+    """Let groups start that were disabled; returns how many tasks that was."""
+    return sum(session.act(Released(target, stop, enabled=True)) for target, stop in targets(session, what))
+
+
+def reset(session: Session, what: object, *, cascade: bool) -> int:
+    """Make not started; returns how many tasks that was, or says why nothing could be reset."""
+    return _lawfully(session, [Reset(target, stop, cascade) for target, stop in targets(session, what)])
+
+
+def declare_done(session: Session, what: object) -> int:
+    """Declare done; returns how many tasks that was, or says why nothing could be."""
+    return _lawfully(session, [Declared(target, stop) for target, stop in targets(session, what)])
+
+
+def stop(session: Session, what: object, *, disable: bool) -> int:
+    """End what runs and hold the rest, that first; returns how many tasks that was."""
+    aims = list(targets(session, what))
+    held = sum(session.act(Held(target, until, disabled=disable)) for target, until in aims)
+    return held + sum(session.act(Killed(target, until)) for target, until in aims)
+
+
+def _lawfully(session: Session, deeds: Sequence[Reset | Declared]) -> int:
+    left_out: list[str] = []
+    touched = sum(session.act(deed, left_out) for deed in deeds)
+    if left_out and not touched:
+        raise UserError("; ".join(left_out))
+    return touched
 
 
 def targets(session: Session, what: object) -> Iterator[Target]:

@@ -56,8 +56,43 @@ class Steering:
 
         return release(self._session, what)
 
-    def act(self, deed: Deed) -> int:
-        """Send a deed and return how many tasks the server says it is about."""
+    def disable(self, what: object) -> int:
+        """As `hold`, for groups that are to be named so until `enable`; returns how many tasks that was."""
+        from bough.api.acting import disable
+
+        return disable(self._session, what)
+
+    def enable(self, what: object) -> int:
+        """Let groups start that were disabled; returns how many tasks that was."""
+        from bough.api.acting import enable
+
+        return enable(self._session, what)
+
+    def reset(self, what: object, *, cascade: bool = False) -> int:
+        """Make what has ended, also well, not started; `cascade`: also what has started and depends on it.
+
+        Returns how many tasks that was. A future that is done stays done.
+        """
+        from bough.api.acting import reset
+
+        return reset(self._session, what, cascade=cascade)
+
+    def declare_done(self, what: object) -> int:
+        """Declare done what has not started, or failed; returns how many tasks that was."""
+        from bough.api.acting import declare_done
+
+        return declare_done(self._session, what)
+
+    def stop(self, what: object, *, disable: bool = False) -> int:
+        """End what runs and hold, or disable, the rest; returns how many tasks that was."""
+        from bough.api.acting import stop
+
+        return stop(self._session, what, disable=disable)
+
+    def act(self, deed: Deed, left_out: list[str] | None = None) -> int:
+        """Send a deed and return how many tasks the server says it is about; what it left out is added to a list."""
         answer = self._connection.act_and_wait(deed)
+        if left_out is not None and isinstance(answer, dict):
+            left_out += answer.get("left_out", ())
         count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
         return count if isinstance(count, int) else 0

@@ -116,6 +116,7 @@ def test_elements_of_arrays_take_their_share_and_may_be_waited_for_one_by_one(tm
     found = analysed(tmp_path, [array, one, all_], {2: (0, 1), 3: (0, 3)}, *spans)
     assert found.minimal == 8.0
     assert [step.label for step in found.path] == ["1.3", "3"]
+    assert found.model.highest == 4
 
 
 def test_the_longest_path_is_found_without_recursion() -> None:
@@ -125,7 +126,7 @@ def test_the_longest_path_is_found_without_recursion() -> None:
 
 
 def test_what_ends_at_a_moment_has_ended_before_what_starts_then() -> None:
-    found = concurrency([(0, 1), (1, 2), (1, 3)])
+    found = concurrency([(0, 1, 1), (1, 2, 1), (1, 3, 1)])
     assert (found.highest, found.at, found.steps) == (2, {1: 2.0, 2: 1.0}, [(0, 1), (1, 2), (2, 1), (3, 0)])
 
 
