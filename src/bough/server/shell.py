@@ -73,7 +73,7 @@ class Shell:
         self.results = results = ResultCache(store.success)
         self._teller = Teller(results, partial(struck_by, machine.state), partial(is_awaited, machine))
         self._sender = Sender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
-        self.upkeep = Upkeep(loop, store, info.run, machine.snapshot)
+        self.upkeep = Upkeep(loop, store, info.run, machine.snapshot, lambda: len(machine.state.records))
         self._inbox: list[News] = []
         self._reporting: set[Executor] = set()
         self._after: list[Callable[[], None]] = []

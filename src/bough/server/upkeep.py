@@ -22,16 +22,27 @@ _MOST_STEP = 128
 _BEHIND = 2_000  # turns after which folding does not wait for a quiet moment
 _SNAPSHOT_TURNS = 20_000
 _SNAPSHOT_BYTES = 64 << 20
+_EACH = 1e-5  # seconds that a record takes in a snapshot
+_SHARE = 0.05  # of the time that may go into snapshots
 
 
 class Upkeep:
-    """See the module. `snapshot` gives the machine's state; `run` is the run it belongs to."""
+    """See the module. `snapshot` gives the machine's state, of so many `records`; `run` is the run it belongs to."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, run: int, snapshot: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        store: Store,
+        run: int,
+        snapshot: Callable[[], bytes],
+        records: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._loop = loop
         self._store = store
         self._run = run
         self._snapshot = snapshot
+        self._records = records
+        self._saved_at = monotonic()
         self._sync_timer: asyncio.TimerHandle | None = None
         self._syncing: asyncio.Future[None] | None = None
         self._unsynced = False
@@ -77,8 +88,12 @@ class Upkeep:
         self._since_snapshot += 1
         self._bytes_since += size
         due = self._since_snapshot >= _SNAPSHOT_TURNS or self._bytes_since >= _SNAPSHOT_BYTES
-        if due and self._bytes_since >= self._snapshot_size:  # all snapshots together cost what the journal does
-            self._save_snapshot(number)
+        if due and self._bytes_since >= self._snapshot_size and self._can_pause():
+            self._save_snapshot(number)  # all of them together cost what the journal does
+
+    def _can_pause(self) -> bool:
+        """Whether a snapshot, for which everything waits, would take little of the time since the last one."""
+        return _EACH * self._records() <= _SHARE * (self._last_turn - self._saved_at)
 
     async def stop(self) -> None:
         """Start nothing more, and wait for what is under way."""
@@ -150,6 +165,7 @@ class Upkeep:
 
     def _save_snapshot(self, number: int) -> None:
         self._since_snapshot = self._bytes_since = 0
+        self._saved_at = monotonic()
         data = self._snapshot()
         self._snapshot_size = len(data)
         try:

@@ -88,3 +88,11 @@ def test_a_snapshot_that_cannot_be_saved_does_no_harm(capsys: pytest.CaptureFixt
     Upkeep(FakeLoop(), FullStore(), 1, bytes).appended(1, 65 << 20)
 
     assert "no snapshot was saved: full" in capsys.readouterr().err
+
+
+def test_a_big_state_is_not_saved_while_that_would_be_a_long_pause() -> None:
+    store = FakeStore()
+    work = Upkeep(FakeLoop(), store, 4, lambda: b"state", lambda: 1_000_000)  # type: ignore[arg-type]
+    for number in range(1, 20_010):
+        work.appended(number, 0)
+    assert store.snapshots == []
