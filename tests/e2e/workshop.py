@@ -303,7 +303,7 @@ class SmallDisk:
 def small_disk(path: Path, megabytes: int) -> Iterator[SmallDisk]:
     """A small file system; the test is skipped where there cannot be one."""
     if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
+        pytest.skip("mounting a small file system needs root: run the tests as root to include it")
     try:
         made = SmallDisk(path, megabytes)
     except subprocess.CalledProcessError as error:

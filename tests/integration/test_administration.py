@@ -139,7 +139,7 @@ def test_a_group_is_stopped_and_goes_on(desk: Desk) -> None:
 
 
 def test_the_groups_are_walked_through_and_acted_on_in_the_terminal(desk: Desk) -> None:
-    pytest.importorskip("textual")
+    pytest.importorskip("textual", reason="textual is not installed: pip install 'bough[tui]'")
     from bough.cli.browser import Browser
 
     gate = desk.session.command("until test -e go; do sleep 0.02; done", name="gate")

@@ -13,7 +13,9 @@ import pytest
 
 from bough import driver
 
-theirs = pytest.importorskip("test.test_subprocess", reason="CPython's test package is not installed")
+theirs = pytest.importorskip(
+    "test.test_subprocess", reason="CPython's test package is not installed: apt-get install libpython3-testsuite"
+)
 
 CASES = ("ProcessTestCase", "RunFuncTestCase", "POSIXProcessTestCase", "ContextManagerTests", "MiscTests")
 

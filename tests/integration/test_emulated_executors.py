@@ -152,7 +152,7 @@ def test_work_that_does_not_travel_with_acknowledgements_is_done_too(
 def test_more_than_a_process_can_have_are_refused_with_the_number_that_is_possible(service: Service) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
-        pytest.skip("there is no limit here")
+        pytest.skip("the number of open files is not limited here: ulimit -n 20000 before the tests includes it")
     service.start()
     refused = service.bough("executor", "start", "--emulate", str(hard), check=False)
     assert refused.returncode == 2

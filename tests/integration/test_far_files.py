@@ -42,7 +42,10 @@ def _can_hide() -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(not _can_hide(), reason="needs root: directories are hidden in mount namespaces")
+pytestmark = pytest.mark.skipif(
+    not _can_hide(),
+    reason="directories are hidden in mount namespaces, which needs root: run the tests as root to include it",
+)
 
 
 class FarService(Service):

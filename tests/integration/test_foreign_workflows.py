@@ -18,7 +18,7 @@ from tests.unit.describe.wfstructure import check_wfformat
 PATIENCE = 120.0
 PROJECT = Path(__file__).resolve().parents[2] / "examples" / "cproject"
 HAS_TOOLS = all(map(shutil.which, ("make", "cc", "ar")))
-NEEDS_TOOLS = pytest.mark.skipif(not HAS_TOOLS, reason="make, cc or ar is not installed")
+NEEDS_TOOLS = pytest.mark.skipif(not HAS_TOOLS, reason="make, cc or ar is not installed: apt-get install make gcc")
 
 
 class Shop:

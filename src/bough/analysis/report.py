@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.analysis.concurrency import Concurrency, concurrency
 from bough.analysis.graph import minimal
 from bough.analysis.reading import Ask, Interval, Recorded
+from bough.model.concurrency import Concurrency, concurrency
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -159,14 +159,16 @@ def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
             [{"command": task.command, "name": task.name} for task in tasks], lambda: _flat_lines(plan, tasks)
         )
         return 0
-    from bough.cli.running import submit_steps, watched_run
+    from bough.cli.running import submit_steps
 
-    ended = watched_run(
-        lambda: submit_steps(lowered, args.name or file.stem),
-        _options(args),
-        silent=args.json or args.quiet,
-        strict=True,
-    )
+    return _watched(args, lambda: submit_steps(lowered, args.name or file.stem))
+
+
+def _watched(args: argparse.Namespace, submit: Callable[[], int]) -> int:
+    """Run what is submitted to its end, and say how that was."""
+    from bough.cli.running import watched_run
+
+    ended = watched_run(submit, _options(args), silent=args.json or args.quiet, strict=True)
     if args.json:
         print_json(ended.as_json())
     return ended.exit_code
@@ -189,17 +191,9 @@ def _run_list(args: argparse.Namespace, output: Output, file: File) -> int:
     tasks = flat.read(file.source.text, file.source.name)
     if args.dry_run:
         return _foresee(tasks, args, output, file.stem)
-    from bough.cli.running import submit_all, watched_run
+    from bough.cli.running import submit_all
 
-    ended = watched_run(
-        lambda: submit_all(tasks, args.name or file.stem),
-        _options(args),
-        silent=args.json or args.quiet,
-        strict=True,
-    )
-    if args.json:
-        print_json(ended.as_json())
-    return ended.exit_code
+    return _watched(args, lambda: submit_all(tasks, args.name or file.stem))
 
 
 def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output, name: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from bough.model.concurrency import concurrency
 from bough.model.facts import Placed, SpanEnded
 from bough.model.ids import Seconds
 from bough.sim.driver import Simulation
@@ -37,11 +38,4 @@ def intervals(simulation: Simulation) -> dict[int, Interval]:
 
 def degrees(ran: Iterable[Interval]) -> dict[int, Seconds]:
     """For how long how many tasks ran at once; times are compared in microseconds, finer is rounding."""
-    steps = sorted(step for one in ran for step in ((round(one.start, 6), 1), (round(one.end, 6), -1)))
-    held: dict[int, Seconds] = {}
-    running, before = 0, 0.0
-    for when, change in steps:
-        if running and when > before:
-            held[running] = held.get(running, 0.0) + when - before
-        running, before = running + change, when
-    return dict(sorted(held.items()))
+    return concurrency((round(one.start, 6), round(one.end, 6), 1) for one in ran).at

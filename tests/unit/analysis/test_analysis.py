@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from bough.analysis import Analysis, analyse
-from bough.analysis.concurrency import concurrency
 from bough.analysis.drawing import draw, lanes
 from bough.analysis.graph import Key, Node, minimal
 from bough.analysis.reading import Interval
 from bough.errors import SiteError, UserError
 from bough.model import facts
+from bough.model.concurrency import concurrency
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Detail
 from bough.model.resources import Needs
@@ -137,7 +137,7 @@ def test_tasks_of_a_host_that_overlap_are_drawn_in_lanes() -> None:
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_a_picture_is_drawn(tmp_path: Path, kind: str) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'bough[plot]'")
     found = analysed(tmp_path / "store", items(Shape()), one_by_one(PLAIN_TIMES))
     draw(str(tmp_path / f"x.{kind}"), found, found, 500)
     assert (tmp_path / f"x.{kind}").read_bytes()[:5] in {b"\x89PNG\r", b"<?xml"}

@@ -15,7 +15,7 @@ from bough.describe.makefile import read
 from bough.describe.plan import Plan
 from bough.errors import InvalidWorkload, UserError
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="GNU make is not installed")
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="GNU make is not installed: apt-get install make")
 
 
 @pytest.fixture

@@ -157,7 +157,10 @@ def test_what_is_wrong_is_named_with_its_line() -> None:
     assert "task ghost is recorded, but is not in the specification" in error_of(json.dumps(found))
 
 
-@pytest.mark.skipif(not INSTANCES, reason="BOUGH_WFINSTANCES names no folder of recorded workflows")
+@pytest.mark.skipif(
+    not INSTANCES,
+    reason="there are no recorded workflows: set BOUGH_WFINSTANCES to a folder of WfFormat files to include them",
+)
 def test_recorded_workflows_are_read_and_written_without_loss() -> None:
     paths = sorted(Path(INSTANCES).glob("*.json"))
     assert paths
