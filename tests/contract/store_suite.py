@@ -16,6 +16,7 @@ import pytest
 
 from bough.errors import InvariantBroken, UserError
 from bough.model.facts import (
+    Amended,
     Cancelled,
     ElementFailed,
     ExecutorJoined,
@@ -42,6 +43,7 @@ from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec
 from bough.stores.api import LastRun, Store
+from bough.stores.rows import TaskRow
 from bough.stores.sqlstore import SqlStore
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +114,45 @@ A_SERVICE: list[list[Fact]] = [
     [SpanReturned(5, 0, 1, 5), Held(Dep(On.GROUP, 7)), Released(Dep(On.GROUP, 7))],
 ]
 
+# a workflow of five tasks, the description of which is changed while it runs
+AN_AMENDED: list[list[Fact]] = [
+    [RunOpened(1, "bough", "here", 7), ExecutorJoined(1, "local", "here", 8, Needs(cores=4))],
+    [RunOpened(2, "w", "there", 9, group=5)],
+    [
+        Submitted(
+            [
+                GroupSpec(6, "g", 5),
+                a_task(1, group=6, name="done", key=KEY),
+                a_task(2, group=6, name="gone"),
+                a_task(3, group=5, name="runs"),
+                a_task(4, group=5, name="waits", after=(Dep(On.TASK, 1), Dep(On.TASK, 3))),
+                GroupSpec(7, "old", 5, (Dep(On.TASK, 1),)),
+                a_task(5, group=7, name="old"),
+            ]
+        )
+    ],
+    [GroupClosed(6), GroupClosed(7), GroupClosed(5)],
+    [Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 1, 1, 1), Placed(3, 3, 0, 1, 1, 1)],
+    [ended(1, 1, key=b"m" * 16), SpanStarted(2, 0, 1, 2), SpanStarted(3, 0, 1, 3)],
+    [Placed(4, 5, 0, 1, 1, 1), ended(4, 5)],
+    [
+        Amended(
+            2,
+            [GroupSpec(8, "new", 5, (Dep(On.GROUP, 6),)), a_task(6, group=8, name="new", after=(Dep(On.TASK, 3),))],
+            [
+                GroupSpec(6, "g", 5, (Dep(On.TASK, 3),)),
+                a_task(1, group=6, name="done", needs=Needs(cores=2), key=KEY),
+                a_task(3, group=5, name="runs", priority=3),
+                a_task(4, group=5, name="waits", after=(Dep(On.TASK, 3),)),
+            ],
+            removed=(2, 5),
+            removed_groups=(7,),
+            parts=((1, 0, 1), (3, 0, 1)),
+        )
+    ],
+    [Placed(5, 3, 0, 1, 2, 1), ended(5, 3, attempt=2)],
+]
+
 
 class StoreSuite:
     """The suite; `open_store` is called with a directory as often as a test wants a fresh process's view."""
@@ -160,6 +201,18 @@ class StoreSuite:
         assert [time for _, time, _ in read] == [100.0 + turn for turn in range(1, len(A_HISTORY) + 1)]
         assert [turn for turn, _, _ in store.journal(after=12)] == list(range(13, len(A_HISTORY) + 1))
         assert store.turn(3) == A_HISTORY[2]
+
+    def test_a_store_that_is_closed_without_patience_is_brought_up_to_date_by_who_opens_it_next(self, opened):
+        store = opened()
+        tasks = [[Submitted([a_task(number, writes=(f"/{number}",))])] for number in range(1, 41)]
+        self.write(store, OPENED, *tasks, [RunClosed(1)])
+        store.close(patience=0)
+        store = opened()
+        read = store._database.execute
+        assert 0 < read("SELECT turn FROM position").fetchone()[0] < 42  # it began, and left the rest
+        assert store.last_run() == LastRun(1, True, 42, 40, 0, 1, 0, 1)
+        assert read("SELECT count(*) FROM tasks").fetchone()[0] == 40
+        assert len(store.declared_paths()) == 40
 
     def test_a_turn_out_of_order_is_refused(self, opened):
         store = opened()
@@ -447,7 +500,53 @@ class StoreSuite:
         with pytest.raises(UserError, match="is a session's"):
             store.claim("service")
 
+    def test_a_changed_description_changes_the_rows_and_what_is_gone_leaves_its_run(self, opened, tmp_path):
+        store = opened()
+        self.write(store, *AN_AMENDED)
+        store.project()
+        whole = self.tables(store)
+        columns = TaskRow.__struct_fields__
+        rows = {row[0]: dict(zip(columns, row, strict=True)) for row in whole["tasks"]}
+        assert {id_: (row["run"], row["state"], row["attempt"]) for id_, row in rows.items()} == {
+            1: (2, "ready", 1),
+            2: (-2, "cancelled", 1),
+            3: (2, "done", 2),
+            4: (2, "waiting", 0),
+            5: (-2, "done", 1),
+            6: (2, "waiting", 0),
+        }
+        assert rows[2]["message"] == "the workflow's description no longer has it"
+        assert (rows[1]["cores"], rows[3]["priority"]) == (2, 3)
+        assert sorted(row[:4] for row in whole["after"]) == [(4, "task", 3, 0), (6, "task", 3, 0)]
+        assert {row[:2] for row in whole["groups"]} == {(0, 1), (5, 2), (6, 2), (7, -2), (8, 2)}
+        assert sorted(row[:4] for row in whole["group_after"]) == [
+            (6, 2, "task", 3), (7, -2, "task", 1), (8, 2, "group", 6),
+        ]  # fmt: skip
+        assert [(row[0], row[2], row[8]) for row in whole["attempts"] if row[0] == 3] == [
+            (3, 1, "cancelled"), (3, 2, "done"),
+        ]  # fmt: skip
+        directory = tmp_path / "restarted"
+        for turn, facts in enumerate(AN_AMENDED, 1):
+            again = type(self).open_store(directory)
+            again.append(turn, 100.0 + turn, facts)
+            again.close()
+        again = type(self).open_store(directory)
+        assert self.tables(again) == whole
+        again.close()
+
     # --- removal ---
+
+    def test_a_removed_run_takes_along_what_had_left_it(self, opened):
+        store = opened()
+        self.write(store, *AN_AMENDED, [RunClosed(2)], [RunRemoved(2)])
+        store.project()
+        tables = self.tables(store)
+        for name in ("tasks", "attempts", "after", "memo", "group_after"):
+            assert tables[name] == [], name
+        store.save_snapshot(store.last_run().last_turn, 1, b"the core")
+        self.swept(store, 2)
+        kept = [fact for _, _, facts in opened().journal() for fact in facts]
+        assert {type(fact) for fact in kept} == {RunOpened, ExecutorJoined, RunClosed, RunRemoved}
 
     def swept(self, store: Store, *runs: int, at_most: int = 2) -> None:
         calls = 0

@@ -1,4 +1,7 @@
-"""The checkers example: real endgame databases, from all three forms of the workflow, whoever dies meanwhile."""
+"""The checkers example: real endgame databases, from all three forms of the workflow, whoever dies meanwhile.
+
+`BOUGH_FULL=1` computes those of four pieces, too, which takes half a minute.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from workshop import Workshop
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler: apt-get install gcc")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "checkers"
+FULL = bool(os.environ.get("BOUGH_FULL"))
 TWO = {"1100": (230, 108, 654), "0110": (53, 241, 574), "1001": (331, 6, 531), "0011": (102, 47, 611)}
 THREE = TWO | {
     "2100": (14846, 0, 34),
@@ -77,6 +81,38 @@ def test_three_pieces_have_the_wins_losses_and_draws_that_are_known(tmp_path: Pa
     assert _run(tmp_path, "checkers.py", "3")["done"] == 355  # all verifications among them
     assert _table(_solve(tmp_path, "table", "3").stdout) == THREE
     assert sum(map(sum, THREE.values())) == 3488 + 196032  # positions in which both sides have pieces
+
+
+def _told() -> dict[str, tuple[int, ...]]:
+    """The tables of the page about the example."""
+    found: dict[str, tuple[int, ...]] = {}
+    for line in (EXAMPLE / "README.md").read_text().splitlines():
+        words = [word.strip() for word in line.strip("| ").split("|")]
+        for some in (words[:4], words[4:]):
+            if len(some) == 4 and all(word.isdecimal() for word in some):
+                found[some[0]] = tuple(map(int, some[1:]))
+    return found
+
+
+def test_the_page_tells_what_is_known() -> None:
+    told = _told()
+    assert {name: counts for name, counts in told.items() if sum(map(int, name)) < 4} == THREE
+    assert len(told) == 16 + 25
+    assert sum(map(sum, told.values())) == 3488 + 196032 + 6209316
+
+
+@pytest.mark.skipif(not FULL, reason="half a minute of computing: BOUGH_FULL=1 includes it")
+def test_four_pieces_have_the_wins_losses_and_draws_that_the_page_tells_with_any_number_of_workers(
+    tmp_path: Path,
+) -> None:
+    killer = tmp_path / "killer"
+    killer.write_text(KILLER.replace("./solve", f"{tmp_path}/two/solve"))
+    killer.chmod(0o755)
+    assert _run(tmp_path / "one", "checkers.py", "4", "--cores", "1")["done"] == 2 * 515 + 1
+    assert _run(tmp_path / "two", "checkers.py", "4", "--cores", "3", CHECKERS_RUN=str(killer))["done"] == 2 * 515 + 1
+    assert _databases(tmp_path / "one") == _databases(tmp_path / "two")
+    assert len(list((tmp_path / "two").glob("killed *"))) == 2
+    assert _table(_solve(tmp_path / "one", "table", "4").stdout) == _told()
 
 
 def test_databases_do_not_depend_on_the_form_the_cores_or_a_killed_worker(tmp_path: Path) -> None:

@@ -76,6 +76,13 @@ def test_a_chain_of_functions_passes_through(service: Service, monkeypatch: pyte
         assert last.result(RESULT) is None
 
 
+def test_functions_that_are_alike_pass_through_together(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.start()
+    emulate(service, 2)
+    with session(service, monkeypatch) as opened:
+        assert [task.result(RESULT) for task in [opened.submit(abs, n) for n in range(500)]] == [None] * 500
+
+
 def test_they_come_by_tls(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.start("--listen", "127.0.0.1:0", "--heartbeat", "5s")
     access = str(service.folder / "execute.json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import pickle
 import random
@@ -13,179 +12,23 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
+from executor_server import BASH, PATIENCE, Server
 
-from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
+from bough.model.commands import CommandSettings, CommandTemplate, Slot, encode_call
 from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
-from bough.model.ids import BlobId, RecordId, SpanId
+from bough.model.ids import RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, ResultFile, Stream
 from bough.model.refs import Ref
 from bough.model.resources import Needs
 from bough.model.tasks import Kind, Limits, Page
-from bough.wire.framing import Frames, frame_list, server_frames
-from bough.wire.messages import VERSION, Blob
-from bough.wire.work import Appointed, ExecutorHello, Heard, Leave, Report, Run, Stop, Value
-
-PATIENCE = 20.0
-BASH = ("/bin/bash", "-eo", "pipefail", "-c")
-
-
-class Server:
-    """Speaks to one executor, and remembers what it says."""
-
-    def __init__(self, folder: Path, cores: float = 2, embedded: bool = True, hear: bool = True, *words: str) -> None:
-        self.folder = folder
-        self.hear = hear
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(folder / "s"))
-        self.listener.listen()
-        argv = [sys.executable, "-m", "bough.executor", "--server", f"unix:{folder / 's'}", "--cores", str(cores)]
-        self.process = subprocess.Popen([*argv, *words], cwd=folder, stdin=subprocess.DEVNULL)
-        self.news: list[Any] = []
-        self.said: list[Any] = []
-        self.spans = 0
-        self.embedded = embedded
-        self.accept()
-
-    def accept(self) -> None:
-        self.listener.settimeout(PATIENCE)
-        self.sock, _ = self.listener.accept()
-        self.sock.settimeout(PATIENCE)
-        self.frames: Frames[Any] = server_frames()
-        self.until(lambda: any(isinstance(said, ExecutorHello) for said in self.said))
-        out, results, spill = (str(self.folder / name) for name in ("out", "results", "spill"))
-        self.send(Appointed(VERSION, 7, out, results, spill, "marker-1", self.embedded))
-
-    def send(self, *messages: object) -> None:
-        self.sock.settimeout(PATIENCE)
-        self.sock.sendall(frame_list(messages))
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            left = end - time.monotonic()
-            assert left > 0, f"waited too long; heard {self.news[-20:]}"
-            self.sock.settimeout(min(left, 0.02))
-            try:
-                data = self.sock.recv(1 << 20)
-            except TimeoutError:
-                continue
-            assert data, "the executor hung up"
-            self.take(data)
-
-    def take(self, data: bytes) -> None:
-        for message in self.frames.feed(data):
-            self.said.append(message)
-            if isinstance(message, Report):
-                self.news += message.news
-                if self.hear:
-                    self.send(Heard(message.number))
-
-    def blob(self, data: bytes) -> BlobId:
-        name = BlobId(hashlib.blake2b(data, digest_size=16).digest())
-        self.send(Blob(name, data))
-        return name
-
-    def span(self) -> SpanId:
-        self.spans += 1
-        return SpanId(self.spans)
-
-    def call(self, fn: Any, *args: Any, **settings: Any) -> SpanId:
-        span = self.span()
-        body = self.blob(cloudpickle.dumps(fn))
-        payload = pickle.dumps((args, settings.pop("kwargs", {})))
-        self.send(
-            Run(
-                span,
-                RecordId(span + 100),
-                0,
-                1,
-                settings.pop("attempt", 1),
-                Kind.FUNCTION,
-                body,
-                payload=payload,
-                **settings,
-            )
-        )
-        return span
-
-    def map(self, fn: Any, table: Any, **settings: Any) -> SpanId:
-        span = self.span()
-        body, rows = self.blob(cloudpickle.dumps(fn)), self.blob(pickle.dumps(table))
-        stop = settings.pop("stop", len(table))
-        start = settings.pop("start", 0)
-        attempt = settings.pop("attempt", 1)
-        self.send(
-            Run(span, RecordId(span + 100), start, stop, attempt, Kind.FUNCTION, body, True, table=rows, **settings)
-        )
-        return span
-
-    def command(
-        self, text: str | list[str], *, writes: dict[str, str] | None = None, parts: Any = None, **settings: Any
-    ) -> SpanId:
-        span = self.span()
-        own = {name: settings.pop(name) for name in ("env", "stdin", "stdin_path") if name in settings}
-        cwd = settings.pop("cwd", str(self.folder))
-        if isinstance(text, list):
-            call = CommandCall(CommandSettings(cwd, **own), argv=[[word] for word in text], writes=writes or {})
-        else:
-            call = CommandCall(CommandSettings(cwd, BASH, **own), parts=parts or [text], writes=writes or {})
-        attempt = settings.pop("attempt", 1)
-        self.send(
-            Run(
-                span,
-                RecordId(span + 100),
-                0,
-                1,
-                attempt,
-                Kind.COMMAND,
-                BlobId(b""),
-                payload=encode_call(call),
-                **settings,
-            )
-        )
-        return span
-
-    # --- what was heard ---
-
-    def ended(self, span: SpanId) -> list[Any]:
-        return [n for n in self.news if isinstance(n, SpanEnded | ElementFailed | SpanReturned) and n.span == span]
-
-    def count(self, span: SpanId) -> int:
-        return sum(n.stop - n.start if isinstance(n, SpanEnded | SpanReturned) else 1 for n in self.ended(span))
-
-    def wait(self, span: SpanId, count: int = 1) -> list[Any]:
-        self.until(lambda: self.count(span) >= count)
-        return self.ended(span)
-
-    def values(self, span: SpanId, count: int = 1) -> list[Any]:
-        found: list[Any] = []
-        for news in self.wait(span, count):
-            assert isinstance(news, SpanEnded), news
-            data = Path(news.results.path).read_bytes() if isinstance(news.results, ResultFile) else news.results
-            assert isinstance(data, bytes)
-            found += pickle.loads(data)
-        return found
-
-    def failure(self, span: SpanId) -> ElementFailed:
-        news = self.wait(span)[0]
-        assert isinstance(news, ElementFailed), news
-        return news
-
-    def end(self) -> None:
-        self.sock.close()
-        self.listener.close()
-        try:
-            self.process.wait(PATIENCE)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
+from bough.wire.framing import server_frames
+from bough.wire.work import ExecutorHello, Heard, Leave, Run, Stop, Value
 
 
 def text(stream: Stream | None) -> str:
@@ -214,14 +57,6 @@ def written(path: Path) -> list[int]:
     """The numbers of a line that a task writes, once they are there."""
     assert eventually(lambda: path.exists() and path.read_text().endswith("\n"))
     return [int(word) for word in path.read_text().split()]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
-    yield server
-    server.end()
-    assert server.process.returncode == 0
 
 
 # --- functions ---

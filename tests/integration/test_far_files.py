@@ -22,6 +22,7 @@ from service_client import Service, until
 import bough
 from bough.api import defaults
 from bough.api.remote import RemoteSession
+from bough.driver import Driver
 from bough.errors import InvalidWorkload, TaskFailed
 from bough.model.facts import ElementFailed
 from bough.model.outcomes import Cause, Failure
@@ -147,6 +148,27 @@ def test_arrays_bring_and_leave_files_of_each_element(service: FarService, here:
         total.result(60)
         assert (here / "all.txt").read_text() == "".join(f"{n}\n{n}\n" for n in range(6))
     assert (here / "out/q3.twice").read_text() == "3\n3\n"
+
+
+def test_declared_files_of_the_drivers_jobs_travel(service: FarService, here: Path, tmp_path: Path) -> None:
+    service.far_executor("one", cores=2)
+    outside = tmp_path / "else where"
+    outside.mkdir()
+    (outside / "table").write_text("t\n")
+    (here / "tool").write_text("#!/bin/sh\ncat $1 settings\n")
+    (here / "tool").chmod(0o755)
+    (here / "settings").write_text("s\n")
+    with open_session(service, "jobs") as s, Driver(s) as made:
+        made.set_group("g", 3, timeout=600)
+        for number in range(6):
+            (here / f"q{number}").write_text(f"{number}\n")
+            command = f"./tool q{number} > out/{number}"
+            made.exec_async(command, group="g", inputs=["tool", "settings", f"q{number}"], outputs=f"out/{number}")
+        made.exec_async(["cat", str(outside / "table"), "out/4"], inputs=[outside / "table", "out/4"])
+        assert made.wait_all(timeout=60) == [0] * 7
+        assert made.result(7).stdout == "t\n4\ns\n"
+        assert made.submissions == 3
+    assert (here / "out/5").read_text() == "5\ns\n"
 
 
 def test_files_from_outside_of_the_directory_are_named_in_the_sandbox(

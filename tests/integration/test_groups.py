@@ -166,6 +166,19 @@ def test_a_group_is_tried_again_as_a_whole(opened: Session, tmp_path: Path, name
     assert opened.find(task.id)[0].state == "done"
 
 
+def test_who_asks_for_a_result_hears_of_the_retry_of_the_group_and_not_of_the_failure_before(
+    opened: Session, tmp_path: Path, name: str
+) -> None:
+    with opened.group(name, retries=1) as g:
+        gate = g.command(f"until [ -e {tmp_path}/go ]; do sleep 0.01; done")
+        task = g.command(f"mkdir {tmp_path}/once && exit 1; echo well", after=gate)
+        then = g.command("echo too", after=task)
+    assert opened.find(task.id)  # an answer: so the server has heard that the group is closed
+    (tmp_path / "go").touch()
+    assert task.result(PATIENCE).stdout == "well\n"
+    assert then.result(PATIENCE).stdout == "too\n"
+
+
 def test_a_group_lives_while_its_block_is_open(opened: Session, name: str) -> None:
     with opened.group(name) as g:
         first = g.submit(lambda: 2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bough.driver import Driver
-from bough.driver.bundles import Bundle, Group, Job, read_command
+from bough.driver.bundles import LONGEST, Bundle, Group, Job, read_command
 from bough.driver.request import Asked, Request, check_startable, read_request
 from bough.driver.stages import Stage, run_stages
 from bough.errors import UserError
@@ -128,9 +128,16 @@ def test_a_bundle_is_full_at_its_factor_and_due_after_its_timeout() -> None:
         assert not bundle.is_full
         bundle.add([Job(key, "true", Stage(["true"], "/", {}), None, "g")])
     assert bundle.is_full
-    assert not bundle.is_due(bundle.changed + 4)
-    assert bundle.is_due(bundle.changed + 5)
+    assert bundle.due == bundle.changed + 5
     assert bundle.left() == 2
+
+
+def test_a_bundle_without_a_factor_leaves_at_a_pause_or_after_a_moment() -> None:
+    bundle = Bundle(Group("g", None, 0.0), False, [])
+    bundle.add([Job(1, "true", Stage(["true"], "/", {}), None, "g")])
+    assert bundle.due == bundle.changed == bundle.begun
+    bundle.changed = bundle.begun + 60
+    assert bundle.due == bundle.begun + LONGEST
 
 
 def test_stages_stop_at_the_first_failure_unless_told_otherwise(tmp_path: Path) -> None:

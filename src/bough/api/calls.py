@@ -20,6 +20,7 @@ from bough.api.view import View
 from bough.api.waits import Arguments, after_deps
 from bough.errors import UserError
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey, RecordId
+from bough.model.shortcalls import pack_marked, pack_simple
 from bough.model.spaces import Space
 from bough.model.tasks import Dep, Kind, Page, TaskSpec
 
@@ -54,7 +55,10 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     blob: tuple[BlobId, bytes] | None = None
     after: tuple[Dep, ...] = ()
     inputs: tuple[Dep, ...] = ()
-    if _is_plain(map(type, args)) and _is_plain(map(type, kwargs.values())):
+    short = pack_simple(args) if not kwargs else None
+    if short is not None:
+        payload = short
+    elif _is_plain(map(type, args)) and _is_plain(map(type, kwargs.values())):
         payload = pack_plain(args, kwargs)
     else:
         given = Arguments(ledger, args, kwargs)
@@ -63,7 +67,8 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
             from bough.api.completed import WithCompleted
 
             blob = pack_function(WithCompleted(fn, given.commands))
-        payload = pack_arguments(args, kwargs, name)
+        short = pack_marked(args) if not kwargs else None
+        payload = short if short is not None else pack_arguments(args, kwargs, name)
     if settings.after:
         waits = after_deps(settings.after, ledger)
         after = tuple(dict.fromkeys((*waits, *after))) if after else waits
@@ -71,7 +76,10 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
         blob = pack_known(known) if known is not None else pack_function(fn)
     key: MemoKey | None = None
     if settings.memo:
-        key = known.call_key(args, kwargs) if known is not None else call_key(function_key(fn), args, kwargs)
+        if known is not None:
+            key = known.short_key(short) if short is not None else known.call_key(args, kwargs)
+        else:
+            key = call_key(function_key(fn), args, kwargs)
     record = session.new_record()
     size, path = len(payload), ""
     if size > BIG and session.keeps_arguments:

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from typing import Any
 
 from bough.model.ids import DIGEST_SIZE
+from bough.model.shortcalls import SIMPLE
 
-SIMPLE: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None)})  # the same bytes from marshal
 _TAKES_CONST = frozenset(dis.hasconst)
 _LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
 _LOAD_NAME = dis.opmap["LOAD_NAME"]

@@ -26,7 +26,20 @@ from bough.model.facts import Cancelled, Declared, Held, Killed, PagesAdded, Pri
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
 from bough.wire.framing import frame_list
-from bough.wire.messages import Accepted, Act, Answer, Ask, Close, Closed, Notice, Outcome, Refused, ToClient, Welcome
+from bough.wire.messages import (
+    Accepted,
+    Act,
+    Amend,
+    Answer,
+    Ask,
+    Close,
+    Closed,
+    Notice,
+    Outcome,
+    Refused,
+    ToClient,
+    Welcome,
+)
 
 Deed = Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
@@ -38,7 +51,7 @@ class _Reply:
 
     __slots__ = ("error", "event", "message", "value")
 
-    def __init__(self, message: Ask | Act | None = None) -> None:
+    def __init__(self, message: Ask | Act | Amend | None = None) -> None:
         self.message = message  # the question
         self.event = threading.Event()
         self.value: object = None
@@ -99,6 +112,15 @@ class Connection(Listening):
             else:
                 self.attention.recall()  # for the acknowledgement that this one waits for
 
+    def submit_all(self, items: Sequence[Item], size: int) -> None:
+        """Hand over items that name no blobs and have this size together."""
+        with self._lock:
+            self._hold_back()
+            self._outbox.submit_all(items, size)
+            if self._outbox.is_heard:
+                self._flush()
+            self.attention.recall()
+
     def add_pages(
         self, record: RecordId, pages: list[Page], size: int, *, last: bool, reuse: tuple[Reuse, ...] = ()
     ) -> None:
@@ -138,6 +160,13 @@ class Connection(Listening):
             message = Act(self._outbox.new_number(), deed)
         return self._answer(message)
 
+    def amend(self, items: list[Item], directory: str, *, dry: bool, watched: bool) -> object:
+        """Say the whole description of the workflow again, and wait for what the server made of it."""
+        self.may_wait()
+        with self._lock:
+            message = Amend(self._outbox.new_number(), items, directory, dry, watched)
+        return self._answer(message)
+
     def close(self, how: str) -> None:
         """Say good-bye in one of the ways of `Close`; `ended` tells when it is over."""
         with self._lock:
@@ -164,7 +193,7 @@ class Connection(Listening):
                 if self._gone is None:
                     self._flush()
 
-    def _answer(self, message: Ask | Act) -> object:
+    def _answer(self, message: Ask | Act | Amend) -> object:
         reply = self._replies[message.request] = _Reply(message)
         try:
             self.post(message)

@@ -17,6 +17,9 @@ options: dict[str, object] = {}
 # A flat list is run: what commands need is loaded while the server starts.
 runs_commands = False
 
+# A whole description is submitted: what is there of a workflow that goes on need not be told to the session.
+describes = False
+
 # Every session of this process in the order of opening; closed ones too, for their counts and failures.
 sessions: list[Session] = []
 

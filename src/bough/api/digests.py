@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any
 
-from bough.api.codefacts import SIMPLE, facts_of
+from bough.api.codefacts import facts_of
 from bough.api.feeders import FEEDERS, NoDigestError
 from bough.api.ownership import is_own, library
 from bough.api.watch import MISSING, Watch, contents, is_fixed, made_of
 from bough.model.ids import DIGEST_SIZE
+from bough.model.shortcalls import SIMPLE
 
 _is_simple = SIMPLE.issuperset
 _FLAT: frozenset[type] = frozenset({tuple, list})

@@ -6,7 +6,6 @@ Rule: a task of which something has no digest has no key (None), and is never re
 
 from __future__ import annotations
 
-import marshal
 import threading
 import types
 from collections.abc import Callable, Iterable
@@ -15,14 +14,11 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from bough.api.codefacts import SIMPLE
 from bough.api.digests import digest, value_digest
 from bough.api.watch import Watch
-from bough.model.commands import CommandCall, CommandSettings, CommandTemplate
+from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, encode_call
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
-from bough.model.refs import Ref
-
-is_simple = SIMPLE.issuperset
+from bough.model.shortcalls import pack_marked, pack_simple
 
 # --- functions and calls ------------------------------------------------------------------------------
 
@@ -49,6 +45,10 @@ class Known:
     def call_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
         """The memo key of a call."""
         return _call_key(self._seed.copy(), args, kwargs)
+
+    def short_key(self, short: bytes) -> MemoKey:
+        """The memo key of a call whose arguments are packed already, by `shortcalls`."""
+        return _short_key(self._seed.copy(), short)
 
 
 def known_function(fn: types.FunctionType) -> Known | None:
@@ -94,12 +94,9 @@ def _seed(function: MemoKey) -> blake2b:
 
 
 def _call_key(seed: blake2b, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
-    if not kwargs and is_simple(map(type, args)):  # most calls: one digest will do, and its first byte says so
-        seed.update(b"s" + marshal.dumps(args, 2))
-        return MemoKey(seed.digest())
-    if not kwargs and is_simple([kind for kind in map(type, args) if kind is not Ref]):  # a mark counts as a tuple
-        seed.update(b"r" + marshal.dumps(tuple([(arg.n,) if type(arg) is Ref else arg for arg in args]), 2))
-        return MemoKey(seed.digest())
+    short = (pack_simple(args) or pack_marked(args)) if not kwargs else None
+    if short is not None:  # most calls: one digest will do, and the first byte says so
+        return _short_key(seed, short)
     positional = value_digest(args)
     named = value_digest(sorted(kwargs.items())) if kwargs else b""
     if positional is None or named is None:
@@ -108,9 +105,16 @@ def _call_key(seed: blake2b, args: tuple[Any, ...], kwargs: dict[str, Any]) -> M
     return MemoKey(seed.digest())
 
 
+def _short_key(seed: blake2b, short: bytes) -> MemoKey:
+    seed.update(short)
+    return MemoKey(seed.digest())
+
+
 # --- commands -----------------------------------------------------------------------------------------
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_NONE = _encode([])
+_CALL = b"\x92\x98" + _encode("call")  # how what is settled of a call begins: a pair, the first of it with 8 parts
 
 
 def command_key(call: CommandCall, reads: Iterable[tuple[str, bytes]] = (), base: str = "") -> MemoKey:
@@ -124,6 +128,34 @@ def command_key(call: CommandCall, reads: Iterable[tuple[str, bytes]] = (), base
     return _settled(("call", call.parts, call.argv, writes, seen), call.settings, base)
 
 
+class Alike:
+    """Commands that declare no files and have the same settings: their payloads and keys, from the commands alone.
+
+    What they have in common is encoded once; a payload is what `encode_call` makes, a key what `command_key` does.
+    """
+
+    __slots__ = ("_argv", "_key_head", "_key_tail", "_parts")
+
+    encode = staticmethod(_encode)
+
+    def __init__(self, settings: CommandSettings, base: str = "") -> None:
+        self._parts = encode_call(CommandCall(settings, parts=[""]))[: -len(_encode([""]))]
+        self._argv = encode_call(CommandCall(settings, argv=[[""]]))[: -len(_encode([[""]]))]
+        whole = _settling(("call", [], [], {}, []), settings, base)
+        self._key_head, rest = whole[: len(_CALL)], whole[len(_CALL) :]
+        self._key_tail = rest[2 * len(_NONE) :]
+        assert whole == _CALL + 2 * _NONE + self._key_tail
+
+    def payload(self, body: bytes, *, is_text: bool) -> bytes:
+        """The encoded call of an encoded command: the parts of a text, or the words."""
+        return (self._parts if is_text else self._argv) + body
+
+    def key(self, body: bytes, *, is_text: bool) -> MemoKey:
+        """Its memo key."""
+        what = body + _NONE if is_text else _NONE + body
+        return MemoKey(blake2b(self._key_head + what + self._key_tail, digest_size=DIGEST_SIZE).digest())
+
+
 def template_key(template: CommandTemplate, base: str = "") -> MemoKey:
     """The key of the body of a command array, without its rows."""
     return _settled(("template", template.parts, template.names, template.derived), template.settings, base)
@@ -131,9 +163,13 @@ def template_key(template: CommandTemplate, base: str = "") -> MemoKey:
 
 def _settled(what: tuple[object, ...], settings: CommandSettings, base: str) -> MemoKey:
     """The key of something that is run with these settings."""
+    return MemoKey(blake2b(_settling(what, settings, base), digest_size=DIGEST_SIZE).digest())
+
+
+def _settling(what: tuple[object, ...], settings: CommandSettings, base: str) -> bytes:
     what = (*what, settings.shell, settings.env, settings.stdin)
     where = (_relative(settings.cwd, base), _relative(settings.stdin_path, base))
-    return MemoKey(blake2b(_encode((what, where)), digest_size=DIGEST_SIZE).digest())
+    return _encode((what, where))
 
 
 def _relative(path: str, base: str) -> str:

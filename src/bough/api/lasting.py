@@ -20,7 +20,7 @@ from bough.api.outbox import Outbox
 from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
 from bough.model.facts import PagesAdded
 from bough.model.tasks import Item
-from bough.wire.messages import Answer, Ask, ClientHello, Close, Closed, Refused, ToClient, Welcome
+from bough.wire.messages import Amend, Answer, Ask, ClientHello, Close, Closed, Refused, ToClient, Welcome
 
 FIRST_PAUSE = 0.1  # seconds before the first try to come back; doubled from try to try
 LONGEST_PAUSE = 5.0
@@ -103,7 +103,7 @@ class LastingConnection(Connection):
     def post(self, *messages: object) -> None:
         """Send messages after everything before them; a question waits with who asked it while the server is away."""
         for message in messages if self._away else ():
-            if isinstance(message, Ask) and message.request in self._replies:
+            if isinstance(message, Ask | Amend) and message.request in self._replies:
                 return  # it comes alone
         super().post(*messages)
 
@@ -187,7 +187,7 @@ class LastingConnection(Connection):
                 return
             self._outbox.rewind()
             for reply in list(self._replies.values()):
-                if isinstance(reply.message, Ask) and not reply.event.is_set():
+                if isinstance(reply.message, Ask | Amend) and not reply.event.is_set():
                     self._outbox.post(reply.message)
             self._flush(everything=True)
             self.inquire(self._unended())

@@ -57,6 +57,7 @@ class Ledger:
         self.progress = Progress()
         self.tasks: dict[int, Task] = {}  # loose, not ended
         self.arrays: dict[int, Elements] = {}  # with elements that have not ended
+        self.refusals: list[tuple[Item | PagesAdded, BoughError]] = []  # what the server did not take
         self._unseen: dict[int, dict[int, _Unseen]] = {}  # failures: record -> start -> what
         self._looking = threading.Lock()  # guards `_unseen`
 
@@ -163,6 +164,7 @@ class Ledger:
 
     def refused(self, item: Item | PagesAdded, error: BoughError) -> None:
         """The server did not take an item: its tasks fail with the reason."""
+        self.refusals.append((item, error))
         if isinstance(item, PagesAdded):
             self._end_all([], [item.record], error)
         elif isinstance(item, TaskSpec):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from bough.model.facts import PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
-from bough.wire.messages import Act, Ask, Blob, Close, Submit
+from bough.wire.messages import Act, Amend, Ask, Blob, Close, Submit
 
 BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
 BATCH_BYTES = 8 << 20
@@ -108,6 +108,21 @@ class Outbox:
         self._items += 1
         self._bytes += size
 
+    def submit_all(self, items: Sequence[Item], size: int) -> None:
+        """Items that name no blobs and have this size together."""
+        at, each = 0, size // (len(items) or 1)
+        while at < len(items):
+            last = self._queue[-1] if self._queue else None
+            if not (type(last) is Request and last.has_room):
+                last = Request(self.new_number(), [], 0, most=self._most)
+                self._queue.append(last)
+            some = items[at : at + last.most - len(last.items)]
+            last.items += some
+            last.size += each * len(some)
+            at += len(some)
+        self._items += len(items)
+        self._bytes += each * len(items)
+
     def add_pages(
         self, record: RecordId, pages: list[Page], size: int, *, last: bool, reuse: tuple[Reuse, ...] = ()
     ) -> None:
@@ -151,7 +166,7 @@ class Outbox:
             else:
                 messages.append(entry)
                 size += len(entry.data) if isinstance(entry, Blob) else 0
-                if self._keeps and not isinstance(entry, Ask | Close):  # which are said again by those who wait
+                if self._keeps and not isinstance(entry, Ask | Amend | Close):  # which are said again by those who wait
                     self._loose.append(entry)
             if size > BATCH_BYTES or (self._bundle and type(entry) is Request):
                 yield messages

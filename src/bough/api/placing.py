@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bough.api.options import BESIDE
 from bough.errors import BoughError, UserError
 from bough.model.facts import GroupClosed
 from bough.model.ids import GroupId
-from bough.model.tasks import Dep, GroupSpec, TaskSpec
+from bough.model.tasks import Dep, GroupSpec, Item, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.connection import Connection
@@ -68,6 +68,24 @@ class Placing:
         except BoughError:
             if ledger.tasks.pop(spec.id, None) is not None:
                 ledger.progress.added(spec.group, -1)
+            raise
+
+    def put_page(self, items: list[Item], size: int, tasks: Mapping[int, Task], counts: Mapping[GroupId, int]) -> None:
+        """Submit groups and tasks that wait for all they are to wait for; of `tasks` the ends are heard.
+
+        `counts` are tasks by group.
+        """
+        ledger = self.ledger
+        ledger.tasks.update(tasks)
+        for group, count in counts.items():
+            ledger.progress.added(group, count)
+        try:
+            self._connection.submit_all(items, size)
+        except BoughError:
+            for record in tasks:
+                ledger.tasks.pop(record, None)
+            for group, count in counts.items():
+                ledger.progress.added(group, -count)
             raise
 
     @contextlib.contextmanager

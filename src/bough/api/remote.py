@@ -112,7 +112,7 @@ class RemoteSession(Session):
             self._open(self._connect(), **hello)
         self._record, self._last_record = self.welcome.first_id, self.welcome.first_id + self.welcome.ids
         self.keeps_arguments = self.welcome.shared
-        if self.welcome.joined:
+        if self.welcome.joined and not (self.welcome.closed and defaults.describes):
             try:
                 self._join()
             except BaseException:
@@ -176,11 +176,6 @@ class RemoteSession(Session):
     def pid(self) -> int:
         """The process of a service is nobody's child."""
         raise UserError("pid: the server of this session is not a process of its own; see bough server status")
-
-    @property
-    def is_joined(self) -> bool:
-        """Whether the workflow was there before, and is gone on with."""
-        return self.welcome.joined
 
     def find(self, selector: str | int) -> Array:
         """Tasks of this workflow by id, name or group, as on the command line; also those of its earlier runs."""

@@ -156,6 +156,11 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         return self._is_shut
 
     @property
+    def is_joined(self) -> bool:
+        """Whether the workflow was there before, at a service, and is gone on with."""
+        return self.welcome.joined
+
+    @property
     def pid(self) -> int:
         """The server's process."""
         return self._server.process.pid
@@ -298,6 +303,10 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
     def new_record(self) -> RecordId:
         """A number for a task or array."""
         return next(self._records)
+
+    def new_records(self, count: int) -> list[RecordId]:
+        """Numbers for tasks, ascending."""
+        return [self.new_record() for _ in range(count)]
 
     def keep_argument(self, record: RecordId, payload: bytes) -> str:
         """Put arguments that are too big to send into a file."""

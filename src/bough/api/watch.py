@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
-from bough.api.codefacts import SIMPLE
+from bough.model.shortcalls import SIMPLE
 
 MISSING = object()  # stands for a global that is not there, or a cell not filled in yet
 _FIXED = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType, logging.Logger)

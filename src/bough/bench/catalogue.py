@@ -57,6 +57,7 @@ CATALOGUE: Mapping[str, Measure] = {
     "queue": Measure("a long queue: time, memory, and how it drains", _late("queues")),
     "cold-start": Measure("from nothing to a result", _late("starts:measure_cold")),
     "again": Measure("a finished workflow of 5,000 run again", _late("starts:measure_again")),
+    "plans": Measure("workflow files of n and 2n tasks, read and submitted", _late("plans")),
     "core": Measure("the scheduler without I/O", _late("insides:measure_core")),
     "store": Measure("the journal by itself", _late("insides:measure_store")),
     "restart": Measure("until a killed server serves again", _late("restart"), usual=False),

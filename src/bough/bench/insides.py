@@ -15,10 +15,10 @@ from bough.bench.timing import Row
 from bough.core.machine import Machine
 from bough.journal.codec import encode
 from bough.model.facts import ExecutorJoined, Fact, Placed, SpanEnded, Submitted
-from bough.model.ids import BlobId, ExecutorId, RecordId, SpanId
+from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId, SpanId
 from bough.model.orders import SendSpan
 from bough.model.resources import Needs
-from bough.model.tasks import ArraySpec, Dep, Item, Kind, On, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.stores.sqlite import SqliteStore
 
@@ -34,6 +34,7 @@ def measure_core(setting: Setting) -> Iterator[Row]:
     sizes = [10**4, 10**5, 10**6][: setting.size(2, 3)]
     yield from _flat("spans of one array", _spans, None, 5e6, sizes)
     yield from _flat("chains of 10, submitted, placed and ended, 32 a turn", partial(_chains, 32), 32, 1.5e5, sizes)
+    yield from _flat("in groups of 5 that run one at a time", _throttled, None, None, sizes[:2])
     if setting.full:
         yield from _flat("chains of 10, placed and ended, 32 a turn", partial(_chains, 32, late=True), 32, 1.5e5, sizes)
         yield from _flat("chains of 10, submitted, placed and ended, one a turn", partial(_chains, 1), 1, None, sizes)
@@ -86,6 +87,23 @@ def _spans(n: int) -> float:
         now += 0.001
         ends = [SpanEnded(o.span, o.start, o.stop, 1e-6 * (o.stop - o.start), b"x" * 10) for o in sends]
         turn = machine.turn(now, ends)
+    assert machine.is_idle
+    return n / (time.perf_counter() - begun)
+
+
+def _throttled(n: int) -> float:
+    machine = Machine(Fifo())
+    groups: list[Item] = [GroupSpec(GroupId(i + 1), f"g{i}", ROOT, limit=1) for i in range(n // 5)]
+    tasks: list[Item] = [
+        TaskSpec(RecordId(i + 1), Kind.FUNCTION, _BLOB, b"p", GroupId(i % (n // 5) + 1), template="f") for i in range(n)
+    ]
+    begun = time.perf_counter()
+    machine.turn(0.0, [_JOINED])
+    turn, now = machine.turn(0.0, [Submitted(groups + tasks)]), 0.0
+    while sends := [order for order in turn.orders if isinstance(order, SendSpan)]:
+        encode(turn.facts)
+        now += 1.0
+        turn = machine.turn(now, [SpanEnded(order.span, 0, 1, 1.0, b"x" * 10) for order in sends])
     assert machine.is_idle
     return n / (time.perf_counter() - begun)
 

@@ -1,4 +1,4 @@
-"""`bough attribute`: print what is known of one task: name, group, cores, directory, environment and more.
+"""`bough attribute`: print what is known of one task: name, group, directory, environment, the user's own attributes.
 
 Rule: it looks and changes nothing; one attribute alone is printed bare, for scripts.
 """

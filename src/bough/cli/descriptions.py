@@ -14,6 +14,7 @@ from bough.describe.formats import FLAT, Reader, Source, find_reader, read
 from bough.errors import UserError
 
 if TYPE_CHECKING:
+    from bough.describe.lowering import Step
     from bough.describe.plan import Plan
     from bough.describe.wfformat import Emulation
 
@@ -32,6 +33,11 @@ class File:
         return self.reader is not None and self.reader.takes_arguments
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it says all of its workflow: a Makefile says what is out of date as the files are now."""
+        return self.reader is None or self.reader.form != "make"
+
+    @property
     def stem(self) -> str:
         """The name of the workflow that it makes."""
         return stem(self.path)
@@ -42,6 +48,17 @@ class File:
         """What it describes; `note` is told what was passed over."""
         source = self.source._replace(args=tuple(args), emulation=emulation)
         return read(source if note is None else source._replace(note=note), self.reader or FLAT)
+
+    def steps(self, args: Sequence[str] = ()) -> list[Step]:
+        """The steps that submit it, a flat list's as those of anything else."""
+        if self.reader is not None:
+            from bough.describe.lowering import steps
+
+            return steps(self.plan(args))
+        from bough.describe import flat
+        from bough.describe.flatsteps import flat_steps
+
+        return flat_steps(flat.read(self.source.text, self.source.name), self.source.name)
 
 
 def read_text(path: str) -> str:

@@ -15,6 +15,7 @@ from bough.analysis.graph import minimal
 from bough.analysis.reading import Recorded
 from bough.cli.counts import as_json, group_counts, tree_lines
 from bough.cli.database import Database
+from bough.cli.letgo import released
 from bough.cli.output import Output, show_seconds
 from bough.errors import UnknownName
 from bough.stores.jobs import is_hidden
@@ -35,6 +36,7 @@ def show_tree(database: Database, run: int, path: str, output: Output) -> None:
     inside = {one: number for one, number in counts.items() if not path or one == path or one.startswith(path + "/")}
     cut = {one.removeprefix(path).strip("/"): number for one, number in inside.items()}
     disabled = [str(row["path"]) for row in groups if row["disabled"] and _is_within(str(row["path"]), path)]
+    let_go = sorted(one for one in released(database, run, counts) if _is_within(one, path))
     left = expected(database, run, path)
     dependents = _dependents(database, run, chosen[0]["id"], groups)
     waits = _why(database, run, chosen[0]["id"], groups)
@@ -44,6 +46,7 @@ def show_tree(database: Database, run: int, path: str, output: Output) -> None:
         "counts": as_json(counts[path]),
         "groups": [{"path": one, "counts": as_json(number)} for one, number in inside.items() if one != path],
         "disabled": disabled,
+        "released": let_go,
         "expected_seconds": left,
         "dependents": dependents,
         "waits_for": waits,
@@ -60,6 +63,8 @@ def _lines(name: str, cut: Any, value: Row) -> list[str]:
         when = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
         lines.append(f"expected end: in {show_seconds(left)}, at {when}")
     lines += [f"disabled: {one}; bough enable {one}" for one in value["disabled"]]
+    if value["released"]:
+        lines.append(f"released: {', '.join(value['released'])}")
     lines += [f"waits for {one}" for one in value["waits_for"]]
     if value["dependents"]:
         lines.append(f"who depends on it: {', '.join(value['dependents'])}")

@@ -22,7 +22,7 @@ from bough.model.commands import CommandCall, decode_call, decode_template
 from bough.model.rendering import render_call, render_row
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_INSIDE = frozenset({"payload", "body", "table", "pages", "answer", "text"})  # not for people
+_INSIDE = frozenset({"payload", "body", "table", "pages", "answer", "text", "attributes"})  # not for people as they are
 
 Task = dict[str, Any]  # as the server describes it
 
@@ -83,7 +83,7 @@ def _of_row(task: Task) -> CommandCall:
 
 
 def attributes(task: Task) -> dict[str, object]:
-    """All that people may want to know of a task."""
+    """All that people may want to know of a task: ours, and what the user gave it, by the names he gave."""
     shown: dict[str, object] = {name: value for name, value in task.items() if name not in _INSIDE}
     if task["kind"] == "command":
         made = make(task)
@@ -96,7 +96,7 @@ def attributes(task: Task) -> dict[str, object]:
             "stdin": settings.stdin_path,
             "outputs": dict(made.call.writes),
         }
-    return shown
+    return {**task["attributes"], **shown}
 
 
 def script(task: Task) -> list[str]:

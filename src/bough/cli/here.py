@@ -1,6 +1,7 @@
 """`bough here`: what a running task can ask for and say of itself, for scripts in any language.
 
-Rule: it talks to the executor of the task alone, and loads next to nothing; a lock that is not free is exit code 1.
+Rule: it talks to the executor of the task alone, and loads next to nothing, unless it is about a task that somebody
+took by hand; a lock that is not free is exit code 1.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     freed = add_verb(verbs, "unlock", "free a lock that the task has", ["bough here unlock database"])
     freed.add_argument("name", metavar="NAME", help="of the lock")
     add_verb(verbs, "release", "let those start that wait for the task's group", EXAMPLES[5:])
+    for verb in verbs.choices.values():
+        verb.add_argument("--task", metavar="ID", help="one that you took by hand with bough take (the one that asks)")
+        verb.add_argument("--as", dest="who", metavar="NAME", help="with --task: who took it (your login and host)")
+        verb.add_argument("--server", metavar="ADDRESS", help="with --task: the server it is of (your own)")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -51,6 +56,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         "unlock": _unlock,
         "release": _release,
     }
+    if args.task is not None:
+        from bough.cli.taken import taken
+
+        return do[args.verb](taken(args), args, output)
     return do[args.verb](here(), args, output)
 
 

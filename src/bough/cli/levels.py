@@ -14,6 +14,7 @@ import msgspec
 
 from bough.cli.counts import group_counts, show_counts
 from bough.cli.database import Database
+from bough.cli.letgo import released
 from bough.cli.live import Deed
 from bough.cli.rows import why
 from bough.errors import UserError
@@ -75,6 +76,7 @@ class Levels:
             "select id, parent, name, path, disabled from groups where run = ? order by id", [self.run]
         )
         counts = group_counts(self._database, self.run)
+        let_go = released(self._database, self.run, counts)
         here = next(row["id"] for row in groups if row["path"] == self.path)
         self.entries = [
             Entry(
@@ -82,7 +84,7 @@ class Levels:
                 row["name"],
                 is_group=True,
                 status=show_counts(counts[row["path"]]),
-                note="disabled" if row["disabled"] else "",
+                note="disabled" if row["disabled"] else "released" if row["path"] in let_go else "",
             )
             for row in groups
             if row["parent"] == here and row["id"] != here and not is_hidden(row["path"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from bough.errors import InvalidWorkload, UserError
 if TYPE_CHECKING:
     from bough.cli.descriptions import File
     from bough.describe.flat import FlatTask
+    from bough.describe.lowering import Step
     from bough.describe.plan import Plan, PlanTask
 
 EXAMPLES = (
@@ -153,6 +154,8 @@ def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
     from bough.describe.lowering import steps
 
     lowered = steps(plan)
+    if args.dry_run and _shows_difference(args, output, args.name or file.stem, lowered, whole=file.is_whole):
+        return 0
     if args.dry_run:
         tasks = [step.task for step in lowered if step.task is not None]
         output.answer(
@@ -161,7 +164,24 @@ def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
         return 0
     from bough.cli.running import submit_steps
 
-    return _watched(args, lambda: submit_steps(lowered, args.name or file.stem))
+    return _watched(args, lambda: submit_steps(lowered, args.name or file.stem, output.note, whole=file.is_whole))
+
+
+def _shows_difference(
+    args: argparse.Namespace, output: Output, name: str, steps: Sequence[Step], *, whole: bool = True
+) -> bool:
+    """Show what would be different about a workflow that goes on at a server; whether there is one."""
+    from bough.api import defaults
+
+    if not defaults.server(args.server):
+        return False
+    from bough.cli.amending import foresee
+    from bough.cli.submission import server_address
+
+    foreseen = foresee(server_address(args.server), name, steps, whole=whole)
+    if foreseen.found is not None:
+        foreseen.show(output)
+    return foreseen.found is not None
 
 
 def _watched(args: argparse.Namespace, submit: Callable[[], int]) -> int:
@@ -190,10 +210,14 @@ def _run_list(args: argparse.Namespace, output: Output, file: File) -> int:
 
     tasks = flat.read(file.source.text, file.source.name)
     if args.dry_run:
-        return _foresee(tasks, args, output, file.stem)
+        from bough.describe.flatsteps import flat_steps
+
+        name = args.name or file.stem
+        shown = _shows_difference(args, output, name, flat_steps(tasks, file.source.name))
+        return 0 if shown else _foresee(tasks, args, output, file.stem)
     from bough.cli.running import submit_all
 
-    return _watched(args, lambda: submit_all(tasks, args.name or file.stem))
+    return _watched(args, lambda: submit_all(tasks, args.name or file.stem, file.source.name, output.note))
 
 
 def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output, name: str) -> int:

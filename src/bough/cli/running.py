@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bough.api import defaults
@@ -24,7 +24,6 @@ from bough.errors import BoughError, UserError
 
 if TYPE_CHECKING:
     from bough.api.progress import FailureLine
-    from bough.api.task import Task
     from bough.describe.flat import FlatTask
     from bough.describe.lowering import Step
 
@@ -148,41 +147,24 @@ def _close_all(*, interrupted: bool) -> int:
     return 0
 
 
-def submit_all(tasks: Sequence[FlatTask], name: str) -> int:
+def submit_all(tasks: Sequence[FlatTask], name: str, file: str, note: Callable[[str], None]) -> int:
     """Submit a flat list and wait for its end."""
     if not tasks:
         return 0
-    defaults.runs_commands = True
+    defaults.runs_commands = defaults.describes = True
     with Session(name=name) as session:
-        for _ in submit_tasks(session, tasks):
-            pass
+        from bough.cli.amending import submit_or_amend
+        from bough.describe.flatsteps import flat_steps
+
+        submit_or_amend(session, flat_steps(tasks, file), note)
     return 0
 
 
-def submit_steps(steps: Sequence[Step], name: str) -> int:
-    """Submit what a description says and wait for its end."""
-    defaults.runs_commands = True
+def submit_steps(steps: Sequence[Step], name: str, note: Callable[[str], None], *, whole: bool) -> int:
+    """Submit what a description says and wait for its end; `note` is told if that changed what goes on."""
+    defaults.runs_commands = defaults.describes = True
     with Session(name=name) as session:
-        from bough.api.plans import submit_plan
+        from bough.cli.amending import submit_or_amend
 
-        submit_plan(session, steps)
+        submit_or_amend(session, steps, note, whole=whole)
     return 0
-
-
-def submit_tasks(session: Session, tasks: Sequence[FlatTask]) -> Iterator[Task]:
-    """Submit a flat list; the tasks, in its order."""
-    wanted = {other for task in tasks for other in task.after}
-    named: dict[str, Task] = {}
-    for task in tasks:
-        submitted = session.command(
-            task.command,
-            after=[named[other] for other in task.after] or None,
-            cores=task.cores,
-            memory=task.memory or None,
-            timeout=task.timeout or None,
-            retries=task.retries or None,
-            name=task.name or None,
-        )
-        if task.name in wanted:
-            named[task.name] = submitted
-        yield submitted

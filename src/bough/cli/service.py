@@ -53,10 +53,10 @@ class Service(Server):
         return self._answer(number)
 
 
-def connect(server: str | None, role: str = "submit") -> Service:
-    """The server that was named, or the user's own; SiteError when it is not there."""
+def connect(server: str | None, role: str = "submit", patience: float | None = ANSWER) -> Service:
+    """The server that was named, or the user's own; SiteError when it is not there. `patience` is for answers."""
     dialled = dial(find_access(server, role))
-    dialled.sock.settimeout(ANSWER)
+    dialled.sock.settimeout(patience)
     service = Service(dialled.sock)
     try:
         service.greet(dialled.proof, dialled.leftover)

@@ -31,6 +31,7 @@ EXAMPLES = (
 )
 
 SHOWN = 20  # tasks below the tree: those that say something, and those that failed
+_DAY = 86400.0  # seconds
 _WIDE = 100  # letters of a command or a reason in a table
 
 
@@ -128,16 +129,34 @@ def _headline(run: Fields, *, live: bool) -> str:
 
 
 def _table(rows: list[Fields]) -> list[str]:
-    columns = ("id", "state", "name", "group", "attempt", "seconds", "host", "exit", "what")
+    columns = ("id", "state", "name", "group", "attempt", "since", "seconds", "host", "exit", "says", "what")
     body = [
         [
-            *(row[key] for key in ("id", "state", "name", "group", "attempt", "seconds", "host", "exit_code")),
+            *(row[key] for key in ("id", "state", "name", "group", "attempt")),
+            _since(row),
+            *(row[key] for key in ("seconds", "host", "exit_code")),
+            _says(row),
             _what(row),
         ]
         for row in rows
     ]
     kept = [i for i in range(len(columns)) if any(line[i] not in {None, ""} for line in body)]
     return table_lines([columns[i].upper() for i in kept], [[line[i] for i in kept] for line in body])
+
+
+def _since(row: Fields) -> str:
+    """When something that runs was begun."""
+    started = row["started"]
+    if row["state"] != "running" or not isinstance(started, float):
+        return ""
+    day = "" if time.time() - started < _DAY else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M:%S", time.localtime(started))
+
+
+def _says(row: Fields) -> str:
+    """What it says of itself."""
+    words = row.get("said")
+    return words if isinstance(words, str) else ""
 
 
 def _what(row: Fields) -> str:
@@ -147,6 +166,5 @@ def _what(row: Fields) -> str:
         ended = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
         said = f"{row['length']} tasks: {ended or 'none ended'}"
     else:
-        words = row.get("said")
-        said = (words if isinstance(words, str) else "") or why(row) or str(row["command"] or "")
+        said = why(row) or str(row["command"] or "")
     return said if len(said) <= _WIDE else said[: _WIDE - 3] + "..."

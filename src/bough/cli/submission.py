@@ -9,7 +9,7 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,13 +20,12 @@ from bough.api.spaces import tie
 from bough.errors import InvalidWorkload, UserError
 from bough.model.ids import RecordId
 from bough.model.selectors import read_selectors
-from bough.model.tasks import Dep, On
+from bough.model.tasks import Dep, On, TaskSpec
 
 if TYPE_CHECKING:
+    from bough.api.amending import Amendment
     from bough.api.ledger import Ledger
-    from bough.api.task import Task
     from bough.cli.submit import Submitted
-    from bough.describe.flat import FlatTask
     from bough.describe.lowering import Step
 
 TURN = 60.0  # seconds to wait for others that submit to the same queue
@@ -57,7 +56,7 @@ def server_address(named: str | None) -> str:
 @contextlib.contextmanager
 def open_queue(server: str | None, name: str) -> Iterator[RemoteSession]:
     """A session of a queue, which is left when everything is acknowledged."""
-    session = _in_turn(server_address(server), name, _NUMBERS)
+    session = in_turn(server_address(server), name, _NUMBERS)
     try:
         yield session
     except BaseException:
@@ -66,7 +65,7 @@ def open_queue(server: str | None, name: str) -> Iterator[RemoteSession]:
     session.detach()
 
 
-def _in_turn(address: str, name: str, numbers: int) -> RemoteSession:
+def in_turn(address: str, name: str, numbers: int) -> RemoteSession:
     """Open a session, when others that have the workflow for a moment have left it."""
     until = time.monotonic() + TURN
     while True:
@@ -144,38 +143,49 @@ def _deps(session: RemoteSession, text: str) -> Iterator[Dep]:
 # --- files ----------------------------------------------------------------------------------------------
 
 
-def hand_over(address: str, name: str, tasks: Sequence[FlatTask]) -> tuple[RemoteSession, list[int]]:
-    """Submit a flat list as a workflow that ends when all of it has; the records of its tasks."""
-    from bough.cli.running import submit_tasks
+def hand_over(
+    address: str, name: str, steps: Sequence[Step], *, whole: bool = True
+) -> tuple[RemoteSession, list[RecordId], Amendment | None]:
+    """Submit what a file says as a workflow that ends when all of it has; the records of its tasks, all taken.
 
-    session = _in_turn(address, name, len(tasks) + 1)
-    return session, _left(session, lambda: list(submit_tasks(session, tasks)))
-
-
-def hand_over_plan(address: str, name: str, steps: Sequence[Step]) -> tuple[RemoteSession, list[int]]:
-    """Submit what a description says as a workflow that ends when all of it has; the records of its tasks."""
+    If the workflow goes on, and is complete, it is changed, and what became of it is told.
+    """
     from bough.api.plans import submit_plan
 
-    session = _in_turn(address, name, len(steps) + 1)
-    return session, _left(session, lambda: submit_plan(session, steps))
-
-
-def _left(session: RemoteSession, submit: Callable[[], list[Task]]) -> list[int]:
-    """Submit everything and leave it to the server; the records of the tasks, all of which it has taken."""
+    defaults.describes = True
+    session = in_turn(address, name, len(steps) + 1)
     try:
-        tasks = submit()
+        if session.welcome.closed:
+            amendment = _amended(session, steps, whole=whole)
+            return session, [RecordId(number) for number in amendment.ids], amendment
+        tasks = submit_plan(session, steps, watched=False)
     except BaseException:
         session.let_go()
         raise
     session.close_and_detach()
-    refused = [task for task in tasks if isinstance(task.exception(), InvalidWorkload)]
+    refused = [
+        (item.name, error)
+        for item, error in session.ledger.refusals
+        if isinstance(item, TaskSpec) and isinstance(error, InvalidWorkload)
+    ]
     if refused:
-        many = f"{len(refused)} of {len(tasks)} tasks" if len(refused) > 1 else refused[0].name or "the task"
+        many = f"{len(refused)} of {len(tasks)} tasks" if len(refused) > 1 else refused[0][0] or "the task"
         raise UserError(
-            f"workflow {session.name} goes on and does not take {many}: {refused[0].exception()};"
+            f"workflow {session.name} goes on and does not take {many}: {refused[0][1]};"
             " wait for its end, or give another --name"
         )
-    return [task.id for task in tasks]
+    return session, tasks, None
+
+
+def _amended(session: RemoteSession, steps: Sequence[Step], *, whole: bool) -> Amendment:
+    from bough.api.amending import amend_plan
+    from bough.cli.amending import cannot
+
+    if not whole:
+        raise cannot(session.name)
+    amendment = amend_plan(session, steps)
+    session.let_go()
+    return amendment
 
 
 def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Submitted | None:

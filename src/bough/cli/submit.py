@@ -1,7 +1,8 @@
 """`bough submit`: hand a flat list, a Python script or one command to a server, and return at once.
 
 A command goes into a *queue*, which is nothing but a workflow that stays open: everything that is submitted to it
-by the same name is in one workflow. A file is a workflow of its own, which is over when all of it has ended.
+by the same name is in one workflow. A file is a workflow of its own, which is over when all of it has ended; while it
+goes on, the file may be changed and submitted again, and the difference is applied.
 Rule: what was printed as submitted is on the server's disk.
 """
 
@@ -20,6 +21,7 @@ from bough.errors import UserError
 
 if TYPE_CHECKING:
     from bough.api.remote import RemoteSession
+    from bough.cli.amending import Foreseen
 
 EXAMPLES = (
     "bough submit -- sort -o sorted.txt in.txt",
@@ -31,16 +33,20 @@ EXAMPLES = (
 QUEUE = "default"
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class Submitted(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was handed over."""
 
     workflow: str
     run: int
     ids: list[int]  # records
     tasks: int
+    amended: dict[str, object] | None = None  # what is different, if the workflow went on already
+    note: str = ""  # and that in a line
 
     def line(self) -> str:
         """For people."""
+        if self.note:
+            return self.note
         if not self.ids:
             return f"nothing new was submitted to {self.workflow}"
         first, last = self.ids[0], self.ids[-1]
@@ -49,6 +55,12 @@ class Submitted(msgspec.Struct, frozen=True):
         noun = "array" if one and self.tasks > 1 else "task" if one else "tasks"
         many = f" of {self.tasks} tasks" if one and self.tasks > 1 else ""
         return f"{noun} {numbers}{many} submitted to {self.workflow}"
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `--json` prints."""
+        found: dict[str, object] = msgspec.to_builtins(self)
+        found.pop("note", None)
+        return found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--each-line", metavar="FILE", help="a task for each line of a file: {line}; - for stdin")
     parser.add_argument("--after", metavar="ID,...", help="wait for tasks of the same workflow: ids, names, group/*")
     parser.add_argument("--group", metavar="PATH", help="the group it joins, such as align/sub; made if need be")
+    parser.add_argument("--dry-run", action="store_true", help="show what a file would add or change, and do nothing")
     parser.add_argument("--wait", action="store_true", help="show progress and return when all of it has ended")
     add_server_argument(parser)
 
@@ -92,7 +105,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     words: list[str] = args.what
     if not words or words == ["--"]:
         raise UserError("give a FILE, or -- and a COMMAND; see bough submit --help")
-    submitted: Submitted | None
+    submitted: Submitted | Foreseen | None
     if words[0] == "--":
         submitted = submit_command(args, words[1:])
     else:
@@ -100,13 +113,16 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output = choose(json=args.json, quiet=args.quiet)
     if submitted is None:
         return 1
+    if not isinstance(submitted, Submitted):
+        submitted.show(output)
+        return 0
     if args.wait:
         from bough.cli.waiting import wait_for
 
         if not args.json:
             output.note(submitted.line())
         return wait_for(args, submitted, output)
-    output.answer(msgspec.to_builtins(submitted), lambda: [submitted.line()])
+    output.answer(submitted.as_json(), lambda: [submitted.line()])
     return 0
 
 
@@ -117,6 +133,8 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> Submitted:
     """Submit a command, or an array of them, to a queue."""
     from bough.cli.submission import Work, open_queue, put
 
+    if args.dry_run:
+        raise UserError("--dry-run is for a file; a command is run as it stands")
     if args.array and args.each_line:
         raise UserError("--array and --each-line exclude each other; give one")
     work = Work(
@@ -173,11 +191,13 @@ def _lines(path: str) -> list[str]:
 # --- a file ---------------------------------------------------------------------------------------------
 
 
-def submit_file(args: argparse.Namespace, path: str, rest: list[str]) -> tuple[argparse.Namespace, Submitted | None]:
+def submit_file(
+    args: argparse.Namespace, path: str, rest: list[str]
+) -> tuple[argparse.Namespace, Submitted | Foreseen | None]:
     """Submit what a file says, or what a script submits; the options, which may stand behind the file, come back."""
     from bough.cli.descriptions import File, stem
     from bough.cli.run import is_script
-    from bough.cli.submission import hand_over, hand_over_plan, run_detached, server_address
+    from bough.cli.submission import hand_over, run_detached, server_address
 
     file = None if is_script(path) else File(path)
     if rest and file is not None and not file.takes_arguments:
@@ -200,18 +220,23 @@ def submit_file(args: argparse.Namespace, path: str, rest: list[str]) -> tuple[a
             raise UserError(f"--{option.replace('_', '-')} is for a command; say it in the file, for its tasks")
     name = args.queue or args.name
     if file is None:
+        if args.dry_run:
+            raise UserError("--dry-run is for descriptions; a Python script decides what to run while it runs")
         return args, run_detached(server_address(args.server), name or stem(path), path, rest)
-    if file.reader is not None:
-        from bough.describe.lowering import steps
+    from bough.cli.amending import foresee, told
+    from bough.describe.uncollected import uncollected
 
-        lowered = steps(file.plan(rest))
-        session, ids = hand_over_plan(server_address(args.server), name or file.stem, lowered)
-    else:
-        from bough.describe import flat
-
-        tasks = flat.read(file.source.text, file.source.name)
-        session, ids = hand_over(server_address(args.server), name or file.stem, tasks)
-    return args, Submitted(session.name, session.welcome.run, ids, len(ids))
+    address = server_address(args.server)
+    with uncollected(for_ever=True):
+        steps = file.steps(rest)
+        if args.dry_run:
+            return args, foresee(address, name or file.stem, steps, whole=file.is_whole)
+        session, ids, amendment = hand_over(address, name or file.stem, steps, whole=file.is_whole)
+    submitted = Submitted(session.name, session.welcome.run, list(ids), len(ids))
+    if amendment is not None:
+        note = told(session.name, amendment)
+        submitted = msgspec.structs.replace(submitted, amended=amendment.as_json(), note=note)
+    return args, submitted
 
 
 def _options_after(args: argparse.Namespace, rest: list[str]) -> argparse.Namespace:

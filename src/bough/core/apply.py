@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import deeds, lifecycle, locks, resetting, submission
+from bough.core import amending, deeds, lifecycle, locks, resetting, submission
 from bough.core.state import State
 from bough.model import facts
 
@@ -40,6 +40,7 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.Held: deeds.held,
     facts.Released: deeds.released,
     facts.Reset: resetting.reset,
+    facts.Amended: amending.amended,
     facts.Retried: deeds.retried,
     facts.Prioritised: deeds.prioritised,
     facts.GroupReleased: submission.group_released,

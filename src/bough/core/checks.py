@@ -174,16 +174,17 @@ class _Batch:
         That takes a group that is there and gets something new: one that is waited for, or one that the new item
         itself waits for. Otherwise a cycle can only lie within the batch.
         """
+        around: dict[int, set[int]] = {}  # the groups that are there around a place
         for item in self.items:
-            at = _place(item)
-            while at in self.groups:
-                at = self.groups[at].parent
-            if at == ROOT:
-                continue
-            chain = {group.id: group for group in self.state.groups[at].chain()}
-            if any(group.dependents or group.enders for group in chain.values()):
-                return True
-            if any(dep.is_group and dep.id in chain for dep in _all_deps(item)):
+            place = at = _place(item)
+            if place not in around:
+                while at in self.groups:
+                    at = self.groups[at].parent
+                chain = list(self.state.groups[at].chain()) if at != ROOT else []
+                if any(group.dependents or group.enders for group in chain):
+                    return True
+                around[place] = {group.id for group in chain}
+            if around[place] and any(dep.is_group and dep.id in around[place] for dep in _all_deps(item)):
                 return True
         return False
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bough.core import declaring, deeds, graph, resetting
+from bough.core import amending, declaring, deeds, graph, resetting
 from bough.core.apply import APPLY
 from bough.core.groups import GroupRecord
 from bough.core.memo import key_of
@@ -63,6 +63,18 @@ class Consequences:
         parts, _ = resetting.reach(self._state, event)
         if parts:
             self._record(msgspec.structs.replace(event, parts=parts))
+
+    def _on_amended(self, event: facts.Amended) -> None:
+        """What stays and had not succeeded is tried again, as if all were submitted anew; then comes the difference."""
+        if amending.why_not(self._state, event.run) is not None:
+            return
+        for record in amending.unsuccessful(self._state, event.run, set(event.removed)):
+            if record.runs(deeds.REVIVABLE, 0, record.length):
+                self._record(facts.Retried(Dep(On.TASK, record.id)))
+        self._abandon()
+        if event.added or event.changed or event.removed or event.removed_groups:
+            parts = amending.amend(self._state, event)
+            self._facts.append(msgspec.structs.replace(event, parts=parts))
 
     def _on_declared(self, event: facts.Declared) -> None:
         """What ended without success is revived first, and with it what was not run because of it."""

@@ -6,7 +6,7 @@ workflow of an embedded session, and holds all others in a service.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bough.core.states import TaskState
@@ -16,6 +16,7 @@ from bough.model.tasks import GroupSpec
 
 if TYPE_CHECKING:
     from bough.core.records import Record
+    from bough.core.throttled import Branch
 
 STATES = len(TaskState)
 
@@ -62,6 +63,7 @@ class GroupRecord:
     __slots__ = (
         "after",
         "attributes",
+        "branches",
         "busy",
         "child_names",
         "children",
@@ -105,6 +107,7 @@ class GroupRecord:
         above = parent.limits if parent is not None else ()
         self.limits: tuple[GroupRecord, ...] = (*above, self) if spec.limit else above  # the outermost first
         self.busy = 0  # tasks of it and below that run or wait with an executor; counted if it has a limit
+        self.branches: list[Branch] = []  # of the ready queues in it, if it has a limit
         self.tried = 0  # retries of the whole group so far
         self.deadline: Seconds = 0.0  # when what is in it will be ended; 0: nothing was started, or there is no limit
         self.workflow: Workflow = parent.workflow if parent is not None else Workflow(self)
@@ -141,6 +144,14 @@ class GroupRecord:
         while group is not None:
             yield group
             group = group.parent
+
+    def attributes_with(self, own: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """What users gave to the groups around something, and to that itself: the innermost wins."""
+        found: dict[str, str] = {}
+        for group in reversed(list(self.chain())):
+            found.update(group.attributes)
+        found.update(own)
+        return found
 
     def records(self) -> Iterator[Record]:
         """Everything in it and below it."""

@@ -54,6 +54,7 @@ class Hearing(Consequences):
             facts.Released: self._on_hold,
             facts.Retried: self._on_deed,
             facts.Reset: self._on_reset,
+            facts.Amended: self._on_amended,
             facts.Declared: self._on_declared,
             facts.Prioritised: self._record,
             facts.RunOpened: self._record,

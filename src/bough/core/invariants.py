@@ -69,7 +69,7 @@ def _ready(state: State, record: Record) -> None:
         _demand(indexes == truth, f"array {record.id} offers {offered}, ready are {runs}")
     if record.ready:
         queued = any(entry is record.queue_key for entry in record.queue.entries())
-        _demand(queued and record.queue in state.waiting, f"record {record.id} is ready but not in the queue")
+        _demand(queued and record.queue.root in state.waiting, f"record {record.id} is ready but not in the queue")
 
 
 def _spans(state: State) -> None:

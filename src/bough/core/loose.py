@@ -78,6 +78,16 @@ def go_together(one: TaskRecord, other: TaskRecord) -> bool:
     )
 
 
+def is_link(record: TaskRecord, before: TaskRecord) -> bool:
+    """Whether a task is like the one before it in a chain and takes the value of that, and only of that."""
+    like, own = record.like, record.own
+    if like is not before.like or own is None or record.attempt or before.attempt != 1:
+        return False
+    if like.limits.timeout or like.limits.memory or own.writes or own.payload_path or len(own.inputs) != 1:
+        return False
+    return own.after == own.inputs and own.inputs[0].id == before.id
+
+
 class TaskRecord:
     """See the module."""
 
@@ -169,6 +179,11 @@ class TaskRecord:
         """What it waits for."""
         own = self.own
         return own.after if own is not None else ()
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What the user said of it, and of the groups around it."""
+        return self.group.attributes_with(self.own.terms.attributes if self.own is not None else ())
 
     @property
     def needs(self) -> Needs:

@@ -65,7 +65,7 @@ class Placement:
         refused = 0
         for wish in wishes:
             record, executor, fits = view.take_offer()
-            if executor is None or record.id != wish.record or executor.id != wish.executor:
+            if executor is None or record is None or record.id != wish.record or executor.id != wish.executor:
                 lawful = self._lawful(wish)
                 if lawful is None:
                     refused += 1
@@ -133,7 +133,6 @@ class Placement:
                 order(hand_out(executor, first, together))
                 together = []
             if towing:
-                order(hand_out(executor, span, [record]))
                 tow(state, note, record, span, executor)
                 continue
             if not together:

@@ -17,6 +17,7 @@ from bough.model.resources import Needs
 if TYPE_CHECKING:
     from bough.core.groups import GroupRecord, Workflow
     from bough.core.records import Record
+    from bough.core.throttled import Crown
 
 # Priority (negated), 0 if it is urgent, rank, number; the record itself never decides, since no two have one number.
 Entry = tuple[int, int, float, int, "Record"]
@@ -36,6 +37,19 @@ class ReadyQueue:
         self.plain = not (needs.memory or needs.gpus or needs.named)  # cores are all that is needed
         self._run: deque[Entry] = deque()
         self._heap: list[Entry] = []
+
+    @property
+    def root(self) -> ReadyQueue | Crown:
+        """What stands for it among all that waits: itself, if it has no limits."""
+        return self
+
+    def best(self) -> ReadyQueue:
+        """The queue with the best entry: itself."""
+        return self
+
+    def leaves(self) -> list[ReadyQueue]:
+        """The queues it stands for."""
+        return [self]
 
     @property
     def spare(self) -> int:

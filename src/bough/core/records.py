@@ -79,6 +79,11 @@ class ArrayRecord(msgspec.Struct, eq=False):
         return self.spec.after
 
     @property
+    def attributes(self) -> dict[str, str]:
+        """See `TaskRecord.attributes`."""
+        return self.group.attributes_with(self.spec.terms.attributes)
+
+    @property
     def place(self) -> str:
         """See `TaskRecord.place`."""
         return self.queue.place

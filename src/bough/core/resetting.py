@@ -58,21 +58,26 @@ def reset(state: State, fact: facts.Reset) -> None:
     workflow.first_failure = None  # somebody has looked at it
     ripple = Ripple(workflow, parts)
     for record, low, high in parts:
-        _forget(state, record, low, high)
+        forget(state, record, low, high)
+    reopen(state, ripple)
+    for id_ in sorted(ripple.records):
+        link_anew(state, ripple.records[id_], ripple.parts.get(id_, []))
+
+
+def reopen(state: State, ripple: Ripple) -> None:
+    """Groups in which something waits again are not over, and gates are closed again."""
     for group in ripple.touched.values():
         if group.settled:  # it begins anew
             group.tried, group.deadline = 0, 0.0
     for group in ripple.touched.values():
         graph.unsettle(group)
-    for group in sorted(ripple.touched.values(), key=_depth, reverse=True):
+    for group in sorted(ripple.touched.values(), key=depth, reverse=True):
         _release_anew(group)
-    for group in sorted(ripple.gates.values(), key=_depth):
+    for group in sorted(ripple.gates.values(), key=depth):
         _close_gate(state, group)
-    for id_ in sorted(ripple.records):
-        _link_anew(state, ripple.records[id_], ripple.parts.get(id_, []))
 
 
-def _forget(state: State, record: Record, low: int, high: int) -> None:
+def forget(state: State, record: Record, low: int, high: int) -> None:
     """These elements have not run; attempt numbers go on."""
     attempts = {}
     if isinstance(record, ArrayRecord):
@@ -100,7 +105,8 @@ def _cut(success: Success, start: int, stop: int) -> Success:
     return Success(start, stop, success.turn, success.source, at, success.attempt)
 
 
-def _depth(group: GroupRecord) -> int:
+def depth(group: GroupRecord) -> int:
+    """How far below the root it is."""
     return sum(1 for _ in group.chain())
 
 
@@ -127,7 +133,7 @@ def _close_gate(state: State, group: GroupRecord) -> None:
         above.gated.append((group, -1, group.generation))
 
 
-def _link_anew(state: State, record: Record, again: ranges.Ranges) -> None:
+def link_anew(state: State, record: Record, again: ranges.Ranges) -> None:
     """Count anew what a record waits for; of what is reset, `again`, that goes on which is free."""
     record.generation += 1
     record.waits = graph.wait_for(state, record, -1, record.spec.after)

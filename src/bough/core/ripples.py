@@ -1,4 +1,4 @@
-"""How far a reset reaches: what depends, directly or not, on elements that are to wait again.
+"""How far a reset, or a change of the description, reaches: what depends, directly or not, on what is to wait again.
 
 Found from the specs, because who was satisfied once is not listed any more. Rule: looks and changes nothing; linear in
 the workflow.
@@ -6,7 +6,8 @@ the workflow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from bough.core import graph, ranges
 from bough.core.groups import GroupRecord, Workflow
@@ -22,10 +23,19 @@ Part = tuple[Record, int, int]
 Waiting = tuple["Record | GroupRecord", int, Dep]  # who, which element (-1: all), and for what
 
 
+class News(NamedTuple):
+    """What else may have become different about a workflow, besides parts of it that wait again."""
+
+    fresh: Sequence[Record]  # that were not there before
+    records: Sequence[Record]  # that wait for other things than before
+    gates: Sequence[GroupRecord]  # that are new, or wait for other things than before
+    stirred: Sequence[GroupRecord]  # that lost something that had not succeeded
+
+
 class Ripple:
     """What waits again when some parts of a workflow do."""
 
-    def __init__(self, workflow: Workflow, parts: list[Part]) -> None:
+    def __init__(self, workflow: Workflow, parts: list[Part], news: News | None = None) -> None:
         self.parts: dict[int, Ranges] = {}  # by record: all elements that wait again
         self.started: list[Part] = []  # those of them that had started, besides what was asked for
         self.records: dict[int, Record] = {}  # all that must look anew at what it waits for
@@ -35,10 +45,24 @@ class Ripple:
         self._of_group: dict[int, list[Waiting]] = {}
         self._todo: list[Part] = []
         self._stirred: dict[int, GroupRecord] = {}  # groups whose waiters must be looked at
+        self._fresh = {record.id for record in news.fresh} if news is not None else set()
+        self._lost = {group.id for group in news.stirred} if news is not None else set()
         self._index(workflow.group)
         for record, start, stop in parts:
             self._add(record, start, stop)
+        if news is not None:
+            self._hear(news)
         self._spread()
+
+    def _hear(self, news: News) -> None:
+        for record in news.fresh:
+            self._stir(record.group)
+        for group in news.stirred:
+            self._stir(group)
+        for group in news.gates:
+            self._close(group)
+        for record in news.records:
+            self._hit_record(record, 0, record.length)
 
     def all_parts(self) -> Iterator[Part]:
         """What waits again, in the order of the records."""
@@ -138,9 +162,14 @@ class Ripple:
         """Whether who waits for a group, and not for its end, need not wait again."""
         if any(has_released(record) and record.id not in self.parts for record in group.members):
             return True
-        if group.id in self.gates or not group.closed or any(record.id in self.parts for record in group.members):
+        if group.id in self.gates or group.id in self._lost or not group.closed:
+            return False
+        if any(map(self._is_open, group.members)):
             return False
         return all(child.id not in self.touched or self._stays_released(child) for child in group.children)
+
+    def _is_open(self, record: Record) -> bool:
+        return record.id in self.parts or record.id in self._fresh
 
 
 def has_released(record: Record) -> bool:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from bough.core import ranges
 from bough.core.ranges import Ranges
+from bough.core.throttled import occupy_limits
 from bough.core.timing import BACKLOG, MAX_BACKLOG, SHORT, TRUST
 from bough.model.facts import ExecutorJoined
 from bough.model.ids import Seconds, SpanId
 from bough.model.resources import Needs
 
 if TYPE_CHECKING:
-    from bough.core.groups import GroupRecord
     from bough.core.records import Record
 
 NOTHING = SpanId(0)
@@ -217,12 +217,6 @@ class ExecutorRecord:
                 free[name] = free.get(name, 0) - amount
             found.append(span)
         return found
-
-
-def occupy_limits(groups: tuple[GroupRecord, ...], tasks: int) -> None:
-    """Count tasks that are out against the limits of their groups."""
-    for group in groups:
-        group.busy += tasks
 
 
 def others_of(needs: Needs) -> tuple[tuple[str, float], ...]:

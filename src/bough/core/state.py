@@ -16,6 +16,7 @@ from bough.core.queue import ReadyQueue
 from bough.core.records import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
 from bough.core.room import ExecutorRecord, Span
 from bough.core.states import BEFORE, TaskState
+from bough.core.throttled import Crown
 from bough.core.timing import MAX_SPAN, RunTime
 from bough.core.wide import WideExecutor
 from bough.errors import InvalidTransition
@@ -55,7 +56,8 @@ class State:
         self.cores = 0.0  # of all executors
         self.runtimes: dict[str | int, RunTime] = {}
         self.shapes: dict[Shape, ReadyQueue] = {}
-        self.waiting: dict[ReadyQueue, None] = {}  # the queues that may hold something
+        self.crowns: dict[tuple[Needs, int, str], Crown] = {}  # of queues under limits
+        self.waiting: dict[ReadyQueue | Crown, None] = {}  # the queues that may hold something
         self.likes: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
         self.held_groups = 0
         self.timed_groups = 0  # that have a time limit
@@ -84,8 +86,25 @@ class State:
         key = (needs, group.workflow.run, limits[-1].id if limits else 0, place)
         queue = self.shapes.get(key)
         if queue is None:
-            queue = self.shapes[key] = ReadyQueue(needs, group.workflow, limits, place)
+            queue = self.shapes[key] = self._new_queue(needs, group, place)
         return queue
+
+    def _new_queue(self, needs: Needs, group: GroupRecord, place: str) -> ReadyQueue:
+        workflow = group.workflow
+        if not group.limits:
+            return ReadyQueue(needs, workflow, (), place)
+        key = (needs, workflow.run, place)
+        crown = self.crowns.get(key)
+        if crown is None:
+            crown = self.crowns[key] = Crown(needs, workflow, place)
+        return crown.grow(group.limits)
+
+    def forget_queues(self, run: int) -> None:
+        """The queues of a workflow go, with all that is in them."""
+        for key in [key for key in self.shapes if key[1] == run]:
+            self.waiting.pop(self.shapes.pop(key).root, None)
+        for crown in [key for key in self.crowns if key[1] == run]:
+            del self.crowns[crown]
 
     def runtime_of(self, template: str | int) -> RunTime:
         """What is known of the run time of a template."""
@@ -217,7 +236,7 @@ class State:
             self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
             rank = 0.0
         queue.push(record, rank)
-        self.waiting[queue] = None
+        self.waiting[queue.root] = None
         self.due = True
 
     def retry_later(self, record: Record, index: int, when: Seconds) -> None:

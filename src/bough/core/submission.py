@@ -12,7 +12,7 @@ from bough.core.state import State
 from bough.core.window import Window
 from bough.model import facts
 from bough.model.ids import ROOT, GroupId
-from bough.model.tasks import ArraySpec, GroupSpec, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 
 
 def submitted(state: State, fact: facts.Submitted) -> None:
@@ -48,15 +48,22 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
         occurrences[spec.key] = record.occurrence + 1
     if record.own is not None and spec.terms.near:
         state.has_near = True
-        before = state.records.get(spec.terms.near)
-        if isinstance(before, TaskRecord) and before.ran_at:  # it has ended already
-            record.queue = state.queue_for(spec.needs, group, before.ran_at)
+        if place := place_near(state, spec):
+            record.queue = state.queue_for(spec.needs, group, place)
     state.records[spec.id] = record
     group.members.append(record)
     group.counts[WAITING] += 1
     group.unfinished += 1
     state.unended += 1
     return record
+
+
+def place_near(state: State, spec: TaskSpec) -> str:
+    """The host where the one before a task ran which wants to run there too, if that has ended; empty: it has not."""
+    before = state.records.get(spec.terms.near)
+    if isinstance(before, TaskRecord) and Dep(On.TASK, before.id) in spec.after:
+        return before.ran_at
+    return ""
 
 
 def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
@@ -183,8 +190,7 @@ def run_removed(state: State, fact: facts.RunRemoved) -> None:
     root.children.remove(group)
     root.child_names.discard(group.name)
     state.likes.clear()
-    for key in [key for key in state.shapes if key[1] == fact.run]:
-        state.waiting.pop(state.shapes.pop(key), None)
+    state.forget_queues(fact.run)
 
 
 def _forget_groups(state: State, group: GroupRecord) -> None:

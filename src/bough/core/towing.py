@@ -1,8 +1,9 @@
 """Short successors travel with what they wait for: a chain link by link, of a fan-out the first handful.
 
 They are placed behind it, on the same executor, which starts them there when it has succeeded, without a round trip.
-Rule: only short functions that wait for nothing else travel, no more than the executor's backlog takes, and of a
-fan-out no more than the share of one core, so that the others can go elsewhere. See decision 9.
+Links that are alike are sent as one hand-out. Rule: only short functions that wait for nothing else travel, no more
+than the executor's backlog takes, and of a fan-out no more than the share of one core, so that the others can go
+elsewhere. See decision 9.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 from bough.core import lifecycle
 from bough.core.groups import GroupRecord, Waiter
-from bough.core.loose import TaskRecord, go_together
+from bough.core.loose import TaskRecord, go_together, is_link
 from bough.core.queue import ReadyQueue
 from bough.core.records import WAITING, Record
 from bough.core.room import NOTHING, ExecutorRecord
@@ -36,41 +37,57 @@ def tows(state: State, record: TaskRecord, executor: ExecutorRecord) -> bool:
 
 
 def tow(state: State, note: Note, record: TaskRecord, span: SpanId, executor: ExecutorRecord) -> None:
-    """Send along what waits for a short task alone, and what waits for that, as far as it is short too."""
+    """Send a task that was placed, and with it what waits for it alone, and for that, as far as it is short too."""
     queue, load = record.queue, executor.backlog_limit - executor.load
     most = min(TRUST * record.runtime.seen, MAX_BACKLOG)
+    links, first, behind = [record], span, NOTHING  # of the hand-out that is being put together
+    together = most_together(record.runtime)
+    fan: list[TaskRecord] = []
     while (waiters := record.dependents) is not None and len(executor.spans) < most:
         if not _may_travel(waiters[0], queue):
-            return
+            break
         following = waiters[0][0]
         assert isinstance(following, TaskRecord)
         runtime = following.runtime
         mean = runtime.mean
         most = min(most, TRUST * runtime.seen)
         if load < mean or not 0 < mean <= SHORT:
-            return
+            break
         if len(waiters) > 1:
             share = span_size(runtime, len(waiters), state.cores, state.pickup)
-            most = min(share, int(load / mean), most_together(runtime))
-            _send(state, note, _alike(waiters, queue, most), span, executor)
-            return
+            fan = _alike(waiters, queue, min(share, int(load / mean), most_together(runtime)))
+            break
         load -= mean
-        span = _send(state, note, [following], span, executor)
+        if len(links) >= together or not is_link(following, record):
+            state.orders.append(hand_out(executor, first, links, behind, chained=True))
+            links, first, behind = [], SpanId(span + 1), span
+            together = most_together(runtime)
+        links.append(following)
+        span = _place(state, note, [following], span, executor)
         record = following
+    state.orders.append(hand_out(executor, first, links, behind, chained=True))
+    if fan:
+        state.orders.append(hand_out(executor, _place(state, note, fan, span, executor), fan, span))
 
 
-def _send(state: State, note: Note, records: list[TaskRecord], behind: SpanId, executor: ExecutorRecord) -> SpanId:
-    """Place tasks behind a span, and send them as one hand-out; the number of its first span."""
+def _place(state: State, note: Note, records: list[TaskRecord], behind: SpanId, executor: ExecutorRecord) -> SpanId:
+    """Place tasks behind a span; the number of the first one's."""
     first = SpanId(state.last_span + 1)
     for number, record in enumerate(records, first):
         fact = facts.Placed(SpanId(number), RecordId(record.id), 0, 1, record.attempt + 1, executor.id, True, behind)
         note(fact)
         lifecycle.place_task(state, fact, record, executor)
-    state.orders.append(hand_out(executor, first, records, behind))
     return first
 
 
-def hand_out(executor: ExecutorRecord, first: SpanId, records: list[TaskRecord], behind: SpanId = NOTHING) -> SendSpan:
+def hand_out(
+    executor: ExecutorRecord,
+    first: SpanId,
+    records: list[TaskRecord],
+    behind: SpanId = NOTHING,
+    *,
+    chained: bool = False,
+) -> SendSpan:
     """The order that sends placed tasks which go together, under consecutive span numbers."""
     lead = records[0]
     along = tuple([(record.id, record.payload) for record in records[1:]]) if len(records) > 1 else ()
@@ -85,6 +102,7 @@ def hand_out(executor: ExecutorRecord, first: SpanId, records: list[TaskRecord],
         lead.runtime.mean,
         behind,
         along,  # type: ignore[arg-type]
+        chained and along != (),
     )
 
 

@@ -15,12 +15,13 @@ from bough.core.queue import Entry, ReadyQueue
 from bough.core.records import Record
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
+from bough.core.throttled import Crown
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
 from bough.policy.api import Room, Work
 
-Offer = tuple[Record, ExecutorRecord | None, bool]  # work, who would take it, and whether it fits there at once
-_NO_OFFER = cast("Offer", (None, None, False))
+Offer = tuple[Record | None, ExecutorRecord | None, bool]  # work, who would take it, and whether it fits there at once
+_NO_OFFER: Offer = (None, None, False)
 
 
 class StateView:
@@ -32,7 +33,7 @@ class StateView:
         self._random = random
         self._taken: list[Entry] = []
         self._skipped: set[Needs] = set()
-        self._full: set[ReadyQueue] = set()  # queues of hosts that have no room
+        self._full: set[ReadyQueue | Crown] = set()  # queues of hosts that have no room
         self._offer: Offer = _NO_OFFER
         self._barred = False  # the work last asked for could not go where others could
 
@@ -53,9 +54,10 @@ class StateView:
         while True:
             best: ReadyQueue | None
             if len(waiting) == 1:
-                (best,) = waiting
-                if self._is_shut(best):
+                (only,) = waiting
+                if self._is_shut(only):
                     return
+                best = only.best()
             else:
                 best = self._best_queue()
             entry = best.take() if best is not None else None
@@ -64,13 +66,13 @@ class StateView:
             taken.append(entry)
             yield entry[4]
 
-    def _is_shut(self, queue: ReadyQueue) -> bool:
+    def _is_shut(self, queue: ReadyQueue | Crown) -> bool:
         """Whether nothing of a queue is to be looked at now."""
-        return queue.needs in self._skipped or queue in self._full or (bool(queue.limits) and queue.spare <= 0)
+        return queue.needs in self._skipped or queue in self._full
 
     def _best_queue(self) -> ReadyQueue | None:
         """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out."""
-        best: ReadyQueue | None = None
+        best: ReadyQueue | Crown | None = None
         first: Entry | None = None
         least = 0.0
         for queue in self._state.waiting:
@@ -82,13 +84,13 @@ class StateView:
             held = queue.workflow.cores
             if first is None or held < least or (held == least and head < first):
                 best, first, least = queue, head, held
-        return best
+        return best.best() if best is not None else None
 
     def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
         """The ready work that is best after a loose task, as long as it is of the same template and needs."""
         queue, runtime = record.queue, record.runtime
         found: list[TaskRecord] = []
-        alone = len(self._state.waiting) == 1
+        alone = len(self._state.waiting) == 1 and queue.root is queue
         while len(found) < most and (alone or self._best_queue() is queue):
             entry = queue.take()
             if entry is None:
@@ -129,7 +131,7 @@ class StateView:
             if later is None and executor.takes_backlog(record):
                 later = executor
         if later is None and place:
-            self._full.add(record.queue)  # nobody else of it can go either
+            self._full.add(record.queue.root)  # nobody else of it can go either
         self._offer = (record, later, False)
         return later
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bough.core import ranges
-from bough.core.room import ExecutorRecord, Span, occupy_limits, others_of
+from bough.core.room import ExecutorRecord, Span, others_of
+from bough.core.throttled import occupy_limits
 from bough.core.timing import BACKLOG, span_size
 from bough.model.facts import ExecutorJoined, ExecutorResized
 from bough.model.resources import Needs

@@ -25,6 +25,8 @@ _WORD = re.compile(r"(?:'(?:[^']|'')*'|[^\s'])+")
 _PIECE = re.compile(r"'(?:[^']|'')*'")
 _REFUSED = ("if", "elif", "else", "endif", "include", "use")
 _UNIVERSES = frozenset({"", "vanilla", "local", "scheduler", "5", "7", "12"})
+_OFTEN = frozenset({"arguments", "args", "input", "output", "error"})  # what mostly is all that macros change
+_UNSAFE = re.compile(r"[^\w@%+=:,./ -]", re.ASCII)  # what a shell may make something of
 _DEPTH = 20
 
 
@@ -37,6 +39,7 @@ class Submit:
     queue: str = "1"
     line: int = 0  # of `queue`
     environments: dict[str, dict[str, str]] = field(default_factory=dict)  # by the texts that were read already
+    jobs: dict[str, Job] = field(default_factory=dict)  # by folder: one of them, if all differ in what `_OFTEN` names
 
 
 @dataclass(slots=True)
@@ -56,7 +59,9 @@ class Job:
 
     def text(self) -> str:
         """As a command for a shell."""
-        parts = [quote(word) for word in self.words]
+        plain = " ".join(self.words)
+        safe = _UNSAFE.search(plain) is None and plain.count(" ") == len(self.words) - 1 and "" not in self.words
+        parts = [plain] if safe else [quote(word) for word in self.words]
         for mark, path in (("<", self.input), (">", self.output), ("2>", self.error)):
             if path:
                 parts.append("2>&1" if mark == "2>" and path == self.output else f"{mark} {quote(path)}")
@@ -65,7 +70,8 @@ class Job:
 
 def quote(word: str) -> str:
     """A word for a shell, in which the number of the retry is filled in when it runs."""
-    return shlex.quote(word).replace(RETRY, "'\"$retry\"'")
+    quoted = shlex.quote(word)
+    return quoted.replace(RETRY, "'\"$retry\"'") if RETRY in word else quoted
 
 
 def parse(lines: Iterable[tuple[int, str]], file: str) -> Submit:
@@ -152,6 +158,27 @@ class Expander:
 
     def job(self) -> Job:
         """What one process runs."""
+        known = self.submit.jobs.get(self.base)
+        if known is not None:
+            arguments, where = self.get("arguments", "args")
+            return Job(
+                [known.words[0], *_arguments(arguments, where)],
+                known.folder,
+                known.environment,
+                self.get("input")[0],
+                self.get("output")[0],
+                self.get("error")[0],
+                known.cores,
+                known.memory,
+                known.priority,
+                known.retries,
+            )
+        made = self._job()
+        if not any("$" in value for key, (value, _) in self.submit.values.items() if key not in _OFTEN):
+            self.submit.jobs[self.base] = made
+        return made
+
+    def _job(self) -> Job:
         universe, where = self.get("universe")
         if universe.lower() not in _UNIVERSES:
             raise where.wrong(f"universe {universe}: only vanilla jobs run here")

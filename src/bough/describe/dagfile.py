@@ -28,6 +28,7 @@ _REFUSED = {
     "PIN_OUT": "connect splices by PARENT and CHILD",
     "CONNECT": "connect splices by PARENT and CHILD",
 }
+_ESCAPED = re.compile(r'\\(["\\])')
 _PAIR = re.compile(r'\s*([+\w.]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -262,7 +263,8 @@ class _Parser:
             match = _PAIR.match(text, at)
             if match is None:
                 raise where.wrong(f'VARS: {text[at:].strip()!r:.60} is no name="value"')
-            found[match[1] if match[1][0] == "+" else match[1].lower()] = re.sub(r'\\(["\\])', r"\1", match[2])
+            name, value = match.groups()
+            found[name if name[0] == "+" else name.lower()] = _ESCAPED.sub(r"\1", value) if "\\" in value else value
             at = match.end()
         self.dag.later.append((words[1], where, lambda node: node.macros.update(found)))
 

@@ -110,13 +110,16 @@ class _Lowering:
         self.home: list[tuple[int, int]] = []  # by task: the slot of its group, and which of its phases
         self.numbers: list[int] = []  # of tasks, once they have one
         self.slot_of: dict[int, int] = {}  # by the identity of a group
-        self.task_of: dict[int, int] = {}  # by the identity of a task that has a name
         self.steps: list[Step] = []
         self.group_count = 0
         self.task_count = 0
         for path, group in plan.walk():
             self._lay_out(path, group)
         self.base = _KINDS * len(self.slots)  # the node of the first task
+        self.node_of = {slot.path: at * _KINDS + _END for at, slot in enumerate(self.slots) if at}  # by reference
+        for at, task in enumerate(self.tasks):
+            if task.name:
+                self.node_of.setdefault(task.name, self.base + at)
 
     def _lay_out(self, path: str, group: PlanGroup) -> None:
         above = self.index.above.get(id(group))
@@ -125,11 +128,8 @@ class _Lowering:
         ranges: list[range] = []
         for phase, some in enumerate((group.prologue, group.tasks, group.epilogue)):
             first = len(self.tasks)
-            for task in some:
-                if task.name:
-                    self.task_of[id(task)] = len(self.tasks)
-                self.tasks.append(task)
-                self.home.append((at, phase))
+            self.tasks += some
+            self.home += [(at, phase)] * len(some)
             ranges.append(range(first, len(self.tasks)))
         slot.tasks = (ranges[0], ranges[1], ranges[2])
         self.numbers += [0] * (len(self.tasks) - len(self.numbers))
@@ -139,13 +139,17 @@ class _Lowering:
 
     def run(self) -> list[Step]:
         seen = bytearray(self.base + len(self.tasks))  # 1: being visited, 2: done
-        root = _END
+        base, root = self.base, _END
         seen[root] = 1
         stack = [(root, self._before(root))]
         while stack:
             node, later = stack[-1]
             for following in later:
                 if not seen[following]:
+                    if following >= base and self._is_next(following - base, seen):
+                        seen[following] = 2
+                        self._emit_task(following - base)
+                        continue
                     seen[following] = 1
                     stack.append((following, self._before(following)))
                     break
@@ -156,6 +160,18 @@ class _Lowering:
                 seen[node] = 2
                 self._emit(node)
         return self.steps
+
+    def _is_next(self, at: int, seen: bytearray) -> bool:
+        """Whether all that must come before a task is there, as it is for most tasks."""
+        home, phase = self.home[at]
+        slot = self.slots[home]
+        if phase != 1:
+            return False
+        before = self.base + at - 1 if slot.group.pipeline and at > slot.tasks[1].start else home * _KINDS + _OWN
+        if seen[before] != 2:
+            return False
+        after = self.tasks[at].after
+        return not after or set(map(seen.__getitem__, map(self.node_of.__getitem__, after))) == {2}
 
     def _before(self, node: int) -> Iterator[int]:
         """What must have been submitted before a node, in order."""
@@ -222,14 +238,7 @@ class _Lowering:
         return [path if path in self.index.groups else ref for path, ref in zip(paths, wanted, strict=True)]
 
     def _targets(self, references: Sequence[str]) -> list[int]:
-        found: list[int] = []
-        for reference in references:
-            other = self.index.find(reference)
-            if isinstance(other, PlanTask):
-                found.append(self.base + self.task_of[id(other)])
-            else:
-                found.append(self.slot_of[id(other)] * _KINDS + _END)
-        return found
+        return [self.node_of[reference] for reference in references]
 
     # --- steps ------------------------------------------------------------------------------------------
 
@@ -275,7 +284,7 @@ class _Lowering:
         near = line.task
         if task.after:
             named = self._waits_for(task.after)
-            waits = tuple(dict.fromkeys((*named, *waits)))
+            waits = tuple(dict.fromkeys((*named, *waits))) if waits or len(named) > 1 else tuple(named)
             if not near and len(named) == 1 and named[0][0] is For.TASK:
                 near = named[0][1]
         self.task_count += 1

@@ -22,6 +22,7 @@ _CHATTER = re.compile(
 )
 _RECIPE = re.compile(r"#  recipe to execute \(from '(?P<file>.*)', line (?P<line>\d+)\):\Z")
 _VARIABLE = re.compile(r"\S.*?: (\S+) (?:[:+?!]|::)?= ?")
+_TELLING = frozenset({"#  r", "#  P", "#  F", "#  A"})  # how remarks begin that `_remark` reads: few of a great many
 _PREFIX = re.compile(r"[@+\-\s]*")
 _CANNED = re.compile(
     r"([@+\-\s]*)\$(?:\((?:call\s+)?([^\s,(){}$]+)(?:,.*)?\)|\{(?:call\s+)?([^\s,(){}$]+)(?:,.*)?\})\s*\Z"
@@ -87,7 +88,8 @@ def read_output(text: str) -> Told:
     rules = _rules(base.partition("\n# Files\n")[2])
     told = Told(_trace(lines), rules, _variables(base.partition("\n# Files\n")[0]))
     _drop_removal(told.made, rules)
-    _drop_remarks(told)
+    if "info " in base:
+        _drop_remarks(told)
     return told
 
 
@@ -179,9 +181,7 @@ def _rules(text: str) -> dict[str, list[Rule]]:
         elif recipe and rule is not None and rule.recipe and is_continued(rule.recipe[-1]):
             rule.recipe[-1] += "\n" + line
         elif line[0] == "#":
-            recipe = False
-            if rule is not None and not begins:
-                recipe = _remark(rule, line)
+            recipe = line[:4] in _TELLING and rule is not None and not begins and _remark(rule, line)
         elif begins:
             variable = _VARIABLE.match(line)
             if variable is not None:
@@ -235,6 +235,8 @@ def _remark(rule: Rule, line: str) -> bool:
 
 def ignored_lines(made: Made, recipe: Sequence[str], variables: dict[str, str]) -> list[bool]:
     """For each expanded line of a recipe whether its failure is ignored (`-`)."""
+    if not any("-" in line or "$" in line for line in recipe):
+        return [False] * len(made.lines)
     wanted = [part for line in recipe for part in _uncanned(line, variables, 0)]
     flags = ["-" in _prefix(line, variables) for line in wanted]
     if len(set(flags)) <= 1:

@@ -72,6 +72,7 @@ class _Reader:
         self.maker: dict[str, str] = {}  # by file: the target whose recipe makes it
         self.reached: dict[str, list[str]] = {}  # by target that is not made: the ones made behind it
         self.groups: list[PlanGroup] = []
+        self.files: dict[str, str] = {}  # by their names in make's words
         ignored = self.told.listed(".IGNORE")
         self.ignores_all = ignored == ()
         self.ignored = frozenset(ignored or ())
@@ -101,7 +102,7 @@ class _Reader:
         runs = self.made[target]
         rules = self.told.rules.get(target, [])
         first = runs[0]
-        file = os.path.normpath(os.path.join(os.path.dirname(self.path), first.file)) if first.file else self.path
+        file = self._file(first.file)
         return PlanTask(
             self._command(target, runs, rules),
             name=target,
@@ -111,6 +112,14 @@ class _Reader:
             memo=False,
             where=Where(file, first.line),
         )
+
+    def _file(self, name: str) -> str:
+        """A file in which a recipe stands, as messages name it."""
+        found = self.files.get(name)
+        if found is None:
+            found = os.path.normpath(os.path.join(os.path.dirname(self.path), name)) if name else self.path
+            self.files[name] = found
+        return found
 
     # --- what it waits for ------------------------------------------------------------------------------
 

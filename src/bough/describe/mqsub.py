@@ -41,12 +41,13 @@ def write(plan: Plan) -> str:
 
 def _without_empty_prologues(found: list[Target]) -> Iterator[Target]:
     """The targets of a Makefile by hand: who waits for an empty prologue waits for what that waits for."""
-    before = {target.id: target.before for target in found}
-    empty = {target.id for target in found if target.name.endswith(PROLOGUE) and not target.tasks}
+    empty: dict[int, tuple[int, ...]] = {}  # what they wait for; they may wait for each other, and come in that order
     for target in found:
-        if target.id not in empty:
-            others = [one for other in target.before for one in (before[other] if other in empty else (other,))]
-            yield target._replace(before=tuple(dict.fromkeys(others)))
+        others = tuple(dict.fromkeys(one for other in target.before for one in empty.get(other, (other,))))
+        if target.name.endswith(PROLOGUE) and not target.tasks:
+            empty[target.id] = others
+        else:
+            yield target._replace(before=others)
 
 
 def _calls(target: Target, names: dict[int, str]) -> Iterator[str]:
@@ -55,6 +56,13 @@ def _calls(target: Target, names: dict[int, str]) -> Iterator[str]:
         words = ["mqsub", "-deps", _quoted(deps), "-l", _quoted(target.name), "-c", _quoted(task.command)]
         pairs = "#".join(f"{key}={value}" for key, value in of_task(task) if key != "after")
         yield " ".join(words + (["-attr", _quoted(pairs)] if pairs else []))
+
+
+def _plain(word: str) -> str:
+    """A word without its quotes."""
+    if word[0] == '"' and "\\" not in word and word.find('"', 1) == len(word) - 1:
+        return word[1:-1]
+    return _PIECE.sub(_unquoted, word)
 
 
 def _unquoted(piece: re.Match[str]) -> str:
@@ -81,7 +89,8 @@ def read(text: str, file: str) -> Plan:
         if group is None:
             group = groups[name] = PlanGroup(name, where=where)
             plan.root.groups.append(group)
-        group.after = list(dict.fromkeys((*group.after, *said.get("deps", "").split())))
+        if said.get("deps"):
+            group.after = list(dict.fromkeys((*group.after, *said["deps"].split())))
         command = said.get("command", "").strip()
         if not command:
             raise where.wrong("mqsub needs -c and a command")
@@ -91,8 +100,8 @@ def read(text: str, file: str) -> Plan:
 
 
 def _options(line: str, where: Where) -> dict[str, str]:
-    words = [_PIECE.sub(_unquoted, word) for word in _WORD.findall(line)]
-    if _WORD.sub("", line).strip():
+    words = [_plain(word) for word in _WORD.findall(line)]
+    if ("'" in line or "\\" in line or line.count('"') % 2) and _WORD.sub("", line).strip():
         raise where.wrong(f"a quote is not closed in {line:.60}")
     if words[0] != "mqsub":
         raise where.wrong(f"{words[0]!r:.40} stands among calls of mqsub; a list has either those or plain commands")

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Leave the collector aside meanwhile."""
+def uncollected(*, for_ever: bool = False) -> Iterator[None]:
+    """Leave the collector aside meanwhile; `for_ever`: it never looks at what was made, for a process soon to end."""
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if for_ever:
+            gc.freeze()
         if collects:
             gc.enable()

@@ -15,7 +15,7 @@ from subprocess import (
     list2cmdline,
 )
 
-from bough.driver.codes import CANCELLED, LOST, NOT_RUN
+from bough.driver.codes import CANCELLED, LOST, NO_OUTPUT, NOT_RUN
 from bough.driver.jobs import Driver
 from bough.driver.place import close, use
 from bough.driver.process import Popen
@@ -38,6 +38,7 @@ __all__ = [
     "CANCELLED",
     "DEVNULL",
     "LOST",
+    "NO_OUTPUT",
     "NOT_RUN",
     "PIPE",
     "STDOUT",

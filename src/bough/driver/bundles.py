@@ -1,8 +1,8 @@
 """Bundles: jobs that are submitted as one. What a job is, which bundle it joins, and when that one leaves.
 
 A group's bundle leaves when it has as many jobs as the group's factor says, when nothing was added for a while, or
-at a barrier. Without a factor it leaves when whoever submits is free to take it, and how much of it is handed out at a
-time follows from measured run times, as for any array. Rule: a bundle is one array, whose elements are its jobs.
+at a barrier. Without a factor it leaves at the first pause, or after a moment, and how much of it is handed out at
+a time follows from measured run times, as for any array. Rule: a bundle is one array, whose elements are its jobs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bough.driver.declared import Declared
 from bough.driver.stages import Stage
 from bough.errors import UserError
 from bough.model.shelltext import needs_shell, split_words
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from bough.api.array import Array
 
 MOST = 512  # jobs in a bundle of a group without a factor
+LONGEST = 0.01  # seconds for which such a bundle takes more while jobs are issued without a pause
 
 
 class Job(msgspec.Struct, eq=False):
@@ -31,6 +33,7 @@ class Job(msgspec.Struct, eq=False):
     stage: Stage
     producer: object
     label: str
+    files: Declared | None = None
     bundle: Bundle | None = None  # that it joined; None: its pipeline is not complete
     index: int = 0  # in the bundle
     place: int = -1  # in its pipeline; -1: it is none's
@@ -69,7 +72,8 @@ class Bundle(msgspec.Struct, eq=False):
     group: Group
     is_pipelines: bool
     rows: list[list[Job]]  # of jobs: one in each
-    changed: float = 0.0  # when the last one was added
+    begun: float = 0.0  # when the first one was added
+    changed: float = 0.0  # when the last one was
     array: Array | None = None  # once it is submitted
     error: Exception | None = None  # why it could not be submitted
     is_cancelled: bool = False  # before it could be submitted
@@ -79,17 +83,19 @@ class Bundle(msgspec.Struct, eq=False):
         """One more."""
         for job in jobs:
             job.bundle, job.index = self, len(self.rows)
-        self.rows.append(jobs)
         self.changed = time.monotonic()
+        self.begun = self.begun or self.changed
+        self.rows.append(jobs)
 
     @property
     def is_full(self) -> bool:
         """Whether nothing more may join."""
         return len(self.rows) >= (self.group.factor or MOST)
 
-    def is_due(self, now: float) -> bool:
-        """Whether it has waited long enough for more."""
-        return now >= self.changed + (self.group.timeout if self.group.factor else 0.0)
+    @property
+    def due(self) -> float:
+        """When it has waited long enough for more."""
+        return self.changed + self.group.timeout if self.group.factor else min(self.changed, self.begun + LONGEST)
 
     def left(self) -> int:
         """How many of its rows have not ended."""

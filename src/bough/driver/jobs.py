@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bough.driver import place
 from bough.driver.bundles import Bundle, Group, Job, Pipeline, read_command
 from bough.driver.codes import CANCELLED
+from bough.driver.declared import Paths, read_files
 from bough.driver.results import JobResult, code_of, result_of
 from bough.driver.sending import Sender
 from bough.driver.settings import Settings, read_factor, read_label, read_length, read_timeout
@@ -59,6 +60,7 @@ class Driver(Settings):
         self._groups: dict[str, Group] = {}
         self._pipelines: dict[str, Pipeline] = {}  # not complete yet
         self._open: dict[tuple[object, ...], Bundle] = {}  # that take more
+        self._written: dict[str, int] = {}  # declared outputs, and the jobs that write them
         self._is_stopped = False
 
     # --- configuring ------------------------------------------------------------------------------------
@@ -116,19 +118,30 @@ class Driver(Settings):
         *,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        inputs: Paths = (),
+        outputs: Paths = (),
     ) -> int:
-        """Issue a job and return its key at once; `group` names a job group or a pipeline."""
+        """Issue a job and return its key at once; `group` names a job group or a pipeline.
+
+        `inputs` and `outputs`: files that the command reads and writes, as they are named in it. They travel to
+        executors that do not see this directory, and a job waits for those that make its inputs.
+        """
         stage = Stage(read_command(cmd), os.path.abspath(os.fspath(cwd or os.curdir)), dict(env or {}))
+        files = read_files(stage.words, stage.cwd, inputs, outputs)
         if self._sender is None:
             self.start()
         self._wait_for_room()
         with self._lock:
             if self._is_stopped:
                 raise UserError("the driver was stopped and takes no more jobs")
-            job = Job(next(self._keys), cmd, stage, producer, group or "")
+            job = Job(next(self._keys), cmd, stage, producer, group or "", files)
             pipeline = self._pipelines.get(group) if group else None
+            if pipeline is not None and files is not None:
+                raise UserError(f"pipeline {group!r}: its stages run where this directory is seen and declare no files")
             if group and pipeline is None and group not in self._groups:
                 raise UserError(f"group {group!r} is not known; register it with set_group or create_pipeline")
+            if files is not None:
+                files.claim(self._written, job.key)
             self._jobs[job.key] = job
             self._uncollected.setdefault(producer, {})[job.key] = job
             if pipeline is None:
@@ -143,13 +156,19 @@ class Driver(Settings):
         *,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        inputs: Paths = (),
+        outputs: Paths = (),
         timeout: float | None = None,
     ) -> int:
         """Run a job to its end and return its exit code."""
-        return self.wait_one(self.exec_async(cmd, cwd=cwd, env=env), timeout)
+        return self.wait_one(self.exec_async(cmd, cwd=cwd, env=env, inputs=inputs, outputs=outputs), timeout)
 
     def _join(self, job: Job, group: Group) -> None:
-        key = (group.label, job.stage.cwd, *job.stage.env.items())
+        files = job.files
+        if files is not None:
+            makers = {id(self._jobs[self._written[path]].bundle) for path in files.reads if path in self._written}
+            self._flush(lambda bundle: id(bundle) in makers)  # they are submitted first
+        key = (group.label, files.form if files else "", job.stage.cwd, *job.stage.env.items())
         self._add(key, group, [job], is_pipelines=False)
 
     def _join_pipeline(self, job: Job, pipeline: Pipeline) -> None:
@@ -176,8 +195,8 @@ class Driver(Settings):
 
     def _due(self, now: float) -> float | None:
         """Send off what waits for nothing more; when to look again. Called by the sender, which holds the lock."""
-        self._flush(lambda bundle: bundle.is_due(now))
-        return min((bundle.changed + bundle.group.timeout for bundle in self._open.values()), default=None)
+        self._flush(lambda bundle: bundle.due <= now)
+        return min((bundle.due for bundle in self._open.values()), default=None)
 
     def _flush(self, wanted: Any) -> None:
         for key, bundle in list(self._open.items()):

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from bough.driver.bundles import Job
-from bough.driver.codes import CANCELLED, LOST, NOT_RUN
-from bough.driver.link import return_code, wait_for
+from bough.driver.codes import CANCELLED, LOST, NO_OUTPUT, NOT_RUN
+from bough.driver.link import cause_of, return_code, wait_for
 from bough.driver.stages import Ended
 from bough.errors import BoughError, NotRun
+from bough.model.outcomes import Cause
 
 
 class JobResult(msgspec.Struct, frozen=True):
@@ -21,7 +22,7 @@ class JobResult(msgspec.Struct, frozen=True):
     command: Any
     producer: Any
     group: str
-    exit_code: int  # negative: the signal that ended it; NOT_RUN, CANCELLED and LOST are no program's
+    exit_code: int  # negative: the signal that ended it; those of `codes` are no program's
     host: str
     stdout_bytes: bytes
     stderr_bytes: bytes
@@ -68,7 +69,9 @@ def _code(job: Job, timeout: float | None) -> int:
     wait_for(task, timeout)
     try:
         if job.place < 0:
-            return CANCELLED if task.cancelled() else return_code(task)
+            if task.cancelled():
+                return CANCELLED
+            return return_code(task) or (NO_OUTPUT if job.files and cause_of(task) is Cause.MISSING_OUTPUT else 0)
         return _ended(job).code
     except CancelledError:
         return CANCELLED

@@ -146,9 +146,14 @@ class Sender:
                 several = self._target.options(memo=False, name=label or "pipeline")
                 return several.map(run_stages, rows, [bundle.keep_going] * len(rows)), None
             slot = "job_" + _NO_NAME.sub("_", label)  # jobs of one label are expected to run equally long
-            jobs = [row[0].stage for row in bundle.rows]
-            words = [stage.words for stage in jobs]
-            about: dict[str, Any] = {"cwd": jobs[0].cwd, "env": jobs[0].env or None, "name": label or None}
-            return self._target.sweep(f"{{{slot}}}", tie(**{slot: words}), memo=False, **about), None
+            jobs = [row[0] for row in bundle.rows]
+            stage, files = jobs[0].stage, jobs[0].files
+            about: dict[str, Any] = {"cwd": stage.cwd, "env": stage.env or None, "name": label or None, "memo": False}
+            if files is None:
+                words = [job.stage.words for job in jobs]
+                return self._target.sweep(f"{{{slot}}}", tie(**{slot: words}), **about), None
+            columns = zip(*[job.files.values for job in jobs if job.files], strict=True)
+            space = tie(**{f"{slot}_{number}": list(values) for number, values in enumerate(columns)})
+            return self._target.sweep(files.text(slot), space, clash="overwrite", **about), None
         except BoughError as error:
             return None, error

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bough.driver import place
+from bough.driver.declared import Paths
 from bough.driver.jobs import Driver
 from bough.driver.results import JobResult
 from bough.errors import BoughError
@@ -57,9 +58,11 @@ def exec_async(
     *,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
+    inputs: Paths = (),
+    outputs: Paths = (),
 ) -> int:
     """See `Driver.exec_async`."""
-    return get_driver().exec_async(cmd, producer, group, cwd=cwd, env=env)
+    return get_driver().exec_async(cmd, producer, group, cwd=cwd, env=env, inputs=inputs, outputs=outputs)
 
 
 def exec_sync(
@@ -67,10 +70,12 @@ def exec_sync(
     *,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
+    inputs: Paths = (),
+    outputs: Paths = (),
     timeout: float | None = None,
 ) -> int:
     """See `Driver.exec_sync`."""
-    return get_driver().exec_sync(cmd, cwd=cwd, env=env, timeout=timeout)
+    return get_driver().exec_sync(cmd, cwd=cwd, env=env, inputs=inputs, outputs=outputs, timeout=timeout)
 
 
 def wait_one(key: int, timeout: float | None = None) -> int:

@@ -107,7 +107,7 @@ class Backlog:
         """Queue what the server sent; False if it is to follow something that is not waiting here."""
         if run.behind:
             last = self._last
-            if last is None or last.run.span != run.behind or last.number:
+            if last is None or last.run.last != run.behind or last.number:
                 return False
             last.follower = self._last = Held(run, last.order)
             return True
@@ -119,12 +119,12 @@ class Backlog:
 
     def put_back(self, helds: list[Held]) -> list[Held]:
         """Queue again, where they were, what was taken last; what was to follow something else is returned."""
-        back = {held.run.span for held in helds if not held.run.behind}
+        back = {held.run.last for held in helds if not held.run.behind}
         lost: list[Held] = []
         for held in helds:
             held.number, held.token = 0, False
             if held.run.behind in back:
-                back.add(held.run.span)
+                back.add(held.run.last)
             elif held.run.behind:
                 lost.append(held)
         for held in reversed([held for held in helds if not held.run.behind]):
@@ -164,18 +164,21 @@ class Backlog:
         self.length -= 1
         return held
 
-    def unlink(self, span: SpanId) -> list[Held]:
-        """A span is not to be run: what was to follow it, to be returned; the span itself, if it was to follow."""
+    def unlink(self, span: SpanId, start: int, stop: int) -> list[Held]:
+        """Elements of a span are not to be run: what is to be returned because it follows something, or them."""
         for held in (held for queue in self._queues.values() for held in queue):
             chain = held.chain()
             at = next((at for at, one in enumerate(chain) if one.run.span == span), None)
             if at is not None:
                 chain[max(at - 1, 0)].follower = None
-                return chain[at + 1 :]
+                if at:  # the others of a hand-out of like tasks
+                    chain[at].stopped.append((start, stop))
+                return chain[max(at, 1) :]
         return []
 
-    def drop(self, span: SpanId, start: int, stop: int) -> None:
-        """Drop elements of a span that wait; what is left of it keeps its place."""
+    def drop(self, span: SpanId, start: int, stop: int) -> list[Held]:
+        """Drop elements of a span that wait; what is left of it keeps its place, or is returned if it needs them."""
+        lost: list[Held] = []
         for needs, queue in list(self._queues.items()):
             if not any(held.run.span == span for held in queue):
                 continue
@@ -187,12 +190,14 @@ class Backlog:
                 held.stopped = [(start, stop)]
                 for low, high in held.kept(held.run.start, held.run.stop):
                     run = msgspec.structs.replace(held.run, start=low, stop=high)
-                    left.append(Held(run, held.order, held.deaths))
+                    part = Held(run, held.order, held.deaths)
+                    (lost if run.chained and low >= stop else left).append(part)
             self.length += len(left) - len(queue)
             if left:
                 self._queues[needs] = left
             else:
                 del self._queues[needs]
+        return lost
 
     def all(self) -> list[Held]:
         """All that waits, in order of arrival within equal needs."""

@@ -16,7 +16,7 @@ from bough.executor.reports import Reports
 from bough.model.facts import SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import Seconds, SpanId
 from bough.model.tasks import Kind
-from bough.wire.work import Run, Stop
+from bough.wire.work import Run, Stop, spread
 
 NEVER = math.inf
 _LONG = 0.045  # seconds from which on the server is told that an element runs, as by a real executor
@@ -99,11 +99,17 @@ class Emulated:
 
     def add(self, run: Run, times: Times) -> None:
         """Queue a span; one that is to follow another comes right behind that one, or goes back."""
-        if run.behind and run.behind != self._last:
-            self.reports.add(SpanReturned(run.span, run.start, run.stop))
-            return
-        self._last = run.span
-        self._queue.append(_Work(run, run.start, run.stop, times))
+        for one in spread(run) if run.along else (run,):
+            if one.behind and one.behind != self._last:
+                self.refuse(one)
+                continue
+            self._last = one.span
+            self._queue.append(_Work(one, one.start, one.stop, times))
+
+    def refuse(self, run: Run) -> None:
+        """Return what came too late."""
+        for one in spread(run) if run.along else (run,):
+            self.reports.add(SpanReturned(one.span, one.start, one.stop))
 
     def advance(self, now: Seconds) -> Seconds:
         """End what is over and begin what comes next; when to look again."""

@@ -21,7 +21,6 @@ from bough.executor.emulatedline import Line, Reader
 from bough.executor.emulatedmember import Member, Parting
 from bough.executor.emulatedtimes import RunTimes
 from bough.executor.terms import Terms, make_hello
-from bough.model.facts import SpanReturned
 from bough.model.resources import Needs
 from bough.transport.access import Access, find_access
 from bough.wire.framing import frame
@@ -206,7 +205,7 @@ class Emulation:
         if member.parting in {Parting.NOT, Parting.DRAINING}:
             member.work.add(run, self._times.of(run))
         else:
-            member.work.reports.add(SpanReturned(run.span, run.start, run.stop))
+            member.work.refuse(run)
 
     def _heard(self, member: Member, number: int) -> None:
         member.work.reports.heard(number)

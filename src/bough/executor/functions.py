@@ -14,7 +14,7 @@ from bough.executor import present
 from bough.executor.board import INDEX, SINCE
 from bough.executor.desk import Desk
 from bough.executor.failures import exception_failure, loading_failure
-from bough.executor.loading import arguments
+from bough.executor.loading import arguments, link
 from bough.executor.programs import THREADS, threads_text
 from bough.executor.speaker import Progress
 from bough.executor.talk import Done
@@ -66,13 +66,18 @@ class Functions:
                 function = _spread(function)
             elif run.star:
                 function = _starred(function)
-            if run.limits.timeout or run.limits.memory or run.attempt > 1:
-                self._run_watched(function, calls, progress, run)
-            else:
-                self._run_all(function, calls, progress, run.start)
-            if not run.is_array and not run.along and self._made:
-                self._previous = (run.span, self._made.pop())
+            self._run_calls(function, calls, progress, run)
+            if self._made and (run.chained or not (run.is_array or run.along)):
+                self._previous = (run.last, self._made.pop())
         self._speaker.end(Done(number))
+
+    def _run_calls(self, function: Any, calls: list[Any], progress: Progress, run: Run) -> None:
+        if run.chained:
+            self._run_chain(function, calls[0], progress, run)
+        elif run.limits.timeout or run.limits.memory or run.attempt > 1:
+            self._run_watched(function, calls, progress, run)
+        else:
+            self._run_all(function, calls, progress, run.start)
 
     def _run_all(self, function: Any, calls: list[Any], progress: Progress, index: int) -> None:
         """The fast path: nothing per element but the call, the clock and two looks."""
@@ -107,6 +112,33 @@ class Functions:
             self._made = [value]
             progress.results.append(value)
             progress.done_at = done_at
+
+    def _run_chain(self, function: Any, item: Any, progress: Progress, run: Run) -> None:
+        """Tasks each of which takes the value of the one before; behind one that fails all are given back."""
+        board, append, clock = self._board, progress.results.append, time.perf_counter
+        wrote = self._streams.wrote
+        for index in range(run.start, run.stop - 1):
+            board[INDEX] = index
+            try:
+                value = function(item)
+            except BaseException as error:  # noqa: BLE001 -- as above
+                self._failed(index, error, bool(wrote[0]))
+                break
+            if wrote[0]:
+                self._printed(index, progress)
+            append(value)
+            progress.done_at = clock()
+            try:
+                item = link(run.along[index][1], value)
+            except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
+                index += 1  # noqa: PLW2901 -- it is this one that cannot be run
+                self._speaker.fail(index, loading_failure(error, "its arguments"))
+                break
+        else:
+            self._run_last(function, item, progress, run.stop - 1)
+            return
+        if index + 1 < run.stop:
+            self._speaker.say(SpanReturned(run.span, index + 1, run.stop))
 
     def _run_watched(self, function: Any, calls: list[Any], progress: Progress, run: Run) -> None:
         """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""

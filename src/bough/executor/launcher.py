@@ -173,6 +173,7 @@ class Launcher:
         waiting.wait(pid, number, run, index)
         _, status, usage = os.wait4(pid, 0)
         seconds = time.perf_counter() - begun
+        waiting.lasted(seconds)
         survived = kill_group(pid)
         self._board[GROUP] = 0
         out, err = self._streams.take()

@@ -12,9 +12,9 @@ from typing import Any
 from bough.model.commands import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import ResultFile
+from bough.model.shortcalls import SIMPLE, Call, unpack_call
 from bough.wire.work import Run, Value
 
-_SIMPLE = frozenset({int, float, complex, bool, str, bytes, type(None)})
 _KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions
 
 
@@ -59,7 +59,7 @@ class Shelf:
         return found
 
 
-def arguments(run: Run, previous: Any = None) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def arguments(run: Run, previous: Any = None) -> list[Call]:
     """Positional and keyword arguments of a hand-out of loose functions, with the values of their inputs put in.
 
     `previous` is the value of the run before, for an input that was made just here.
@@ -69,22 +69,28 @@ def arguments(run: Run, previous: Any = None) -> list[tuple[tuple[Any, ...], dic
         with open(run.payload_path, "rb") as file:
             packed = file.read()
     packs = [packed, *(payload for _, payload in run.along)][run.start : run.stop] if run.along else [packed]
+    if run.chained:
+        del packs[1:]  # the others take what those before them make
     if not run.inputs:
-        return list(map(pickle.loads, packs))
-    return [_with_values(run, pickle.loads(one), previous) for one in packs]
+        return [unpack_call(one, ()) for one in packs]
+    values = _values(run, previous)
+    calls = [unpack_call(packs.pop(0), values)]
+    shared = SIMPLE.issuperset(map(type, values))  # otherwise each gets its own: what one does the next must not see
+    return calls + [unpack_call(one, values if shared else _values(run, previous)) for one in packs]
 
 
-def _with_values(run: Run, call: tuple[Any, Any], previous: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Each call gets values of its own: what one does to them must not be seen by the next."""
-    from bough.model.refs import resolve
+def link(packed: bytes, previous: Any) -> Call:
+    """The arguments of a task whose only input is the value of the one before."""
+    return unpack_call(packed, [_copied(previous)])
 
-    values = [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
-    return resolve(tuple(call[0]), values), resolve(call[1], values)
+
+def _values(run: Run, previous: Any) -> list[Any]:
+    return [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
 
 
 def _copied(value: Any) -> Any:
     """A value as another process would get it: what is done to it stays without effect on the original."""
-    if type(value) in _SIMPLE:
+    if type(value) in SIMPLE:
         return value
     from bough.executor.results import pack
 

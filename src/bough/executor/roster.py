@@ -96,9 +96,9 @@ class Roster:
         for slot in self._slots.values():
             if any(held.run.span == order.span for held in slot.held):
                 self._take_back(slot)
-        for held in self._backlog.unlink(order.span):
+        what = (order.span, order.start, order.stop)
+        for held in [*self._backlog.unlink(*what), *self._backlog.drop(*what)]:
             self._return(held)
-        self._backlog.drop(order.span, order.start, order.stop)
         for slot in self._slots.values():
             for held in slot.held:
                 if held.run.span == order.span:

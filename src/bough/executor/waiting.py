@@ -20,7 +20,8 @@ from bough.model.resources import show_bytes
 from bough.wire.work import Run
 
 _MOMENT = 0.01  # seconds between looks at what is said while short commands run
-_TELL = 0.01  # seconds that news of a short command wait for the next
+_TELL = (0.01, 0.05)  # seconds that news of short commands wait for the next: at least, at most
+_TOGETHER = 5  # ends of commands that are told together when there are more to come
 _TERM_GRACE = 2.0  # seconds between TERM and KILL when a limit is passed
 _LOOK = 0.1  # seconds between looks at the memory of a group
 NEVER = float("inf")
@@ -43,6 +44,7 @@ class Waiting:
         self._plain = False  # a plain wait may be broken off
         self._before: object = None  # what SIGALRM did before; None: it is not ours now
         self.end: tuple[Failure | None, float] | None = None  # why the command is being ended, and when it gets KILL
+        self.patience = _TELL[0]  # seconds that news may wait while more commands follow
 
     def wait(self, pid: int, number: int, run: Run, index: int) -> None:
         """Return when the process has ended, by itself or by us."""
@@ -59,6 +61,11 @@ class Waiting:
             self._plain = False
         except _Moment:
             self._watch(pid, number, run, index)
+
+    def lasted(self, seconds: float) -> None:
+        """How long a command took: who waits for its end does not mind as much again a few times."""
+        least, most = _TELL
+        self.patience = min(max(least, _TOGETHER * seconds), most)
 
     def _start_clock(self) -> None:
         if self._before is None:
@@ -101,7 +108,7 @@ class Waiting:
                     return
                 if ready:
                     self._hear(pid, number, index)
-                if self._speaker.due(_TELL):
+                if self._speaker.due(self.patience):
                     self._speaker.flush()
                 now = time.monotonic()
                 if self.end:
@@ -121,10 +128,10 @@ class Waiting:
         """Milliseconds to wait for something to happen; None: as long as it takes."""
         until = self.end[1] if self.end else min(deadline, look)
         if until == NEVER:
-            return _TELL * 1000 if self._speaker.waiting else None
+            return self.patience * 1000 if self._speaker.waiting else None
         now = time.monotonic()
         if self._speaker.waiting:
-            until = min(until, now + _TELL)
+            until = min(until, now + self.patience)
         return max(0.0, until - now) * 1000 + 1
 
     def _weigh(self, pid: int, limit: int) -> None:

@@ -285,6 +285,17 @@ class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
     automatic: bool = False  # nobody asked: it is one of the retries of a group
 
 
+class Amended(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
+    """The description of a workflow that goes on was changed and submitted again: all of the difference at once."""
+
+    run: int
+    added: list[Item] = []  # groups among them are closed
+    changed: list[Item] = []  # what is there, by number, as it is from now on; it stays in its group
+    removed: tuple[RecordId, ...] = ()  # tasks that are not part of the workflow any more
+    removed_groups: tuple[GroupId, ...] = ()
+    parts: tuple[tuple[RecordId, int, int], ...] = ()  # all that had started and waits again, filled in by the core
+
+
 class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
     """A priority was changed."""
 
@@ -353,6 +364,7 @@ Fact = (
     | Held
     | Released
     | Reset
+    | Amended
     | Retried
     | Prioritised
     | Stopping

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bough.model.ids import ExecutorId, MemoKey, RecordId, Seconds, SpanId
-from bough.model.tasks import ArraySpec, Page, Reuse, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, On, Page, Reuse, TaskSpec
 
 
 class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -28,6 +28,7 @@ class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     behind: SpanId = SpanId(0)  # start it there when this one has succeeded, and give it back when it has not
     # tasks like it that go with it, by record and payload: their spans have the next numbers, all else is the same
     along: tuple[tuple[RecordId, bytes], ...] = ()
+    chained: bool = False  # each of them waits for the one before, whose value is its only input, and for nothing else
 
     def singly(self) -> Iterator[SendSpan]:
         """The same as hand-outs of one task each."""
@@ -35,10 +36,16 @@ class SendSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
             yield self
             return
         assert isinstance(self.spec, TaskSpec)
-        yield replace(self, along=())
+        yield replace(self, along=(), chained=False)
+        previous = self.spec.id
         for number, (record, payload) in enumerate(self.along, self.span + 1):
             spec = replace(self.spec, id=record, payload=payload)
-            yield replace(self, span=SpanId(number), spec=spec, along=())
+            one = replace(self, span=SpanId(number), spec=spec, along=(), chained=False)
+            if self.chained:
+                before = (Dep(On.TASK, previous),)
+                one = replace(one, spec=replace(spec, after=before, inputs=before), behind=SpanId(number - 1))
+            yield one
+            previous = record
 
 
 class StopSpan(msgspec.Struct, frozen=True, array_like=True):

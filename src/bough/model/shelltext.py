@@ -70,6 +70,16 @@ def needs_shell(text: str | Sequence[Part]) -> bool:  # noqa: C901 - a small aut
     return bool(first) and (first[0] in _SHELL_WORDS or _ASSIGNMENT.match(first[0]) is not None)
 
 
+def plain_words(text: str) -> list[str] | None:
+    """The words of a text that is words and nothing else; None: it takes a closer look, or a shell."""
+    if _SUSPECT.search(text) is not None:
+        return None
+    words = text.split()
+    if not words or words[0] in _SHELL_WORDS or _ASSIGNMENT.match(words[0]) is not None:
+        return None
+    return words
+
+
 def split_words(parts: Sequence[Part]) -> list[list[tuple[Part, bool]]]:  # noqa: C901 - as above
     """Words of a text run without a shell, each a list of parts; the flag tells slots that stood in quotes."""
     words: list[list[tuple[Part, bool]]] = []

@@ -1,7 +1,7 @@
 """What is submitted: tasks, arrays, groups, and how they depend on each other.
 
 Bodies, payloads and pages are opaque bytes to everything but the client that makes them and the
-executor that runs them. Rule: a spec never changes once it is submitted.
+executor that runs them. Rule: a spec never changes once it is submitted, unless the workflow's description does.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ of who asks: the live system or a simulation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Protocol
 
@@ -52,6 +52,10 @@ class Work(Protocol):
     @property
     def expected(self) -> Seconds:
         """Expected run time of one task: measured, or the user's estimate, or 0 when unknown."""
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """What the user said of it and of the groups around it, in words of his own; made when it is asked for."""
 
 
 class Room(Protocol):

@@ -1,7 +1,7 @@
 """`python -m bough.server`: the embedded server of a session.
 
 The executor takes as long to come up as the server itself, so it is started first, before anything
-heavy is loaded; both then load at the same time.
+heavy is loaded; both then load at the same time. Where there may be results to reuse it is started when it is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
         return 3
     try:
         command = Command(path, options.store, options.cores, f"{place.store_id(options.store)}:0")
-        pid = command.start()
+        pid = command.start() if options.fresh or place.is_new(options.store) else 0
         from bough.server.embedded import Started, serve
 
         return serve(Started(options, listener, path, command, pid))

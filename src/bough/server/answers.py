@@ -10,7 +10,7 @@ comes back to a big workflow keeps nobody waiting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bough.core.groups import GroupRecord
 from bough.core.loose import TaskRecord
@@ -102,12 +102,12 @@ class ServiceDesk(Desk):
             if record is not None and isinstance(first, int) and client.run in {0, record.group.workflow.run}:
                 yield record, max(first, 0)
 
-    def tell_outcomes(self, client: Client, arguments: dict[str, object]) -> None:
-        """Tell of everything among some records that has ended."""
+    def tell_outcomes(self, client: Client, arguments: dict[str, object], then: Callable[[], None]) -> None:
+        """Tell of everything among some records that has ended; `then` is called when all is told."""
         if isinstance(arguments.get("records"), list):
-            self._tell(client, self._outcomes(list(self._wanted(client, arguments))))
+            self._tell(client, self._outcomes(list(self._wanted(client, arguments))), then)
 
-    def _tell(self, client: Client, messages: Iterator[Message]) -> None:
+    def _tell(self, client: Client, messages: Iterator[Message], then: Callable[[], None]) -> None:
         connection = client.connection
         if not connection.is_open:
             return
@@ -116,12 +116,13 @@ class ServiceDesk(Desk):
                 message = next(messages, None)
                 if message is None:
                     connection.flush()
+                    then()
                     return
                 connection.say(message)
             connection.flush()
-            self._shell.loop.call_soon(self._tell, client, messages)
+            self._shell.loop.call_soon(self._tell, client, messages, then)
         else:
-            self._shell.loop.call_later(_PAUSE, self._tell, client, messages)
+            self._shell.loop.call_later(_PAUSE, self._tell, client, messages, then)
 
     def _outcomes(self, records: Iterable[tuple[Record, int]]) -> Iterator[Message]:
         for record, first in records:
@@ -131,7 +132,7 @@ class ServiceDesk(Desk):
                     failure = record.failure_of(index)
                     if failure is None:
                         failure = _CANCELLED if record.state_of(index) == CANCELLED else _UNKNOWN
-                    yield Unsuccess(RecordId(record.id), index, index + 1, 0, failure)
+                    yield from self._shell.patience.told(Unsuccess(RecordId(record.id), index, index + 1, 0, failure))
 
     def _successes(self, record: Record, first: int) -> Iterator[Message]:
         hosts = {executor.id: executor.host for executor in self._machine.state.executors.values()}

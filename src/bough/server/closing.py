@@ -21,6 +21,7 @@ from bough.wire.messages import Closed, Refused
 from bough.wire.work import Leave
 
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
+_MOMENT = 0.5  # seconds that the jobs database may keep a script waiting; what is left is folded by the next who asks
 _STUCK = 5.0  # seconds that a store that cannot be written is waited for
 
 
@@ -110,9 +111,9 @@ class Closing:
             await self._written(Stopping())
 
     def _close_store(self) -> None:
-        """The end of the run is written: what a full disk keeps from being folded now, the next run folds."""
+        """The end of the run is written: what is not folded soon, or not for want of space, is folded later."""
         try:
-            self._shell.store.close()
+            self._shell.store.close(patience=_MOMENT)
         except StoreFailed as error:
             if not error.transient:
                 raise
@@ -133,6 +134,7 @@ class Closing:
             if not self._shell.peers.executors:
                 self.supervisor.kill()  # it has not even joined
         self._tell_executors(grace)
+        self._shell.upkeep.when_folded(lambda: None)  # there is time for it while they leave
         until = self._shell.loop.time() + grace + _SPARE
         if self.supervisor is not None:
             await self.supervisor.gone(grace + _SPARE)

@@ -13,7 +13,8 @@ import signal
 import socket
 import time
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvloop
@@ -36,10 +37,16 @@ from bough.stores.faults import reported
 from bough.stores.lock import StoreLock, holder
 from bough.stores.sqlite import SqliteStore
 from bough.wire.framing import frame
-from bough.wire.messages import Refused
+from bough.wire.messages import Notice, Refused
+
+if TYPE_CHECKING:
+    from bough.stores.api import Store
 
 _LEAVING = 15.0  # seconds a server whose script is gone may take to leave its store
 _LOOK = 2.0
+_PATIENCE = 1.0  # seconds of catching up before the script is told why it waits
+_TURNS = 64  # folded at a time meanwhile
+_BEHIND = "the jobs database is brought up to date with the last run first"
 _UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script is gone
 
 
@@ -50,7 +57,7 @@ class Started(msgspec.Struct):
     listener: socket.socket
     socket_path: str
     command: Command
-    executor_pid: int
+    executor_pid: int  # 0: it is not started yet
 
 
 def serve(started: Started) -> int:
@@ -111,6 +118,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
             os.makedirs(os.path.join(options.store, folder), exist_ok=True)
     store = SqliteStore(options.store)
     store.claim("session")
+    catch_up(store, lambda: _tell(options.fd, Notice(_BEHIND)))
     last = store.last_run()
     identity = place.store_id(options.store)
     now = time.time()
@@ -141,6 +149,15 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
     return store, machine, info
 
 
+def catch_up(store: Store, tell: Callable[[], None], patience: float = _PATIENCE) -> None:
+    """Bring the tables up to date, which the last run may have left to us; if that takes longer it is told."""
+    until = time.monotonic() + patience
+    while not store.project(at_most=_TURNS):
+        if until and time.monotonic() >= until:
+            tell()
+            until = 0
+
+
 async def _live(started: Started, store: SqliteStore, machine: Machine, info: RunInfo) -> int:
     loop = asyncio.get_running_loop()
     shell = make_shell(loop, machine, store, info)
@@ -148,8 +165,10 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     reception = Reception(shell, closing.close, closing.owner_lost)
     closing.reception = reception
     mark = info.marker.partition(":")[0] + ":"
-    closing.supervisor = Supervisor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
-    reception.on_executor_lost.append(closing.supervisor.lost)
+    supervisor = Supervisor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
+    closing.supervisor = supervisor
+    reception.on_executor_lost.append(supervisor.lost)
+    shell.on_turn.append(lambda: supervisor.need() if machine.state.waiting else None)
     loop.set_exception_handler(lambda _, context: closing.fail(internal_error(context)))
     for number in (signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, lambda: None)
@@ -208,6 +227,8 @@ def _sweep(mark: str, info: RunInfo) -> None:
 
 def end_executor(pid: int) -> None:
     """End the executor that was started in vain."""
+    if not pid:
+        return
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -217,9 +238,15 @@ def end_executor(pid: int) -> None:
 
 def refuse(fd: int, error: BoughError) -> None:
     """Tell the owner why there is no session."""
-    with socket.socket(fileno=fd) as owner:
+    _tell(fd, Refused(str(error), kind=type(error).__name__))
+    os.close(fd)
+
+
+def _tell(fd: int, message: Refused | Notice) -> None:
+    """Say something to the owner before there is a loop."""
+    with socket.socket(fileno=os.dup(fd)) as owner:
         try:
             owner.setblocking(True)
-            owner.sendall(frame(Refused(str(error), kind=type(error).__name__)))
+            owner.sendall(frame(message))
         except OSError:
             return  # it is gone

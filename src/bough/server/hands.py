@@ -6,14 +6,17 @@ name, and is drained at once. Rule: a hand gets what was taken for it, and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
-from bough.model.ids import Seconds
+from bough.errors import UserError
+from bough.model.ids import ExecutorId, Seconds
 from bough.model.resources import Needs
 from bough.policy.api import Place, PlacementPolicy, Room, View, Work
+from bough.server.errand import Errand
+from bough.wire.work import HereAnswer
 
 SITE = "hand"
 
@@ -26,6 +29,33 @@ def is_hand(executor: ExecutorRecord) -> bool:
 def hands(state: State) -> Iterator[ExecutorRecord]:
     """Those that the core knows of."""
     return (executor for executor in state.executors.values() if is_hand(executor))
+
+
+class Speaker:
+    """Who took a task by hand and speaks for it: what `server.here` answers goes to the errand.
+
+    `gone`: called when he has left before he got a lock that he waited for.
+    """
+
+    def __init__(self, number: ExecutorId, errand: Errand, gone: Callable[[], None]) -> None:
+        self.number = number
+        self._errand = errand
+        self._gone = gone
+
+    @property
+    def connection(self) -> Speaker:
+        """Himself."""
+        return self
+
+    def send(self, message: object) -> None:
+        """Answer him."""
+        assert isinstance(message, HereAnswer)
+        if message.error:
+            self._errand.refuse(UserError(message.error))
+        elif self._errand.client.connection.is_open:
+            self._errand.answer(message.value)
+        elif message.value.get("new"):
+            self._gone()
 
 
 class HandPolicy:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -26,9 +27,8 @@ from bough.core import locks
 from bough.core.room import Span
 from bough.errors import BoughError, UserError
 from bough.model.facts import GroupReleased, LockFreed, LockTaken, SpanHeard
-from bough.model.ids import GroupId, Seconds
+from bough.model.ids import ExecutorId, GroupId, Seconds
 from bough.server.history import History
-from bough.server.peers import Executor
 from bough.server.shell import Shell
 from bough.wire.work import HereAnswer, HereAsk
 
@@ -47,12 +47,31 @@ class Said(msgspec.Struct):
     since: Seconds = 0.0  # when it said so
 
 
+class Line(Protocol):
+    """A connection to who speaks for a task."""
+
+    def send(self, message: object) -> None:
+        """Say something at once."""
+
+
+class Speaker(Protocol):
+    """Who speaks for a task: its executor, or who took it by hand."""
+
+    @property
+    def number(self) -> ExecutorId:
+        """Its number."""
+
+    @property
+    def connection(self) -> Line:
+        """How it is answered."""
+
+
 class _Asked:
     """A question that is to be answered."""
 
     __slots__ = ("executor", "message")
 
-    def __init__(self, executor: Executor, message: HereAsk) -> None:
+    def __init__(self, executor: Speaker, message: HereAsk) -> None:
         self.executor = executor
         self.message = message
 
@@ -89,7 +108,7 @@ class Here:
         }
         shell.on_turn.append(self._after_turn)
 
-    def ask(self, executor: Executor, message: HereAsk) -> None:
+    def ask(self, executor: Speaker, message: HereAsk) -> None:
         """Answer, now or when it is done, after all that was said before."""
         asked = _Asked(executor, message)
         if self._shell.is_busy:
@@ -97,7 +116,7 @@ class Here:
         else:
             self._begin(asked)
 
-    def lost(self, executor: Executor) -> None:
+    def lost(self, executor: Speaker) -> None:
         """What an executor's tasks wait for they will ask for again, if it comes back."""
         for name, waiting in list(self._waiting.items()):
             self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
@@ -180,10 +199,7 @@ class Here:
     def _attributes(self, asked: _Asked, span: Span) -> None:
         record, index = span.record, asked.message.index
         spec, group = record.spec, record.group
-        own: Value = {}
-        for above in reversed(list(group.chain())):  # those of outer groups first: inner ones say more
-            own.update(above.attributes)
-        own.update(spec.terms.attributes)
+        own: Value = {**record.attributes}
         system: Value = {
             "id": f"{record.id}.{index}" if record.is_array else str(record.id),
             "record": record.id,

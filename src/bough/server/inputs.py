@@ -71,6 +71,7 @@ class Sender:
                 behind=order.behind,
                 run=place.run if place is not None else 0,
                 along=list(order.along),
+                chained=order.chained,
             )
         else:
             if spec.table and spec.table not in executor.blobs:

@@ -19,6 +19,11 @@ LONGEST = 100  # bytes; the kernel's own limit is 108
 FOLDERS = ("out", "results", "args", "spill")
 
 
+def is_new(store_dir: str) -> bool:
+    """Whether no run was ever opened in a store."""
+    return not os.path.isdir(os.path.join(store_dir, FOLDERS[0]))
+
+
 def bind(store_dir: str) -> tuple[socket.socket, str]:
     """A listening socket of our own, and its path."""
     return _bind(_socket_path(store_dir))

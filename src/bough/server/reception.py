@@ -66,7 +66,7 @@ class Reception:
         self._shell = shell
         self._peers = shell.peers
         self._desk = Desk(shell.machine, shell.store, shell.peers, shell.info)
-        self._here = Here(shell, store or shell.info.store_dir)
+        self._here = self.here = Here(shell, store or shell.info.store_dir)
         self._on_close = on_close
         self._on_owner_lost = on_owner_lost
         self._next_executor = int(shell.info.first_executor)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from bough.core.machine import Machine, Turn
-from bough.model.facts import ExecutorSuspended, Submitted
+from bough.model.facts import Amended, ExecutorSuspended, Submitted
 from bough.model.resources import Needs
 from bough.server.clock import Clock
 from bough.server.log import log
@@ -44,7 +44,7 @@ class Remarks:
             for fact in turn.facts:
                 if type(fact) is ExecutorSuspended:
                     self._tell_suspended(fact)
-        if self._check is None and Submitted in kinds:
+        if self._check is None and (Submitted in kinds or Amended in kinds):
             self._check = self._loop.call_later(_STRANDED, self._tell_stranded)
         for complaint in turn.complaints:
             log(complaint)

@@ -215,7 +215,7 @@ class Service:
         reception = ServiceReception(
             shell, workflows, returning, store=where, heartbeat=self._settings.heartbeat, shutdown=self.end
         )
-        self._services = Services(shell, self._numbers, where, self._settings.extras)
+        self._services = Services(shell, self._numbers, where, self._settings.extras, reception.here)
         reception.services = self._services.ask
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)

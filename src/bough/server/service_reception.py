@@ -19,6 +19,7 @@ from bough.model.facts import (
     Submitted,
 )
 from bough.model.ids import ExecutorId
+from bough.server.amendments import Amendments
 from bough.server.answers import ServiceDesk
 from bough.server.carrying import Carrying
 from bough.server.connection import Connection
@@ -32,7 +33,7 @@ from bough.server.shell import Shell
 from bough.server.sqlwindow import SqlWindow
 from bough.server.workflows import Workflows
 from bough.wire.filemessages import Put
-from bough.wire.messages import Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
+from bough.wire.messages import Amend, Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
 from bough.wire.relaying import RelayHello
 from bough.wire.work import (
     Alive,
@@ -78,6 +79,7 @@ class ServiceReception(Reception):
         self._far_streams = FarStreams(shell.info.folder("out"))
         self._sql = SqlWindow(shell.loop, store)
         self._from_client[Manage] = self._manage
+        self._from_client[Amend] = Amendments(shell, workflows).amend
         self._from_client[Put] = self._carrying.put
         self.services: Callable[[Client, Ask], bool] = lambda *_: False  # answers what else may be asked
         self.relays = Relays(self, shell.dirty, heartbeat)
@@ -111,7 +113,9 @@ class ServiceReception(Reception):
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone: a workflow goes on without its client, an executor may come back."""
-        self._peers.clients.pop(connection, None)
+        client = self._peers.clients.pop(connection, None)
+        if client is not None:
+            self._workflows.let_close(client.run)
         self._carrying.lost(connection)
         executor = self._peers.by_connection.get(connection)
         if executor is not None:
@@ -201,7 +205,7 @@ class ServiceReception(Reception):
             return
         super()._answer(client, message)
         if message.what == "outcomes":
-            self._own_desk.tell_outcomes(client, message.arguments)
+            self._own_desk.tell_outcomes(client, message.arguments, lambda: self._workflows.let_close(client.run))
 
     def _close(self, client: Client, message: Close) -> None:
         self._workflows.close(client, message.how)

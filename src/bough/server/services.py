@@ -8,6 +8,7 @@ what            arguments                                       value
 "task"          record, index                                   its attributes, and what its command is made of
 "done"          record, index, name, exit_code, outputs,        {"id", "state", "changed"}
                 missing (a path), give_back
+"here"          record, index, name, question, arguments        as `server.here` answers tasks that executors run
 "statistics"    seconds                                         [{...}], a sample a second, see `statistics.Sample`
 "remove"        workflows (names, name#run, runs), kill         [{"run", "name"}] that are gone
 "prune"         seconds, dry_run                                [{"run", "name", "closed"}] that are, or would be, gone
@@ -24,6 +25,7 @@ import msgspec
 from bough.errors import UserError
 from bough.model.ids import Seconds
 from bough.server.errand import Errand
+from bough.server.here import Here
 from bough.server.log import log
 from bough.server.messenger import Messenger
 from bough.server.metrics import MetricsPage, read_address
@@ -53,14 +55,14 @@ class Extras(msgspec.Struct, frozen=True):
 class Services:
     """See the module. `answers` are the questions that it answers."""
 
-    def __init__(self, shell: Shell, numbers: NumberBook, where: str, extras: Extras) -> None:
+    def __init__(self, shell: Shell, numbers: NumberBook, where: str, extras: Extras, here: Here | None = None) -> None:
         self._extras = extras
         self.statistics = Statistics(shell.loop, shell.machine, shell.peers)
         self._removing = Removing(shell, where, extras.keep)
         self._notices: Notices | None = None
         self._messenger: Messenger | None = None
         self._page: MetricsPage | None = None
-        taking = Taking(shell, numbers)
+        taking = Taking(shell, numbers, here or Here(shell, where))
         shell.on_facts.append(self.statistics.hear)
         if extras.notify or extras.notify_mail:
             self._messenger = Messenger(extras.notify, extras.notify_mail)
@@ -71,6 +73,7 @@ class Services:
             "take": taking.take,
             "task": taking.task,
             "done": taking.done,
+            "here": taking.here,
             "remove": self._removing.remove,
             "prune": self._removing.prune,
         }

@@ -27,6 +27,7 @@ from bough.server.connection import Connection
 from bough.server.inputs import Sender
 from bough.server.log import log
 from bough.server.lookups import Lookups
+from bough.server.patience import Patience
 from bough.server.peers import Client, Executor, Peers
 from bough.server.remarks import Remarks
 from bough.server.results import ResultCache
@@ -71,7 +72,9 @@ class Shell:
         self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         self.results = results = ResultCache(store.success)
-        self._teller = Teller(results, partial(struck_by, machine.state), partial(is_awaited, machine))
+        state = machine.state
+        self.patience = Patience(state)
+        self._teller = Teller(results, partial(struck_by, state), partial(is_awaited, machine), self.patience)
         self._sender = Sender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
         self.upkeep = Upkeep(loop, store, info.run, machine.snapshot, lambda: len(machine.state.records))
         self._inbox: list[News] = []

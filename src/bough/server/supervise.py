@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_STARTS = 20  # within a minute; beyond it one a second
 _MINUTE = 60.0
 _PAUSE = 1.0
+_SPARE = 0.25  # seconds after which an executor that nobody needed yet is started all the same: soon somebody will
 _HANGING = 5.0  # seconds between the loss of its connection and its end
 
 
@@ -57,7 +58,7 @@ class Command:
 
 
 class Supervisor:
-    """Watches one executor process; `sweep` ends what a dead one left behind."""
+    """Watches one executor process, of pid 0 if it is to be started; `sweep` ends what a dead one left behind."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, command: Command, pid: int, sweep: Callable[[], None]) -> None:
         self._loop = loop
@@ -69,12 +70,23 @@ class Supervisor:
         self._pid = 0
         self._pidfd = -1
         self._gone: asyncio.Event | None = None
-        self._watch(pid)
+        self._spared = not pid  # it was not started yet, because there may be nothing for it to do
+        if pid:
+            self._watch(pid)
+        else:
+            self._timer = loop.call_later(_SPARE, self._start)
 
     @property
     def pid(self) -> int:
         """The executor's process, 0 when there is none."""
         return self._pid
+
+    def need(self) -> None:
+        """There is work for it: if it was not started yet, that is done now."""
+        if self._spared:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._start()
 
     def retire(self) -> None:
         """Start no other one."""
@@ -134,6 +146,7 @@ class Supervisor:
         self._timer = self._loop.call_later(_PAUSE if crowded else 0, self._start)
 
     def _start(self) -> None:
+        self._spared = False
         if self._retiring:
             return
         try:

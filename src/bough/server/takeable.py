@@ -12,6 +12,7 @@ from bough.core.loose import TaskRecord
 from bough.core.queue import Entry, ReadyQueue
 from bough.core.records import FAILED, HELD, NOTRUN, WAITING, ArrayRecord, Record
 from bough.core.states import TaskState
+from bough.core.throttled import leaves_of
 from bough.errors import StoreFailed, UnknownName
 from bough.model.tasks import Kind, TaskSpec
 from bough.server.hands import is_hand
@@ -41,16 +42,21 @@ class Scope:
                 raise UnknownName(f"there is no group {path!r}; see bough status")
         self._is_part = bool(group)
 
-    def choose(self) -> Record | None:
-        """The command that goes next: of the workflow that holds the fewest cores, in the policy's order."""
-        best: tuple[float, Entry] | None = None
-        for queue in list(self._state.waiting):
-            if queue.workflow not in self.workflows:
+    def choose(self, host: str = "") -> Record | None:
+        """The command that goes next: of the workflow that holds the fewest cores, in the policy's order.
+
+        Those with affinity to the host of who asks go first, and those with affinity to where somebody else took their
+        predecessor go last: he may come back for them. What belongs to the host of an executor is that one's.
+        """
+        best: tuple[int, float, Entry] | None = None
+        for queue in list(leaves_of(self._state.waiting)):
+            if queue.workflow not in self.workflows or queue.place in self._state.hosts:
                 continue
             entry = self._first(queue)
-            if entry is not None and (best is None or (queue.workflow.cores, entry) < best):
-                best = queue.workflow.cores, entry
-        return best[1][4] if best is not None else None
+            near = 1 if not queue.place else 0 if queue.place.rpartition("@")[2] == host else 2
+            if entry is not None and (best is None or (near, queue.workflow.cores, entry) < best):
+                best = near, queue.workflow.cores, entry
+        return best[2][4] if best is not None else None
 
     def _first(self, queue: ReadyQueue) -> Entry | None:
         taken: list[Entry] = []
@@ -137,6 +143,9 @@ def describe(shell: Shell, record: Record, index: int) -> dict[str, object]:
         "walltime": limits.walltime,
         "retries": limits.retries,
         "priority": record.priority,
+        "release": spec.terms.release,
+        "affinity": bool(spec.terms.near),
+        "attributes": record.attributes,
         **_making(shell, record, index),
     }
 

@@ -7,6 +7,8 @@ server that was started anew knows who has what.
 
 from __future__ import annotations
 
+import msgspec
+
 from bough.core.records import PLACED, RUNNING, Record
 from bough.core.room import ExecutorRecord, Span
 from bough.core.states import TaskState
@@ -20,15 +22,17 @@ from bough.model.facts import (
     SpanReturned,
     SpanStarted,
 )
-from bough.model.ids import ExecutorId, Seconds, SpanId
+from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.policy.api import Place
 from bough.server.errand import Errand, number_in, text_in
-from bough.server.hands import SITE, HandPolicy, hands, is_hand
+from bough.server.hands import SITE, HandPolicy, Speaker, hands, is_hand
+from bough.server.here import Here
 from bough.server.log import log
 from bough.server.numbers import NumberBook
 from bough.server.shell import Shell
 from bough.server.takeable import Scope, describe, label
+from bough.wire.work import HereAsk
 
 _TRIES = 5  # what was chosen may be gone when the turn comes
 _ALL = 1 << 62  # an element that no span reaches
@@ -37,8 +41,9 @@ _ALL = 1 << 62  # an element that no span reaches
 class Taking:
     """See the module."""
 
-    def __init__(self, shell: Shell, numbers: NumberBook) -> None:
+    def __init__(self, shell: Shell, numbers: NumberBook, here: Here) -> None:
         self._shell = shell
+        self._here = here
         self._state = shell.machine.state
         self._numbers = numbers
         self._policy = HandPolicy(self._state.policy)
@@ -56,7 +61,8 @@ class Taking:
 
     def take(self, errand: Errand) -> None:
         """Give somebody the task he has, or the next that is ready, or say why there is none."""
-        name, host = _name_in(errand), text_in(errand, "host")
+        name = _name_in(errand)
+        host = name.rpartition("@")[2] if "@" in name else text_in(errand, "host")
         scope = Scope(self._shell, text_in(errand, "queue"), text_in(errand, "group"))
         self._take(errand, name, host, scope, _TRIES)
 
@@ -68,7 +74,7 @@ class Taking:
         if hand is not None and (span := _span_of(hand)) is not None:
             errand.answer(self._given(span))
             return
-        record = scope.choose() if tries else None
+        record = scope.choose(host) if tries else None
         if record is None:
             errand.answer(scope.none())
             return
@@ -130,8 +136,7 @@ class Taking:
         hand = span.executor
         if not is_hand(hand):
             raise UserError(f"task {task} runs on executor {hand.id} at {hand.host}, which will say itself how it ends")
-        if not _is_of(hand, name):
-            raise UserError(f"task {task} was taken by {hand.host}, not by {name}; say --as if that is you")
+        _check_owner(hand, name, task)
         if errand.arguments.get("give_back"):
             self._shell.news(SpanReturned(SpanId(span.id), index, index + 1))
         else:
@@ -156,6 +161,21 @@ class Taking:
     def _said(self, errand: Errand, record: Record, index: int) -> None:
         task, state = label(record, index), TaskState(record.state_of(index)).label
         self._shell.upkeep.when_synced(lambda: errand.answer({"id": task, "state": state, "changed": True}))
+
+    def here(self, errand: Errand) -> None:
+        """What a task that somebody took says of itself or asks for, as those that executors run do."""
+        record, index = self._find(errand)
+        span, task = self._span_with(record, index), label(record, index)
+        if span is None or not is_hand(span.executor):
+            raise UserError(f"task {task} was not taken by hand; tasks that executors run speak for themselves")
+        _check_owner(span.executor, _name_in(errand), task)
+        given, what = errand.arguments.get("arguments", {}), text_in(errand, "question")
+        said = given if isinstance(given, dict) else {}
+        message = HereAsk(0, SpanId(span.id), RecordId(record.id), index, span.attempt, what, said)
+        speaker = Speaker(
+            span.executor.id, errand, lambda: self._here.ask(speaker, msgspec.structs.replace(message, what="unlock"))
+        )
+        self._here.ask(speaker, message)
 
     def task(self, errand: Errand) -> None:
         """All that there is to know of one task, to run it by hand."""
@@ -200,6 +220,11 @@ def _span_of(hand: ExecutorRecord) -> Span | None:
 
 def _is_of(hand: ExecutorRecord, name: str) -> bool:
     return name in {hand.host, hand.host.rpartition("@")[0]}
+
+
+def _check_owner(hand: ExecutorRecord, name: str, task: str) -> None:
+    if not _is_of(hand, name):
+        raise UserError(f"task {task} was taken by {hand.host}, not by {name}; say --as if that is you")
 
 
 def _name_in(errand: Errand) -> str:

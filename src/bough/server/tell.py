@@ -1,7 +1,7 @@
 """What clients are told of a turn: facts become messages.
 
 Rule: pure translation; a client hears of every element that ended, exactly once per end, and of
-starts and returns so that it can show what runs.
+starts and returns so that it can show what runs. A failure that may be undone by a retry of its group is no end.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from bough.core.machine import Machine
 from bough.core.records import CANCELLED, FAILED, ArrayRecord
 from bough.core.state import State
 from bough.model.facts import (
+    Amended,
     Cancelled,
     ElementFailed,
     ExecutorJoined,
@@ -31,6 +32,7 @@ from bough.model.facts import (
 )
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
+from bough.server.patience import Patience
 from bough.server.results import ResultCache, part
 from bough.wire.messages import Outcome, Running, Unsuccess
 
@@ -67,14 +69,20 @@ class Teller:
     """Turns facts into messages; remembers hosts, and what is out with whom."""
 
     def __init__(
-        self, results: ResultCache, struck: Struck, wanted: Callable[[RecordId], bool] = lambda record: True
+        self,
+        results: ResultCache,
+        struck: Struck,
+        wanted: Callable[[RecordId], bool] = lambda record: True,
+        patience: Patience | None = None,
     ) -> None:
         self._results = results
+        self._patience = patience  # of what did not succeed and may be tried again
         self._wanted = wanted  # whether somebody may ask for the results of a record soon
         self._struck = struck
         self._hosts: dict[ExecutorId, str] = {}
         self._out: dict[SpanId, _Hand] = {}
         self._translate: dict[type, Callable[..., Iterable[Message]]] = {
+            Amended: self._reset,
             Cancelled: self._ended_by_hand,
             ElementFailed: self._failed,
             ExecutorJoined: self._joined,
@@ -105,6 +113,8 @@ class Teller:
             handler = translate.get(type(fact))
             if handler is not None:
                 said += handler(fact)
+        if self._patience:
+            said += self._patience.news()
         return said
 
     def _joined(self, fact: ExecutorJoined) -> Iterable[Message]:
@@ -144,14 +154,17 @@ class Teller:
         if fact.retry_at >= 0:
             return (Running(fact.record, index, index + 1, 0),)
         host = fact.host or self._hosts.get(fact.executor, "")
-        return (Unsuccess(fact.record, index, index + 1, fact.attempt, fact.failure, host, fact.detail),)
+        return self._unsuccess(Unsuccess(fact.record, index, index + 1, fact.attempt, fact.failure, host, fact.detail))
 
     def _returned(self, fact: SpanReturned) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
         return (Running(fact.record, fact.start, fact.stop, 0),)
 
     def _not_run(self, fact: NotRunnable) -> Iterable[Message]:
-        return (Unsuccess(fact.record, fact.start, fact.stop, 0, fact.failure),)
+        return self._unsuccess(Unsuccess(fact.record, fact.start, fact.stop, 0, fact.failure))
+
+    def _unsuccess(self, message: Unsuccess) -> Iterable[Message]:
+        return self._patience.told(message) if self._patience is not None else (message,)
 
     def _ended_by_hand(self, deed: Cancelled | Killed) -> Iterable[Message]:
         out: dict[RecordId, list[_Hand]] = {}
@@ -162,18 +175,19 @@ class Teller:
             attempt, host = (found.attempt, self._hosts.get(found.executor, "")) if found else (0, "")
             yield Unsuccess(record, start, stop, attempt, failure, host)
 
-    def _reset(self, fact: Reset) -> Iterable[Message]:
+    def _reset(self, fact: Reset | Amended) -> Iterable[Message]:
         """What was out is with nobody any more. Nobody is told that something is not done after all."""
+        reset: dict[RecordId, list[tuple[int, int]]] = {}
         for record, start, stop in fact.parts:
             self._results.forget(record, start, stop)
-        reset = {record for record, _, _ in fact.parts}
+            reset.setdefault(record, []).append((start, stop))
         return [
             Running(hand.record, max(low, start), min(high, stop), 0)
             for hand in self._out.values()
             if hand.record in reset
             for low, high in hand.left
-            for record, start, stop in fact.parts
-            if record == hand.record and low < stop and start < high
+            for start, stop in reset[hand.record]
+            if low < stop and start < high
         ]
 
     def _recalled(self, fact: Recalled) -> Iterable[Message]:

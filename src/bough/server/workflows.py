@@ -30,6 +30,7 @@ class Workflows:
         self._peers = shell.peers
         self._numbers = numbers
         self._opening: dict[int, RunOpened] = {}  # those whose turn has not come yet
+        self._owed: dict[int, bool] = {}  # runs whose clients are still to hear something, and whether they ended since
         shell.on_settle = self._settled
         self._close_settled()
 
@@ -89,18 +90,23 @@ class Workflows:
             if (other.pid, other.host) == (hello.pid, hello.host) or not other.connection.is_open:
                 del self._peers.clients[other.connection]  # the same one, whose connection broke without a word
                 other.connection.abort()
+                self.let_close(run)
                 continue
             raise UserError(
                 f"the workflow {hello.workflow!r} has a client already: pid {other.pid} on host {other.host};"
                 " wait for it, end it, or choose another name"
             )
-        record = self._shell.machine.state.groups.get(group)
-        if record is not None and record.closed and not hello.join:
+        if self.is_closed(group) and not hello.join:
             raise UserError(
                 f"the workflow {hello.workflow!r} takes nothing more and goes on until its tasks have ended;"
                 " wait for it, or choose another name"
             )
         self._let_in(connection, hello, run, group, memos, joined=True)
+
+    def is_closed(self, group: int) -> bool:
+        """Whether nothing more was to come into a workflow."""
+        record = self._shell.machine.state.groups.get(group)
+        return record is not None and record.closed
 
     def _let_in(
         self, connection: Connection, hello: ClientHello, run: int, group: int, memos: bool, *, joined: bool
@@ -120,6 +126,7 @@ class Workflows:
             embedded=False,
             shared=_sees(hello),
             ids=given.many,
+            closed=self.is_closed(group),
         )
         self._shell.after_turn(lambda: self._shell.upkeep.when_synced(lambda: connection.send(welcome)))
 
@@ -217,9 +224,21 @@ class Workflows:
         self._shell.news(RunClosed(run, "done"), then=lambda: self._say_closed(run))
 
     def _say_closed(self, run: int) -> None:
+        if run in self._owed:
+            self._owed[run] = True
+            return
         for client in self._peers.of_run(run):
             client.connection.say(Closed("done"))
             client.connection.close()
+
+    def hold_closing(self, run: int) -> None:
+        """The client of a run is owed something: it is not told of the run's end before `let_close`."""
+        self._owed.setdefault(run, False)
+
+    def let_close(self, run: int) -> None:
+        """It is owed nothing any more."""
+        if self._owed.pop(run, False):
+            self._say_closed(run)
 
     def _close_settled(self) -> None:
         """Workflows that had settled when the server before this one ended, and were not closed."""

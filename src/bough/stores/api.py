@@ -136,5 +136,8 @@ class Store(Protocol):
     def forgotten_files(self) -> list[str]:
         """Files of results and arguments that removed runs had, since this was last asked: nobody needs them."""
 
-    def close(self) -> None:
-        """Catch up, sync and let go of the store."""
+    def close(self, patience: Seconds | None = None) -> None:
+        """Catch up, sync and let go of the store.
+
+        With `patience` it catches up for so many seconds at the most; whoever opens the store next does the rest.
+        """

@@ -200,8 +200,8 @@ class Ledger:
 
     def forget_run(self, run: int) -> None:
         """Nothing of a run is to be written any more; all that was gathered must be written before."""
-        gone = {record for record, row in self._tasks.items() if row.run == run}
-        gone |= {record for record in self.of_record if (row := self.task(record)) and row.run == run}
+        gone = {record for record, row in self._tasks.items() if abs(row.run) == run}
+        gone |= {record for record in self.of_record if (row := self.task(record)) and abs(row.run) == run}
         for record in gone:
             for number in self.of_record.pop(record, ()):
                 del self.open[number]

@@ -98,17 +98,17 @@ class LooseFold:
     def abandoned(self, row: TaskRow, now: float, failure: Failure) -> None:
         """It will not run."""
         if row.state not in ENDED_LABELS:
-            self._stop(row, now, "notrun", failure)
+            self.stop(row, now, "notrun", failure)
 
     def cancelled(self, row: TaskRow, now: float) -> None:
         """Somebody cancelled it."""
         if row.state not in ENDED_LABELS:
-            self._stop(row, now, "cancelled", Failure(Cause.CANCELLED))
+            self.stop(row, now, "cancelled", Failure(Cause.CANCELLED))
 
     def killed(self, row: TaskRow, now: float) -> None:
         """Somebody killed it."""
         if row.state in _OCCUPYING:
-            self._stop(row, now, "failed", Failure(Cause.KILLED, "killed on request"))
+            self.stop(row, now, "failed", Failure(Cause.KILLED, "killed on request"))
 
     def held(self, row: TaskRow) -> None:
         """It shall not start."""
@@ -129,14 +129,15 @@ class LooseFold:
     def reset(self, row: TaskRow, now: float) -> None:
         """It has not started, whatever was; its attempts are remembered."""
         if row.state in _OCCUPYING:
-            self._stop(row, now, "cancelled", Failure(Cause.CANCELLED, "it was reset"))
+            self.stop(row, now, "cancelled", Failure(Cause.CANCELLED, "it was reset"))
         self._ledger.forget_successes(row.id, 0, 1)
         enter(row, "waiting" if row.waits else "ready")
         row.started = row.ended = row.seconds = row.executor = row.host = None
         row.cause = row.message = row.signal = row.exit_code = row.memory = row.cpu = None
         row.reused = 0
 
-    def _stop(self, row: TaskRow, now: float, state: str, failure: Failure) -> None:
+    def stop(self, row: TaskRow, now: float, state: str, failure: Failure) -> None:
+        """It ended without success, and so did what an executor has of it."""
         enter(row, state)
         row.ended = now
         put_failure(row, failure)

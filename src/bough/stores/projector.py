@@ -11,7 +11,8 @@ from typing import Final
 
 from bough.model import facts as f
 from bough.model.outcomes import ResultFile
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
+from bough.stores.amendfold import AmendFold
 from bough.stores.commandtext import array_text, task_text
 from bough.stores.database import Database
 from bough.stores.ledger import Blob, Ledger, Success
@@ -36,6 +37,7 @@ class Projector:
         self._loose = LooseFold(self._ledger)
         self._spans = SpanFold(self._ledger)
         self._runs = RunFold(self._ledger, self._loose, self._spans, settled)
+        self._amends = AmendFold(self._ledger, self._loose, self._runs)
         self._now = 0.0
         self._turn = 0
         self._handlers: dict[type, Callable[..., None]] = {
@@ -62,6 +64,8 @@ class Projector:
             f.Released: self._on_targeted,
             f.Retried: self._on_targeted,
             f.Reset: self._on_reset,
+            f.Amended: self._on_amended,
+            f.GroupReleased: self._on_group_released,
             f.Prioritised: self._on_prioritised,
         }  # executors drained, suspended and resumed, and Stopping change no row
 
@@ -109,8 +113,11 @@ class Projector:
         self._runs.executor_lost(self._now, fact)
 
     def _on_submitted(self, fact: f.Submitted) -> None:
+        self._add(fact.items)
+
+    def _add(self, items: Sequence[Item]) -> None:
         marks = self._ledger.marks
-        for item in fact.items:
+        for item in items:
             if type(item) is TaskSpec:
                 self._add_task(item)
                 marks.record = max(marks.record, item.id)
@@ -143,6 +150,8 @@ class Projector:
         )
         if waits:
             self._add_after(spec.id, -1, spec.after)
+        if spec.terms.attributes:
+            self._add_attributes(spec, run)
         shared = 0 if run == self._ledger.marks.run else run  # a session's paths are those of all its runs
         if shared:
             self._runs.use(spec.body, run)
@@ -177,6 +186,7 @@ class Projector:
         self._add_after(spec.id, -1, spec.after)
         for index, after in spec.element_after:
             self._add_after(spec.id, index, after)
+        self._add_attributes(spec, run)
         if run != ledger.marks.run:
             self._runs.use(spec.body, run)
             self._runs.use(spec.table, run)
@@ -187,6 +197,10 @@ class Projector:
 
     def _add_after(self, record: int, index: int, after: Sequence[Dep]) -> None:
         self._ledger.gathered["after"] += [(record, ON[dep.on], dep.id, dep.index, index) for dep in after]
+
+    def _add_attributes(self, spec: TaskSpec | ArraySpec, run: int) -> None:
+        own = spec.terms.attributes
+        self._ledger.gathered["attributes"] += [("task", spec.id, *pair, run) for pair in own]
 
     def _on_pages_added(self, fact: f.PagesAdded) -> None:
         row = self._ledger.task(fact.record)
@@ -317,13 +331,25 @@ class Projector:
             case f.Retried():
                 self._spans.retried(row, start, stop)
 
-    def _on_reset(self, fact: f.Reset) -> None:
+    def _on_amended(self, fact: f.Amended) -> None:
+        self._amends.remove(self._now, fact)
+        self._amends.change(fact)
+        self._on_reset(fact)
+        self._add(fact.added)
+        self._amends.close(fact)
+
+    def _on_reset(self, fact: f.Reset | f.Amended) -> None:
         for record, start, stop in fact.parts:
             row = self._ledger.task(record)
             if row and row.is_array:
                 self._spans.reset(row, self._now, start, stop)
             elif row:
                 self._loose.reset(row, self._now)
+        for group in {row.grp for record, _, _ in fact.parts if (row := self._ledger.task(record))}:
+            self._runs.group_released(group, released=False)
+
+    def _on_group_released(self, fact: f.GroupReleased) -> None:
+        self._runs.group_released(fact.group, released=True)
 
     def _on_prioritised(self, fact: f.Prioritised) -> None:
         for row in self._targets(fact.target):

@@ -51,6 +51,11 @@ def named_by(facts: Iterable[f.Fact]) -> Named:
         if isinstance(fact, f.Submitted):
             for item in fact.items:
                 (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
+        elif isinstance(fact, f.Amended):
+            for item in (*fact.added, *fact.changed):
+                (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
+            named.records.update(fact.removed)
+            named.groups.update(fact.removed_groups)
         elif isinstance(fact, _OF_RECORD):
             named.records.add(fact.record)
         elif isinstance(fact, f.GroupClosed | f.GroupReleased):
@@ -77,6 +82,9 @@ def without(facts: Sequence[f.Fact], dead: Named, borrowed: set[int]) -> list[f.
             gone = fact.record in dead.records and not (isinstance(fact, f.SpanEnded) and fact.record in borrowed)
         elif isinstance(fact, f.GroupClosed | f.GroupReleased):
             gone = fact.group in dead.groups
+        elif isinstance(fact, f.Amended):  # all of it is of one run
+            about = named_by([fact])
+            gone = about.records <= dead.records and about.groups <= dead.groups
         elif isinstance(fact, _TARGETED):
             gone = fact.target.id in (dead.groups if fact.target.is_group else dead.records)
         else:

@@ -44,7 +44,7 @@ _BY_TASK: Final = {
     "elements": "id", "spans": "id", "attempts": "id", "files": "id", "after": "id", "memo": "record",
     "arrays": "record", "array_pages": "record",
 }  # fmt: skip
-_BY_RUN: Final = ("tasks", "groups", "group_after", "declared", "runs", "borrowed")
+_BY_RUN: Final = ("tasks", "groups", "group_after", "attributes", "declared", "runs", "borrowed")
 
 
 class RunFold:
@@ -145,9 +145,10 @@ class RunFold:
         for (lent,) in ledger.rows("SELECT DISTINCT turn FROM borrowed WHERE run = ?", (run,)):
             ledger.execute(_SWEEP, (lent, lent, turn))
         for table, column in _BY_TASK.items():
-            ledger.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT id FROM tasks WHERE run = ?)", (run,))
+            inside = f"{column} IN (SELECT id FROM tasks WHERE run IN (?, ?))"
+            ledger.execute(f"DELETE FROM {table} WHERE {inside}", (run, -run))
         for table in _BY_RUN:
-            ledger.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            ledger.execute(f"DELETE FROM {table} WHERE run IN (?, ?)", (run, -run))  # also what had left it
         once = "INSERT INTO blob_uses SELECT blob, 0 FROM blob_uses WHERE run = ? ON CONFLICT DO NOTHING"
         ledger.execute(once, (run,))
         ledger.execute("DELETE FROM blob_uses WHERE run = ?", (run,))
@@ -165,11 +166,17 @@ class RunFold:
         ledger.execute(_GROUP, (spec.id, run, spec.parent, spec.name, path, 0))
         on = [(spec.id, run, ON[dep.on], dep.id, dep.index) for dep in spec.after]
         ledger.gathered["group_after"] += on
+        if spec.attributes:
+            ledger.gathered["attributes"] += [("group", spec.id, *pair, run) for pair in spec.attributes]
 
     def group_closed(self, fact: f.GroupClosed) -> None:
         """Nothing more will be added to a group."""
-        run = self.run_of(fact.group)
-        self._ledger.execute("UPDATE groups SET closed = 1 WHERE run = ? AND id = ?", (run, fact.group))
+        self.close_group(fact.group)
+
+    def close_group(self, group: int) -> None:
+        """As `group_closed`, for whoever knows it otherwise."""
+        run = self.run_of(group)
+        self._ledger.execute("UPDATE groups SET closed = 1 WHERE run = ? AND id = ?", (run, group))
 
     def group_held(self, group: int, *, disabled: bool) -> None:
         """A group was disabled; or released, and with it all below."""
@@ -178,6 +185,11 @@ class RunFold:
             self._ledger.execute("UPDATE groups SET disabled = 1 WHERE run = ? AND id = ?", (run, group))
         else:
             self._ledger.execute(_ENABLED, (group, run, run))
+
+    def group_released(self, group: int, *, released: bool) -> None:
+        """A running task let those start that wait for its group; or what it had done was reset."""
+        run, value = self.run_of(group), int(released)
+        self._ledger.execute("UPDATE groups SET released = ? WHERE run = ? AND id = ?", (value, run, group))
 
     # --- executors ---
 

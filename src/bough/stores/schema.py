@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
-    "after", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps",
+    "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps",
 )  # fmt: skip
 
 STREAMS: Final = (
@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS runs(
   turn INTEGER, grp INTEGER, directory TEXT, owner TEXT);
 CREATE TABLE IF NOT EXISTS groups(
   id INTEGER, run INTEGER, parent INTEGER, name TEXT, path TEXT, closed INTEGER, disabled INTEGER DEFAULT 0,
-  PRIMARY KEY (run, id)) WITHOUT ROWID;
+  released INTEGER DEFAULT 0, PRIMARY KEY (run, id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS groups_by_id ON groups(id);
 CREATE INDEX IF NOT EXISTS groups_by_parent ON groups(run, parent);
 CREATE TABLE IF NOT EXISTS group_after(
@@ -79,6 +79,8 @@ CREATE TABLE IF NOT EXISTS files(
 CREATE TABLE IF NOT EXISTS after(
   id INTEGER, on_kind TEXT, on_id INTEGER, on_idx INTEGER, idx INTEGER,
   PRIMARY KEY (id, idx, on_kind, on_id, on_idx)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS attributes(
+  kind TEXT, id INTEGER, name TEXT, value TEXT, run INTEGER, PRIMARY KEY (run, kind, id, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS declared(path TEXT, run INTEGER, PRIMARY KEY (path, run)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS memo(
   key BLOB, record INTEGER, start INTEGER, stop INTEGER, attempt INTEGER, turn INTEGER, run INTEGER, checked INTEGER,

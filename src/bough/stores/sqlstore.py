@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from time import monotonic
 from typing import Final
 
 from bough.errors import InvariantBroken, StoreFailed, UserError
@@ -242,6 +243,16 @@ class SqlStore(ABC):
         self._memos.before = run + 1 if clean else run
         return position
 
+    def _project_for(self, patience: Seconds) -> None:
+        """Fold for about so long; a turn may hold one task or thousands, so that it is done in steps that suit."""
+        now, step = monotonic(), 1
+        until = now + patience
+        while not self.project(at_most=step):
+            begun, now = now, monotonic()
+            if now >= until:
+                return
+            step = 2 * step if now - begun < patience / 20 else max(1, step // 2)
+
     def _freshen(self) -> None:
         """Catch up when the answer depends on which run this is."""
         if self._stale:
@@ -353,13 +364,16 @@ class SqlStore(ABC):
         files, self._removal.files = self._removal.files, []
         return files
 
-    def close(self) -> None:
-        """Catch up, sync and let go; harmless the second time."""
+    def close(self, patience: Seconds | None = None) -> None:
+        """Catch up, for so long at the most, sync and let go; harmless the second time."""
         if self._closed:
             return
         self._closed = True
         try:
-            self.project()
+            if patience is None:
+                self.project()
+            else:
+                self._project_for(patience)
             self.sync()
         finally:
             self._let_go()

@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Final
 
 import msgspec
-from msgspec.structs import astuple
 
 from bough.stores.arrayfold import LABELS, RANGED
 from bough.stores.rows import AttemptRow, ElementRow, SpanRow, TaskRow
@@ -64,7 +63,8 @@ _RARE: Final = (  # the first and the last of some in a row
     slice(_FIELDS.index("memory"), _FIELDS.index("stderr_length") + 1),
     slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1),
 )
-_DEFAULTS: Final = [astuple(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))[some] for some in _RARE]
+_rare: Final = attrgetter(*(name for some in _RARE for name in _FIELDS[some]))
+_DEFAULTS: Final = _rare(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))
 _COMMON: Final = tuple(name for name in _FIELDS if name not in {name for some in _RARE for name in _FIELDS[some]})
 _CHANGING: Final = (
     *("state", "attempt", "started", "ended", "seconds", "executor", "host", "reused"),
@@ -81,6 +81,7 @@ GATHERED: Final = {
     "files": replace("files", "id, idx, slot", "path, size, mtime_ns"),
     "after": _once("after", 5),
     "group_after": _once("group_after", 5),
+    "attributes": _once("attributes", 5),
     "declared": _once("declared", 2),
     "memo": replace("memo", "key, record, start", "stop, attempt, turn, run, checked"),
     "arrays": replace("arrays", "record", "run, key, length, table_blob"),
@@ -93,5 +94,4 @@ GATHERED: Final = {
 
 def is_rich(row: TaskRow) -> bool:
     """Whether a row has more than the common columns."""
-    values = astuple(row)
-    return bool(row.is_array) or [values[some] for some in _RARE] != _DEFAULTS
+    return bool(row.is_array) or _rare(row) != _DEFAULTS

@@ -132,6 +132,23 @@ class Act(msgspec.Struct, frozen=True, array_like=True, tag="act"):
     deed: Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
 
+class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
+    """Make the client's workflow, in which nothing more was to come, what these items say: all of its description.
+
+    Numbers of the items are the client's own; what is there already keeps the ones it has. Answered, once it is stored,
+    by `Answer` with names of what is different and the numbers of all tasks (see `server.amendments`), or by `Refused`,
+    and then nothing has changed.
+    """
+
+    request: int
+    items: list[Item]
+    directory: str = ""  # where its commands run
+    dry: bool = False  # only say what would be different
+    watched: bool = (
+        False  # the client will ask for outcomes, and is not told of the workflow's end before it knows them
+    )
+
+
 class Manage(msgspec.Struct, frozen=True, array_like=True, tag="mng"):
     """Do something to executors or to the service itself; answered by `Answer` with the executors it concerned.
 
@@ -154,7 +171,9 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
     how: str = "drain"
 
 
-FromClient = Proof | ClientHello | Blob | Submit | PagesAdded | GroupClosed | Subscribe | Ask | Act | Manage | Close
+FromClient = (
+    Proof | ClientHello | Blob | Submit | PagesAdded | GroupClosed | Subscribe | Ask | Act | Amend | Manage | Close
+)
 
 
 # --- server -> client ------------------------------------------------------------------------------
@@ -174,6 +193,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="wel"):
     embedded: bool = True
     shared: bool = True  # the server sees the client's directory
     ids: int = 1 << 32  # how many numbers are the client's, from `first_id` and from `first_group` up
+    closed: bool = False  # nothing more was to come into the workflow that is joined
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="ok"):

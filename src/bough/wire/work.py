@@ -137,6 +137,9 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     single: bool = True
 
 
+_MADE_BEFORE = Value(0, 1, [])
+
+
 class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Run a span: its elements one after the other in one slot; a relay that shares out work cuts it up."""
 
@@ -162,13 +165,21 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     run: int = 0  # the workflow of a command whose place was told before; 0: where it says
     # loose tasks like it, by record and payload: their spans have the next numbers, all else is as it says here
     along: list[tuple[RecordId, bytes]] = []
+    chained: bool = False  # each takes the value of the one before as its only input, and runs if that succeeded
+
+    @property
+    def last(self) -> SpanId:
+        """The span that another one must name which is to follow this run, once its tasks are counted in `stop`."""
+        return SpanId(self.span + self.stop - 1) if self.chained else self.span
 
 
 def spread(run: Run) -> Iterator[Run]:
     """A hand-out of like tasks, as single ones."""
-    yield replace(run, along=[])
+    lead = replace(run, along=[], chained=False)
+    yield lead
     for number, (record, payload) in enumerate(run.along, run.span + 1):
-        yield replace(run, span=SpanId(number), record=record, payload=payload, along=[])
+        one = replace(lead, span=SpanId(number), record=record, payload=payload)
+        yield replace(one, behind=SpanId(number - 1), inputs=[_MADE_BEFORE]) if run.chained else one
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):

@@ -25,8 +25,8 @@ import pytest
 
 from bough.api.digests import value_digest
 from bough.api.fileidentity import file_identity
-from bough.api.identity import call_key, command_key, function_key, known_function, template_key
-from bough.model.commands import CommandCall, CommandSettings, CommandTemplate
+from bough.api.identity import Alike, call_key, command_key, function_key, known_function, template_key
+from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, encode_call
 from bough.model.template import parse
 
 
@@ -431,3 +431,19 @@ def test_what_is_known_of_a_function_gives_the_keys_that_its_digest_gives() -> N
     noted = known_function(f)
     assert noted is not None
     assert noted.key != changed.key
+
+
+@pytest.mark.parametrize("cwd", ["/w", "/w/sub", "/elsewhere"])
+@pytest.mark.parametrize("env", [{}, {"B": "2", "A": "é"}])
+def test_commands_that_are_alike_have_the_payloads_and_keys_that_each_has_alone(cwd: str, env: dict[str, str]) -> None:
+    for shell, called in (
+        ((), {"argv": [["echo"], ["two words"]]}),
+        ((), {"argv": [[word] for word in map(str, range(40))]}),
+        (("/bin/sh", "-c"), {"parts": ["echo $HOME | sort"]}),
+        (("/bin/sh", "-c"), {"parts": ["x" * 70_000]}),
+    ):
+        settings = CommandSettings(cwd, shell, env)
+        alike, call = Alike(settings, "/w"), CommandCall(settings, **called)
+        body, is_text = alike.encode(call.parts or call.argv), bool(call.parts)
+        assert alike.payload(body, is_text=is_text) == encode_call(call)
+        assert alike.key(body, is_text=is_text) == command_key(call, (), "/w")

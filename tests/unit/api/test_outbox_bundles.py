@@ -60,3 +60,24 @@ def test_knobs_are_checked_and_said_to_the_server() -> None:
         read_bundle({"pickup": 5}, is_remote=True)
     with pytest.raises(UserError, match="start it with --no-piggyback"):
         read_bundle({"piggyback": False}, is_remote=True)
+
+
+def test_pages_of_items_fill_requests_as_single_items_do() -> None:
+    items = [TaskSpec(RecordId(number), Kind.COMMAND, BlobId(b""), b"") for number in range(1, 12_001)]
+    one_by_one, together = Outbox(), Outbox()
+    for item in items:
+        one_by_one.submit(item, 10, ())
+    for at in range(0, len(items), 999):
+        page = items[at : at + 999]
+        together.submit_all(page, 10 * len(page))
+    for outbox in (one_by_one, together):
+        assert [sizes(messages) for messages in outbox.batches(everything=True)] == [[5_000, 5_000, 2_000]]
+        outbox.accepted(outbox._unheard[-1].number)
+        assert (outbox._items, outbox._bytes) == (0, 0)
+
+
+def test_a_page_keeps_to_the_size_of_bundles() -> None:
+    outbox = Outbox(bundle=3)
+    outbox.submit_all([TaskSpec(RecordId(number), Kind.COMMAND, BlobId(b""), b"") for number in range(1, 8)], 700)
+    (first,) = outbox.batches(everything=False)
+    assert sizes(first) == [3]

@@ -31,6 +31,12 @@ class Workshop:
             connection.execute(f"insert into {table}({columns}) values ({marks})", list(values.values()))
         connection.close()
 
+    def change(self, statement: str, store: str = "wf") -> None:
+        connection = sqlite3.connect(self.home / ".bough" / store / "journal.db")
+        with connection:
+            connection.execute(statement)
+        connection.close()
+
     def task(self, id: int, state: str = "done", **values: object) -> None:  # noqa: A002 - the column's name
         row: dict[str, object] = {
             "run": 1,

@@ -66,6 +66,17 @@ def test_the_tree_of_a_group_shows_its_levels_and_who_depends_on_it(past: Worksh
     assert bough("status", "nowhere", "--tree")[0] == 2
 
 
+def test_the_tree_says_what_is_released(past: Workshop, bough: Call) -> None:
+    assert "released" not in bough("status", "align", "--tree")[1]
+    past.change("update tasks set releases = 1 where id = 21")
+    assert "released: align\n" in bough("status", "align", "--tree")[1]
+    past.change("update groups set released = 1 where path = 'align/sub'")
+    assert json.loads(bough("status", "--tree", "--json")[1])["released"] == ["align", "align/sub"]
+    past.change("update tasks set state = 'done' where run = 2")
+    past.change("update groups set closed = 1")
+    assert "released" not in bough("status", "align", "--tree")[1]
+
+
 def test_the_analysis_of_a_run_that_is_not_there_is_refused(past: Workshop, bough: Call) -> None:
     code, _, err = bough("status", "--analyse", "--run", "7")
     assert code == 2

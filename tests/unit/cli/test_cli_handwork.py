@@ -16,7 +16,7 @@ SHELL = ("/bin/bash", "-eo", "pipefail", "-c")
 
 def loose(call: CommandCall, **fields: object) -> dict[str, object]:
     own = {"payload": encode_call(call), "body": b"", "table": b"", "pages": [], "is_array": False, "index": 0}
-    task = {"id": "12", "record": 12, "kind": "command", "attempt": 2, "cores": 3, "name": "sort"}
+    task = {"id": "12", "record": 12, "kind": "command", "attempt": 2, "cores": 3, "name": "sort", "attributes": {}}
     return {**task, **own, **fields}
 
 

@@ -52,6 +52,45 @@ def test_ends_come_in_bulk_and_nothing_is_sent_again() -> None:
     assert bench.machine.is_idle
 
 
+def linked(first: int, length: int, **fields: object) -> list[TaskSpec]:
+    """A chain each of which takes the value of the one before."""
+    return [structs.replace(spec, inputs=spec.after) for spec in chain(first, length, **fields)]
+
+
+def test_links_that_are_alike_and_take_the_value_of_the_one_before_are_one_hand_out() -> None:
+    bench = measured()
+    bench.submit(*linked(10, 4))
+    (order,) = (order for order in bench.sent if order.spec.id > 1)
+    assert (order.chained, [record for record, _ in order.along]) == (True, [11, 12, 13])
+    singles = list(order.singly())
+    assert [single.span for single in singles] == [bench.span(id_) for id_ in range(10, 14)]
+    assert [single.behind for single in singles] == [0, *(bench.span(id_) for id_ in range(10, 13))]
+    assert [single.spec.after for single in singles] == [spec.after for spec in linked(10, 4)]
+    bench.tell(facts.CallsEnded(order.span, 0, [0.001] * 4, [b"x"] * 4))
+    assert bench.machine.is_idle
+
+
+def test_links_that_differ_begin_another_hand_out_behind_the_one_before() -> None:
+    bench = measured()
+    specs = linked(10, 6)
+    specs[3] = structs.replace(specs[3], name="other")
+    bench.submit(*specs)
+    orders = [order for order in bench.sent if order.spec.id > 1]
+    assert [(order.spec.id, len(order.along), order.chained) for order in orders] == [
+        (10, 2, True),
+        (13, 0, False),
+        (14, 1, True),
+    ]
+    assert [order.behind for order in orders] == [0, bench.span(12), bench.span(13)]
+
+
+def test_a_link_that_takes_more_than_the_value_before_it_is_sent_by_itself() -> None:
+    bench = measured()
+    first, second, third = linked(10, 3)
+    bench.submit(first, structs.replace(second, inputs=(*second.inputs, *second.inputs)), third)
+    assert [len(order.along) for order in bench.sent if order.spec.id > 1] == [0, 1]
+
+
 def test_a_successor_that_waits_for_something_else_stays() -> None:
     bench = measured()
     bench.submit(task(5), task(10, template="x"), task(11, 10, 5, template="x"))

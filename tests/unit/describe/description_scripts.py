@@ -118,6 +118,22 @@ def getJobsParameters(level, g): return [" ".join(map(str, g))] * 2 if level == 
 def getJobsAttributes(level, g): return [["release=yes"], ""] if level == "Rank" else []
 """
 
+# Supergroups that are there to be looked at: they order nothing, and databases wait for databases.
+KINGS_VIEW = """
+from bough.describe import level
+def pairs(np): return [(np, b, np - b) for b in range(np - 1, (np - 1) // 2, -1)]
+@level(range(2, 8), barrier=False)
+def Piece(g, np): pass
+@level(pairs, within=Piece)
+def Rank(g, np, b, w):
+    for fewer in {(b - 1, w), (b, w - 1)}:
+        black, white = max(fewer), min(fewer)
+        if white and np > 2:
+            g.after(Rank[np - 1, black, white])
+    g.task(f"./run {b} {w}", release=True)
+    g.task(f"./ver {b} {w}")
+"""
+
 
 def described(script: str, *args: object, file: str = "script.py") -> Plan:
     """The plan that a script makes."""

@@ -194,6 +194,15 @@ def test_a_generated_makefile_has_calls_for_its_empty_targets() -> None:
     ]
 
 
+def test_groups_in_groups_without_levels_become_calls_that_wait_for_what_is_there() -> None:
+    text = "group=night deps=dark ::\ngroup=night/field :: ./reduce\ngroup=dark :: ./wait\n"
+    assert write(opened(text, "flat.txt"), "mqsub").splitlines() == [
+        'mqsub -deps "" -l "dark" -c "./wait"',
+        'mqsub -deps "dark" -l "field" -c "./reduce"',
+        'mqsub -deps "field" -l "night" -c "echo"',
+    ]
+
+
 def test_calls_of_mqsub_are_a_workflow() -> None:
     text = """# a script of mqsub
 mqsub -deps "crunch audit" -l "pack" -c "./pack \\$HOME" -attr "affinity=yes#est=3"

@@ -98,6 +98,14 @@ def test_news_are_told_while_a_command_runs_on(desk: Desk) -> None:
     assert desk.waiting.end is not None
 
 
+def test_news_wait_for_a_few_more_commands_like_the_last_but_not_for_long(desk: Desk) -> None:
+    waited = []
+    for seconds in (0.0005, 0.005, 0.008, 600.0):
+        desk.waiting.lasted(seconds)
+        waited.append(desk.waiting.patience)
+    assert waited == pytest.approx([0.01, 0.025, 0.04, 0.05])
+
+
 def test_the_alarm_is_given_back_to_functions() -> None:
     script = (
         "import signal, sys; sys.path[:0] = sys.argv[1:]\n"

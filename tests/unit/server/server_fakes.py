@@ -127,7 +127,7 @@ class FakeStore:
     def declared_paths(self, run=0) -> list[str]:
         return ["/a"]
 
-    def close(self) -> None:
+    def close(self, patience=None) -> None:
         self.closed = True
 
 

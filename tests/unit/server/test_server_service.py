@@ -7,9 +7,19 @@ import pytest
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
-from bough.model.facts import ExecutorLost, RunClosed, RunOpened, SpanEnded, SpanReturned, Submitted
+from bough.model.facts import (
+    ElementFailed,
+    ExecutorLost,
+    GroupClosed,
+    RunClosed,
+    RunOpened,
+    SpanEnded,
+    SpanReturned,
+    Submitted,
+)
+from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
-from bough.model.tasks import Kind, TaskSpec
+from bough.model.tasks import GroupSpec, Kind, TaskSpec
 from bough.policies.registry import load_placement
 from bough.server.connection import Connection
 from bough.server.numbers import NumberBook
@@ -32,6 +42,7 @@ from bough.wire.messages import (
     Outcome,
     Refused,
     Submit,
+    Unsuccess,
     Welcome,
 )
 from bough.wire.work import Alive, Appointed, Drain, ExecutorHello, Heard, Holding, Leave, Leaving, Report, Run, Stop
@@ -350,6 +361,30 @@ def test_a_workflow_is_closed_when_its_client_drains_it_and_all_has_ended(servic
     assert client.said(Closed) == [Closed("done")]
     assert [fact.run for fact in service.facts(RunClosed)] == [client.welcome.run]
     assert not service.client().welcome.joined
+
+
+def test_a_client_that_comes_back_is_not_told_of_a_failure_that_a_retry_of_the_group_may_undo(
+    service: Harness,
+) -> None:
+    client, executor = service.client(), service.executor()
+    first, group, root = client.welcome.first_id, client.welcome.first_group, client.welcome.group
+    records = [TaskSpec(first + n, Kind.COMMAND, b"", b"", group=group) for n in range(2)]
+    client.say(Submit([GroupSpec(group, "g", root, retries=1), *records], 1), GroupClosed(group))
+    (run,) = executor.said(Run)
+    failure = Failure(Cause.EXIT, "exit code 1", exit_code=1)
+    executor.say(Report(1, [ElementFailed(run.span, 0, failure)]))
+    client.say(Ask(2, "outcomes", {"records": [first]}))
+    assert not [message for message in client.said() if isinstance(message, Unsuccess)]
+
+    for number in (2, 3, 4):  # the other task; then the first one again, in vain
+        (run,) = executor.said(Run) or [None]
+        if run is not None:
+            good = run.record != first
+            news = SpanEnded(run.span, 0, 1, 0.1) if good else ElementFailed(run.span, 0, failure)
+            executor.say(Report(number, [news]))
+    service.loop.advance(A_MOMENT)
+    told = client.said()
+    assert {message.record for message in told if isinstance(message, Unsuccess)} == {first}
 
 
 def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: Harness) -> None:

@@ -7,11 +7,12 @@ import pytest
 from test_server_service import PATIENCE, Harness, Peer
 
 from bough.core.machine import Machine
+from bough.core.records import DONE, PLACED, READY
 from bough.model.facts import Cancelled, ExecutorLost, Held, SpanEnded, SpanReturned
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
-from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskSpec
+from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskSpec, Terms
 from bough.policies.registry import load_placement
 from bough.server.services import Extras, Services
 from bough.wire.messages import Act, Answer, Ask, Outcome, Refused, Submit, Unsuccess
@@ -236,3 +237,46 @@ def test_who_only_reads_takes_nothing(shop: Workshop) -> None:
     assert "reading only" in shop.ask("take", role="read", name="ann", host="desk").message
     assert shop.ask("task", role="read", record=task)["kind"] == "command"
     assert "say who you are" in shop.take("").message
+
+
+def pipeline(client: Peer, *, attributes: tuple[tuple[str, str], ...] = ()) -> list[int]:
+    """Two pipelines of two commands, the second with affinity to the first."""
+    first, group = client.welcome.first_id, client.welcome.group
+    made: list[TaskSpec] = []
+    for number in (first, first + 2):
+        near = Terms(near=number, attributes=attributes)
+        one = TaskSpec(RecordId(number), Kind.COMMAND, b"", b"", group=group, terms=Terms(release=True))
+        two = TaskSpec(RecordId(number + 1), Kind.COMMAND, b"", b"", group, after=(Dep(On.TASK, number),), terms=near)
+        made += [one, two]
+    submit(client, *made)
+    return [int(spec.id) for spec in made]
+
+
+def test_who_ran_the_predecessor_gets_what_has_affinity_to_it_and_others_get_it_last(shop: Workshop) -> None:
+    one, two, other, last = pipeline(shop.client())
+    assert shop.take("ann@a")["id"] == str(one)
+    shop.done(one, "ann@a")
+
+    assert shop.ask("take", name="bob", host="b")["id"] == str(other)
+    assert shop.ask("take", name="cid", host="a")["id"] == str(two)  # another placeholder of the same host
+    shop.done(other, "bob")
+    assert shop.ask("take", name="dan", host="c")["id"] == str(last)  # nothing else is left
+
+
+def test_what_belongs_to_the_host_of_an_executor_is_not_given_to_a_hand(shop: Workshop) -> None:
+    client, executor = shop.client(), shop.executor()
+    one, two, other, last = pipeline(client)
+    (run,) = executor.said(Run)
+    urgent = TaskSpec(RecordId(last + 1), Kind.COMMAND, b"", b"", group=client.welcome.group, priority=1)
+    submit(client, urgent, request=10)
+    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+
+    assert [shop.machine.state.records[number].state for number in (one, two, urgent.id)] == [DONE, READY, PLACED]
+    assert shop.take("ann")["id"] == str(other)
+    assert shop.take("bob")["answer"] == "none"
+
+
+def test_attributes_of_the_user_come_with_a_task(shop: Workshop) -> None:
+    _, two, *_ = pipeline(shop.client(), attributes=(("est", "40"),))
+    told = shop.ask("task", record=two)
+    assert (told["attributes"], told["affinity"], told["release"]) == ({"est": "40"}, True, False)

@@ -1,0 +1,22 @@
+"""A plain flat list is submitted by the steps that its plan would be lowered to, without a plan being made."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.describe import flat, flatplan
+from bough.describe.flatsteps import flat_steps
+from bough.describe.lowering import steps
+
+LISTS = {
+    "nothing": "",
+    "plain": "echo a\n# a comment\necho b | sort\n\n:: echo c :: d\n",
+    "named": "a: cores=2 memory=4GB :: ./a\nb: after=a timeout=1h retries=2 :: ./b\nafter=a,b :: ./c\n",
+    "used before it is there": "last: after=one,two :: ./last\ntwo: after=one :: ./second\none: :: ./first\n",
+    "continued": "sort \\\n  in.txt\nb: after=c :: two \\\n words\nc: :: ./c\n",
+}
+
+
+@pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
+def test_the_steps_are_those_of_the_plan(text: str) -> None:
+    assert flat_steps(flat.read(text, "list.txt"), "list.txt") == steps(flatplan.read(text, "list.txt"))

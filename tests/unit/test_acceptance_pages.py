@@ -1,0 +1,39 @@
+"""The pages that say which test shows what: every test they name is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs" / "spec").glob("acceptance-*.md"))
+NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+@cache
+def _names_in(path: str) -> set[str]:
+    """Functions of a module and of its classes, and names that are set in it, such as those of state machines."""
+    tree = ast.parse((ROOT / path).read_text())
+    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    return found | {target.id for target in assigned if isinstance(target, ast.Name)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = NAMED.findall(page.read_text())
+    assert named
+    gone = [path for path, _ in named if not (ROOT / path).is_file()]
+    assert gone == []
+    assert [f"{path}::{name}" for path, name in named if name and name not in _names_in(path)] == []
+
+
+def test_every_item_of_the_list_of_trellisdag_has_a_test() -> None:
+    lines = (ROOT / "docs" / "spec" / "acceptance-trellisdag.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    shown = {row[0] for row in rows if len(row) == 4 and NAMED.search(row[2])}
+    assert {str(number) for number in range(1, 12)} <= shown
