@@ -113,7 +113,8 @@ def test_item_2_make_n_flattens_to_the_order_of_our_numbers(
 ) -> None:
     plan = described(script, *args)
     (tmp_path / "M").write_text(formats.write(plan, "make"))
-    shown = subprocess.run(["make", "-n", "-f", "M"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    words = ["make", "--no-print-directory", "-n", "-f", "M"]
+    shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     real = [line for line in shown.stdout.splitlines() if line not in {"echo", "true", ":"}]
     assert real == [job.command for job in jobs(targets(plan)) if job.command]
     assert real == list(Described(plan).commands.values())
