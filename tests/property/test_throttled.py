@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bough.core.groups import GroupRecord
-from bough.core.queue import Entry
+from bough.core.queue import Entry, is_valid
 from bough.core.throttled import Crown, occupy_limits
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec
@@ -84,7 +84,7 @@ class Throttled(RuleBasedStateMachine):
             head
             for queue in self.queues
             if all(group.busy < group.limit for group in queue.limits)
-            and (head := min((e for e in queue.entries() if e[4].queue_key is e and e[4].ready), default=None))
+            and (head := min((e for e in queue.entries() if is_valid(e) and e[4].ready), default=None))
         ]
         assert self.crown.head() == min(heads, default=None)
         best = self.crown.best()

@@ -217,7 +217,7 @@ def _change_task(state: State, record: TaskRecord, spec: TaskSpec) -> None:
         queue = record.queue  # what it occupies is given back to where it was taken
     new = TaskRecord(spec, spec, group, state.runtime_of(spec.template or spec.id), queue)
     record.like, record.own, record.payload, record.key = new.like, new.own, new.payload, new.key
-    record.runtime, record.queue, record.cores, record.plain = new.runtime, queue, new.cores, new.plain
+    record.runtime, record.queue = new.runtime, queue
     record.priority = spec.priority
     if record.ready:
         record.queue_key = ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bough.core import locks, ranges
 from bough.core.groups import STATES, GroupRecord
+from bough.core.queue import is_valid
 from bough.core.records import PLACED, READY, RUNNING, ArrayRecord, Record
 from bough.core.state import State
 from bough.core.states import ENDED
@@ -68,7 +69,7 @@ def _ready(state: State, record: Record) -> None:
         truth = [index for start, stop in runs for index in range(start, stop)]
         _demand(indexes == truth, f"array {record.id} offers {offered}, ready are {runs}")
     if record.ready:
-        queued = any(entry is record.queue_key for entry in record.queue.entries())
+        queued = any(entry[4] is record and is_valid(entry) for entry in record.queue.entries())
         _demand(queued and record.queue.root in state.waiting, f"record {record.id} is ready but not in the queue")
 
 
@@ -102,7 +103,7 @@ def _resources(state: State) -> None:
             _demand(abs(free + used.get(name, 0) - amount) < 1e-6, law)
         load = sum(span.load for span in executor.spans.values())
         _demand(abs(load - executor.load) < 1e-6, f"executor {executor.id}: load {executor.load}, should be {load}")
-        cores = sum(span.record.cores * span.width for span in executor.spans.values() if not span.load)
+        cores = sum(span.record.queue.cores * span.width for span in executor.spans.values() if not span.load)
         _demand(abs(cores - executor.long_cores) < 1e-6, f"executor {executor.id}: {cores} cores of long tasks")
 
 
@@ -117,7 +118,7 @@ def _limits(state: State) -> None:
 
 def _totals(state: State) -> None:
     for workflow in {group.workflow for group in state.groups.values()}:
-        held = sum(s.record.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
+        held = sum(s.record.queue.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
         _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
     for name, lock in state.locks.items():
         owned = locks.has(state.spans.get(lock.span), lock.index) and name in state.lockers.get(lock.span, ())

@@ -93,7 +93,6 @@ class TaskRecord:
 
     __slots__ = (
         "attempt",
-        "cores",
         "dependents",
         "generation",
         "group",
@@ -105,7 +104,6 @@ class TaskRecord:
         "original",
         "own",
         "payload",
-        "plain",
         "priority",
         "queue",
         "queue_key",
@@ -130,8 +128,6 @@ class TaskRecord:
         self.priority = spec.priority
         self.runtime = runtime
         self.queue = queue
-        self.cores = queue.cores
-        self.plain = queue.plain  # needs cores and nothing else
         self.occurrence = 0
         self.state = _WAITING
         self.ready: int = 0  # how many of its elements are ready; kept by `State.move`

@@ -1,9 +1,9 @@
 """The ready index: which records have something to hand out, best first, by workflow and by what they need.
 
 Records of one workflow with equal needs share one queue, so that a shape of task that fits nowhere costs one look a
-turn, however many of them wait. What comes in order, as most of it does, goes to the end of a sorted
-run; only the rest goes through a heap. Rule: an entry is valid while it is its record's `queue_key` and the record
-still has something ready; stale entries are dropped when they surface.
+turn, however many of them wait. What comes in order of its number without rank or priority, as most of it does, goes to
+the end of a run, where a million cost nothing but their places; the rest goes through a heap, with an entry each. Rule:
+an entry is valid while its record's `queue_key` says so and something is ready; stale ones go when they surface.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Priority (negated), 0 if it is urgent, rank, number; the record itself never decides, since no two have one number.
 Entry = tuple[int, int, float, int, "Record"]
+IN_ORDER = (0, 1, 0.0)  # the `queue_key` of what stands in the run, and how its entry begins
 
 
 class ReadyQueue:
@@ -35,7 +36,7 @@ class ReadyQueue:
         self.place = place  # the host where its tasks must run, as long as that is there
         self.cores = needs.cores
         self.plain = not (needs.memory or needs.gpus or needs.named)  # cores are all that is needed
-        self._run: deque[Entry] = deque()
+        self._run: deque[Record] = deque()
         self._heap: list[Entry] = []
 
     @property
@@ -58,30 +59,39 @@ class ReadyQueue:
 
     def push(self, record: Record, rank: float) -> None:
         """Add a record at the place it has now, or move it there."""
+        if not (record.priority or record.urgent or rank):
+            if record.queue_key is IN_ORDER:
+                return
+            run = self._run
+            if not run or run[-1].id < record.id:
+                record.queue_key = IN_ORDER
+                run.append(record)
+                return
         entry: Entry = (-record.priority, 0 if record.urgent else 1, rank, record.id, record)
-        if record.queue_key == entry:
-            return
-        record.queue_key = entry
-        run = self._run
-        if not run or run[-1] < entry:
-            run.append(entry)
-        else:
+        if record.queue_key != entry:
+            record.queue_key = entry
             heappush(self._heap, entry)
 
     def head(self) -> Entry | None:
         """The best valid entry."""
         entry = self.take()
         if entry is not None:
-            self._run.appendleft(entry)  # it was before all others
+            self._return(entry)
         return entry
 
     def take(self) -> Entry | None:
         """Remove the best valid entry and return it."""
         run, heap = self._run, self._heap
         while run or heap:
-            entry = heappop(heap) if heap and (not run or heap[0] < run[0]) else run.popleft()
-            record = entry[4]
-            if record.queue_key is entry:
+            if heap and (not run or heap[0] < (0, 1, 0.0, run[0].id)):
+                entry = heappop(heap)
+                record = entry[4]
+                valid = record.queue_key is entry
+            else:
+                record = run.popleft()
+                entry = (0, 1, 0.0, record.id, record)
+                valid = record.queue_key is IN_ORDER
+            if valid:
                 if record.ready:
                     return entry
                 record.queue_key = ()
@@ -89,19 +99,33 @@ class ReadyQueue:
 
     def put_back(self, entry: Entry) -> None:
         """Return an entry that was taken, if its record still has something ready under this key."""
-        record = entry[4]
-        if record.queue_key is entry:
-            if not record.ready:
-                record.queue_key = ()
-            elif not self._run or entry < self._run[0]:
-                self._run.appendleft(entry)
+        if is_valid(entry):
+            if entry[4].ready:
+                self._return(entry)
             else:
-                heappush(self._heap, entry)
+                entry[4].queue_key = ()
+
+    def _return(self, entry: Entry) -> None:
+        """Put a valid entry where it was."""
+        record, run = entry[4], self._run
+        if record.queue_key is not IN_ORDER:
+            heappush(self._heap, entry)
+        elif not run or record.id < run[0].id:
+            run.appendleft(record)
+        else:
+            record.queue_key = entry
+            heappush(self._heap, entry)
 
     def entries(self) -> list[Entry]:
         """All entries, stale ones included; for checks."""
-        return [*self._run, *self._heap]
+        return [*((0, 1, 0.0, record.id, record) for record in self._run), *self._heap]
 
     def __len__(self) -> int:
         """How many entries there are, stale ones included."""
         return len(self._run) + len(self._heap)
+
+
+def is_valid(entry: Entry) -> bool:
+    """Whether an entry is the one that its record has."""
+    key = entry[4].queue_key
+    return key is entry or (key is IN_ORDER and entry[:3] == IN_ORDER)

@@ -38,8 +38,6 @@ class ArrayRecord(msgspec.Struct, eq=False):
     priority: int
     runtime: RunTime
     queue: ReadyQueue
-    cores: float
-    plain: bool
     length: int
     states: bytearray | Window  # the latter if it is fed
     counts: list[int]  # of its elements by state

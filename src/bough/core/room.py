@@ -137,9 +137,10 @@ class ExecutorRecord:
 
     def fits(self, work: Record) -> bool:
         """Whether a task of this work could start now."""
-        if work.cores > self.cores_free:
+        queue = work.queue
+        if queue.cores > self.cores_free:
             return False
-        return work.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
+        return queue.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start if nothing else ran."""
@@ -153,8 +154,8 @@ class ExecutorRecord:
             0 < runtime.mean <= SHORT
             and self.load < self.backlog_limit
             and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
-            and work.cores <= self.capacity.cores - self.long_cores
-            and (work.plain or self.could_fit(work.needs))
+            and work.queue.cores <= self.capacity.cores - self.long_cores
+            and (work.queue.plain or self.could_fit(work.needs))
         )
 
     def has_room(self) -> bool:
@@ -169,11 +170,10 @@ class ExecutorRecord:
 
     def add(self, span: Span) -> None:
         """Take a span."""
-        record = span.record
-        cores = record.cores
+        queue = span.record.queue
+        cores = queue.cores
         self.spans[span.id] = span
         self.cores_free -= cores
-        queue = record.queue
         queue.workflow.cores += cores
         if queue.limits:
             occupy_limits(queue.limits, 1)
@@ -181,16 +181,15 @@ class ExecutorRecord:
             self.load += span.load
         else:
             self.long_cores += cores
-        if not record.plain:
-            self._occupy(record, -1)
+        if not queue.plain:
+            self._occupy(queue.needs, -1)
 
     def drop(self, span: Span) -> None:
         """Let go of a span."""
-        record = span.record
-        cores = record.cores
+        queue = span.record.queue
+        cores = queue.cores
         del self.spans[span.id]
         self.cores_free += cores
-        queue = record.queue
         queue.workflow.cores -= cores
         if queue.limits:
             occupy_limits(queue.limits, -1)
@@ -198,11 +197,11 @@ class ExecutorRecord:
             self.load -= span.load
         else:
             self.long_cores -= cores
-        if not record.plain:
-            self._occupy(record, 1)
+        if not queue.plain:
+            self._occupy(queue.needs, 1)
 
-    def _occupy(self, work: Record, sign: int) -> None:
-        for name, amount in others_of(work.needs):
+    def _occupy(self, needs: Needs, sign: int) -> None:
+        for name, amount in others_of(needs):
             self._others[name] = self._others.get(name, 0) + sign * amount
 
     def front(self) -> list[Span]:

@@ -81,8 +81,6 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
         spec.priority,
         runtime,
         queue,
-        queue.cores,
-        queue.plain,
         count,
         Window(0, None, bytes(count)) if spec.fed else bytearray(count),
         counts,

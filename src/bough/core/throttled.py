@@ -120,7 +120,7 @@ class Branch:
                 heappop(heap)
                 continue
             head = None if child.is_full else child.head()
-            if head is entry:
+            if head == entry:
                 return child
             child.offer = head
             if head is None:

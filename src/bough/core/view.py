@@ -11,7 +11,7 @@ from random import Random
 from typing import cast
 
 from bough.core.loose import TaskRecord
-from bough.core.queue import Entry, ReadyQueue
+from bough.core.queue import Entry, ReadyQueue, is_valid
 from bough.core.records import Record
 from bough.core.room import ExecutorRecord
 from bough.core.state import State
@@ -157,7 +157,7 @@ class StateView:
             record = entry[4]
             if record.ready:
                 record.queue.put_back(entry)
-            elif record.queue_key is entry:
+            elif is_valid(entry):
                 record.queue_key = ()
         self._taken.clear()
         empty = [queue for queue in self._state.waiting if not queue]

@@ -55,7 +55,11 @@ class WideExecutor(ExecutorRecord):
 
     def fits(self, work: Record) -> bool:
         """Whether a task of this work could start now."""
-        return work.cores <= self.each.cores and super().fits(work) and (work.plain or self.could_fit(work.needs))
+        return (
+            work.queue.cores <= self.each.cores
+            and super().fits(work)
+            and (work.queue.plain or self.could_fit(work.needs))
+        )
 
     def could_fit(self, needs: Needs) -> bool:
         """Whether a task with these needs could start on one of them if nothing else ran."""
@@ -69,9 +73,9 @@ class WideExecutor(ExecutorRecord):
     def slots(self, work: Record, *, queued: bool) -> int:
         """How many tasks of this work could run at once: with what is free, or with all there is if they wait."""
         if queued:
-            return max(1, int(self.capacity.cores // work.cores) if work.cores else self.members)
-        slots = int(self.cores_free // work.cores) if work.cores else self.members
-        if not work.plain:
+            return max(1, int(self.capacity.cores // work.queue.cores) if work.queue.cores else self.members)
+        slots = int(self.cores_free // work.queue.cores) if work.queue.cores else self.members
+        if not work.queue.plain:
             free = self._others
             slots = min(
                 [slots, *(int(free.get(name, 0) // amount) for name, amount in others_of(work.needs) if amount)]
@@ -118,15 +122,15 @@ class WideExecutor(ExecutorRecord):
     def _take(self, span: Span, tasks: int) -> None:
         """Occupy what so many tasks of a span need, or give it back."""
         record = span.record
-        cores = tasks * record.cores
+        cores = tasks * record.queue.cores
         self.cores_free -= cores
         record.queue.workflow.cores += cores
         if record.queue.limits:
             occupy_limits(record.queue.limits, tasks)
         if not span.load:
             self.long_cores += cores
-        if not record.plain:
-            self._occupy(record, -tasks)
+        if not record.queue.plain:
+            self._occupy(record.needs, -tasks)
 
     def front(self) -> list[Span]:
         """The spans that run, or start next."""

@@ -264,6 +264,7 @@ class Roster:
         """Take in what a worker says."""
         for news in slot.read(to_the_end):
             if isinstance(news, Done):
+                slot.told = False  # if it goes on, then with something that has just begun
                 if slot.done(news.number):
                     self._release(slot)
                 continue

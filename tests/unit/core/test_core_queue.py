@@ -127,3 +127,27 @@ def test_an_entry_of_an_older_key_is_not_put_back() -> None:
     queue.put_back(entry)
     assert len(queue) == 1
     assert drain(queue) == [1]
+
+
+def test_one_whose_priority_changes_and_changes_back_keeps_its_place_and_is_found_once() -> None:
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    first, second, third = ready_records(3)
+    for record in (first, second, third):
+        queue.push(record, 0.0)
+    for priority in (1, 0):
+        second.priority = priority
+        queue.push(second, 0.0)
+    assert drain(queue) == [first.id, second.id, third.id]
+
+
+def test_what_was_taken_and_is_not_ready_any_more_can_come_again() -> None:
+    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    (record,) = ready_records(1)
+    queue.push(record, 0.0)
+    entry = queue.take()
+    assert entry is not None
+    hold(record)
+    queue.put_back(entry)
+    release(record)
+    queue.push(record, 0.0)
+    assert drain(queue) == [record.id]
