@@ -193,7 +193,8 @@ class Carrying:
                     waiting[asked] = self._pieces[executor.connection, request, asked] = future
                     executor.connection.send(Get(request, made.digest, asked, PIECE))
                     asked += PIECE
-                piece = await asyncio.wait_for(waiting.pop(incoming.size), _PATIENCE)
+                async with asyncio.timeout(_PATIENCE):  # `wait_for` would miss being cancelled as the piece arrives
+                    piece = await waiting.pop(incoming.size)
                 if piece.error or len(piece.data) != min(PIECE, made.size - incoming.size):
                     raise StoreFailed(piece.error or f"{made.path} became shorter on its way")
                 await self._in_thread(incoming.write, piece.data)
