@@ -17,7 +17,8 @@ _SYNC_AFTER = 0.05
 _SYNC_AGAIN = 1.0  # seconds until a disk that failed is tried again
 _QUIET = 0.1  # seconds without a turn that count as idle
 _SLICE = 0.02  # seconds of folding at a time
-_FIRST_STEP = 8  # turns folded per call, as long as it is not known how long they take
+_FIRST_STEP = 1  # turns folded per call, as long as it is not known how long they take
+_BURST = 1_000  # new records since the last look at it: somebody submits as fast as he can, and it is not quiet
 _MOST_STEP = 128
 _BEHIND = 2_000  # turns after which folding does not wait for a quiet moment
 _SNAPSHOT_TURNS = 20_000
@@ -49,6 +50,8 @@ class Upkeep:
         self._fold_timer: asyncio.TimerHandle | None = None
         self._behind = 0
         self._step = _FIRST_STEP
+        self._known = 0  # records when it was last looked whether it is quiet
+        self._pace = 0.0  # seconds that the last call took: a turn of thousands of tasks is folded as a whole
         self._last_turn = 0.0
         self._since_snapshot = 0
         self._snapshot_size = 0
@@ -133,7 +136,7 @@ class Upkeep:
         self._fold_timer = None
         if self._stopped:
             return
-        quiet = bool(self._wanting) or monotonic() - self._last_turn >= _QUIET
+        quiet = bool(self._wanting) or (not self._is_bursting() and monotonic() - self._last_turn >= _QUIET)
         wait = 2 * _QUIET
         if quiet or self._behind > _BEHIND:
             try:
@@ -143,17 +146,23 @@ class Upkeep:
                     for then in wanting:
                         then()
                     return
-                wait = 0.001 if quiet else 1.0
+                wait = max(0.001, self._pace) if quiet else 1.0  # others get as much time in between
             except StoreFailed as error:
                 log(f"the jobs database could not be brought up to date: {error}")
                 wait = 10.0
         self._fold_timer = self._loop.call_later(wait, self._fold)
+
+    def _is_bursting(self) -> bool:
+        """Whether many tasks came since this was asked last; between their turns may be pauses, made by them."""
+        before, self._known = self._known, self._records()
+        return self._known - before >= _BURST
 
     def _fold_slice(self) -> bool:
         begun = monotonic()
         until = begun + _SLICE
         while not self._store.project(at_most=self._step):
             now = monotonic()
+            self._pace = now - begun
             if now - begun > _SLICE / 2:  # a turn may hold one task or thousands
                 self._step = max(1, self._step // 2)
             elif now - begun < _SLICE / 8:

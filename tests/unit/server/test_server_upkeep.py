@@ -66,8 +66,24 @@ def test_who_wants_the_jobs_database_is_called_when_it_is_complete(monkeypatch: 
 
     assert called == []
     for _ in range(5):
-        loop.advance(0.01)
+        loop.advance(2)  # others get as much time in between as it took
     assert called == [3]
+
+
+def test_while_many_tasks_come_nothing_is_folded_in_the_pauses_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, store = FakeLoop(), SlowStore()
+    clock, records = [0.0], [0]
+    monkeypatch.setattr(upkeep, "monotonic", lambda: clock[0])
+    work = Upkeep(loop, store, 1, bytes, lambda: records[0])
+    work.appended(1, 0)
+    for _ in range(5):
+        records[0] += 5_000
+        clock[0] += 0.5
+        loop.advance(0.2)
+    assert store.projected == 0
+    clock[0] += 0.5
+    loop.advance(0.2)
+    assert store.projected == 1
 
 
 def test_a_snapshot_is_saved_after_many_turns_or_many_bytes() -> None:
