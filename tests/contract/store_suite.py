@@ -469,20 +469,24 @@ class StoreSuite:
         assert [[old.record for old in store.old_arrays(KEY, run)] for run in (2, 3, 4, 5)] == [[], [2], [], [2]]
         assert [sorted(store.declared_paths(run)) for run in (2, 4, 5)] == [["/a"], [], ["/a"]]
 
+    def tables_of_slices(self, directory, history):
+        """The tables of a store that was closed, and so folded, after every turn."""
+        for turn, facts in enumerate(history, 1):
+            again = type(self).open_store(directory)
+            again.append(turn, 100.0 + turn, facts)
+            again.close()
+        again = type(self).open_store(directory)
+        tables = self.tables(again)
+        again.close()
+        return tables
+
     def test_projection_of_a_service_in_slices_equals_projection_at_once(self, opened, tmp_path):
         store = opened()
         history = [*A_SERVICE, [RunClosed(3)], [RunRemoved(2)], [Submitted([a_task(9, group=7)])]]
         self.write(store, *history)
         store.project()
         whole = self.tables(store)
-        directory = tmp_path / "restarted"
-        for turn, facts in enumerate(history, 1):
-            again = type(self).open_store(directory)
-            again.append(turn, 100.0 + turn, facts)
-            again.close()
-        again = type(self).open_store(directory)
-        assert self.tables(again) == whole
-        again.close()
+        assert self.tables_of_slices(tmp_path / "restarted", history) == whole
 
     def test_a_store_is_a_sessions_or_a_services(self, opened):
         store = opened()
@@ -525,14 +529,7 @@ class StoreSuite:
         assert [(row[0], row[2], row[8]) for row in whole["attempts"] if row[0] == 3] == [
             (3, 1, "cancelled"), (3, 2, "done"),
         ]  # fmt: skip
-        directory = tmp_path / "restarted"
-        for turn, facts in enumerate(AN_AMENDED, 1):
-            again = type(self).open_store(directory)
-            again.append(turn, 100.0 + turn, facts)
-            again.close()
-        again = type(self).open_store(directory)
-        assert self.tables(again) == whole
-        again.close()
+        assert self.tables_of_slices(tmp_path / "restarted", AN_AMENDED) == whole
 
     # --- removal ---
 

@@ -130,7 +130,8 @@ def small(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("only root can mount a small disk to fill it: run the tests as root to include it")
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True, check=False)
     if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted: {mounted.stderr.decode().strip()}")
+        problem = mounted.stderr.decode().strip()
+        pytest.skip(f"a small disk cannot be mounted ({problem}): root, where mounting is allowed, includes it")
     yield disk
     subprocess.run(["umount", "--lazy", disk], check=True)
 

@@ -269,7 +269,8 @@ def link() -> Iterator[Link]:
     try:
         made = Link()
     except subprocess.CalledProcessError as error:
-        pytest.skip(f"network namespaces cannot be made: {error.stderr.strip()}")
+        problem = error.stderr.strip()
+        pytest.skip(f"network namespaces cannot be made ({problem}): root, where they are allowed, includes it")
     try:
         yield made
     finally:
@@ -307,7 +308,8 @@ def small_disk(path: Path, megabytes: int) -> Iterator[SmallDisk]:
     try:
         made = SmallDisk(path, megabytes)
     except subprocess.CalledProcessError as error:
-        pytest.skip(f"a small file system cannot be mounted: {error.stderr.strip()}")
+        problem = error.stderr.strip()
+        pytest.skip(f"a small file system cannot be mounted ({problem}): root, where mounting is allowed, includes it")
     try:
         yield made
     finally:

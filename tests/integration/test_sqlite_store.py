@@ -401,7 +401,8 @@ def test_a_full_disk_loses_nothing_acknowledged(tmp_path):
     mount.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", mount], capture_output=True, check=False)
     if made.returncode:
-        pytest.skip(f"a small file system cannot be mounted: {made.stderr.decode().strip()}")
+        problem = made.stderr.decode().strip()
+        pytest.skip(f"a small file system cannot be mounted ({problem}): root, where mounting is allowed, includes it")
     try:
         (mount / "ballast").write_bytes(b"x" * 1_000_000)
         store = SqliteStore(mount / "store")

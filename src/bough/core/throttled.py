@@ -8,7 +8,7 @@ head, or with something better; what is stale is mended when it surfaces, and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -135,8 +135,6 @@ class Crown(Branch):
 
     __slots__ = ("filled", "needs", "place", "workflow")
 
-    limits = ()  # those of its queues are looked after in here
-
     def __init__(self, needs: Needs, workflow: Workflow, place: str) -> None:
         super().__init__(None, None)
         self.needs = needs
@@ -172,9 +170,3 @@ def occupy_limits(groups: Iterable[GroupRecord], tasks: int) -> None:
         if was_full and group.busy < group.limit:
             for branch in group.branches:
                 branch.reopen()
-
-
-def leaves_of(waiting: Iterable[ReadyQueue | Crown]) -> Iterator[ReadyQueue]:
-    """All queues that may hold something."""
-    for queue in waiting:
-        yield from queue.leaves()

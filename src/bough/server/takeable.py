@@ -12,7 +12,6 @@ from bough.core.loose import TaskRecord
 from bough.core.queue import Entry, ReadyQueue
 from bough.core.records import FAILED, HELD, NOTRUN, WAITING, ArrayRecord, Record
 from bough.core.states import TaskState
-from bough.core.throttled import leaves_of
 from bough.errors import StoreFailed, UnknownName
 from bough.model.tasks import Kind, TaskSpec
 from bough.server.hands import is_hand
@@ -49,7 +48,7 @@ class Scope:
         predecessor go last: he may come back for them. What belongs to the host of an executor is that one's.
         """
         best: tuple[int, float, Entry] | None = None
-        for queue in list(leaves_of(self._state.waiting)):
+        for queue in [leaf for root in self._state.waiting for leaf in root.leaves()]:
             if queue.workflow not in self.workflows or queue.place in self._state.hosts:
                 continue
             entry = self._first(queue)
