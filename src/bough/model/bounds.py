@@ -1,0 +1,60 @@
+"""The bounds of whatever comes from outside, as types: for messages, options, descriptions and files we read back.
+
+A message that carries a number, a text or a collection names one of these types, so that a value out of bounds is
+refused where it arrives, with a message that names it, and is never journalled. Rule: sums of two bounded numbers still
+fit the 64 bits of a store, because a bound is at most 2^62; texts that become paths or columns hold no NUL.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from bough.errors import UserError
+
+MOST: Final = 1 << 62  # of any whole number
+MOST_TASKS: Final = 1_000_000_000  # in one array: each costs the server two bytes
+LONGEST: Final = 1e15  # seconds, since the epoch or of a duration
+NO_NUL: Final = r"^[^\0]*\Z"
+
+Whole = Annotated[int, Meta(ge=-MOST, le=MOST)]  # a priority
+Count = Annotated[int, Meta(ge=0, le=MOST)]  # an id, a size, an offset, a number of things
+Index = Annotated[int, Meta(ge=0, le=MOST_TASKS)]  # an element of an array, or the end of a range of them
+Amount = Annotated[float, Meta(ge=0, le=1e18)]  # of a resource: finite, never NaN
+Instant = Annotated[float, Meta(ge=-LONGEST, le=LONGEST)]  # seconds: finite, never NaN
+Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
+
+Word = Annotated[str, Meta(max_length=256, pattern=NO_NUL)]  # a role, a stream's name, a version
+Name = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]  # of a task, a group, a host, an attribute
+FilePath = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
+Text = Annotated[str, Meta(max_length=1 << 24)]  # something to read: a message, the end of stderr, a statement
+Digest = Annotated[bytes, Meta(max_length=64)]
+
+T = TypeVar("T")
+_PLAINER: Final = (  # what msgspec says, in the words of a user
+    ("`", ""),
+    (f"str matching regex {NO_NUL!r}", "a text without NUL characters"),
+    ("Expected ", "it must be "),
+    ("must be int", "must be a whole number"),
+    ("must be float", "must be a number"),
+    ("must be str", "must be a text"),
+)
+
+
+def within(what: str, value: object, bounds: type[T]) -> T:
+    """A value of one of these types, or a `UserError` such as "priority is 2.5; it must be a whole number"."""
+    try:
+        return msgspec.convert(value, bounds)
+    except (msgspec.ValidationError, OverflowError) as error:
+        shown = repr(value)
+        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+        raise UserError(f"{what} is {shown}; {in_plain_words(str(error))}") from error
+
+
+def in_plain_words(reason: str) -> str:
+    """What msgspec says is wrong with a value, for people."""
+    for theirs, ours in _PLAINER:
+        reason = reason.replace(theirs, ours)
+    return reason
