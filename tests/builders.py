@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 from bough.core.machine import Machine
 from bough.model.facts import ExecutorJoined, Submitted
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId
@@ -9,6 +11,7 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
+from bough.wire import questions
 
 BODY = BlobId(b"f" * 16)
 BOOM = Failure(Cause.EXIT, "exit code 1", exit_code=1)
@@ -71,3 +74,17 @@ def machine() -> Machine:
 def needs(cores: float = 1, **fields: object) -> Needs:
     """Needs."""
     return Needs(cores=cores, **fields) if fields or cores != 1 else ONE_CORE  # type: ignore[arg-type]
+
+
+def question(what: str, **arguments: object) -> Any:
+    """A question by its word on the wire: question("explain", record=3)."""
+    kinds = {kind.__struct_config__.tag: kind for kind in get_args(questions.AnyQuestion)}
+    if what == "outcomes":
+        arguments = {"records": [(record, 0) for record in arguments["records"]]}  # type: ignore[attr-defined]
+    return kinds[what](**arguments)
+
+
+def here_question(what: str, **arguments: object) -> Any:
+    """What a running task asks, by its word on the wire: here_question("lock", name="x")."""
+    kinds = {kind.__struct_config__.tag: kind for kind in get_args(questions.HereQuestion)}
+    return kinds[what](**arguments)

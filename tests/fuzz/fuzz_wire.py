@@ -16,8 +16,6 @@ import typing
 from collections import Counter
 from collections.abc import Callable
 
-from msgspec import inspect
-
 from bough.errors import ProtocolError
 from bough.server.connection import Connection
 from bough.wire.channels import Channels
@@ -26,6 +24,7 @@ from bough.wire.handshake import split_first
 from bough.wire.messages import FromClient, ToClient
 from bough.wire.relaying import Carried, FromRelay, Granted, Opened, RelayHello, Shut, ToRelay
 from bough.wire.work import FromExecutor, ToExecutor
+from tests.fuzz.messages import kinds, valid
 
 UNIONS: dict[str, object] = {
     "server": FromClient | FromExecutor | RelayHello,
@@ -38,62 +37,10 @@ _LENGTHS = (0, 1, 2, 15, 31, 32, 255, 256, 65535, 65536, 1 << 24, 1 << 30, (1 <<
 _CODES = bytes((0xC0, 0xC1, 0xC4, 0xC6, 0xC9, 0xCA, 0xCB, 0xCF, 0xD3, 0xD6, 0xDB, 0xDD, 0xDF, 0x91, 0x81, 0xA1, 0xFF))
 
 
-# --- valid messages --------------------------------------------------------------------------------
-
-
-def kinds(union: object) -> list[type]:
-    """The messages of a union."""
-    return list(typing.get_args(union))
-
-
-def make(kind: type, dice: random.Random) -> object:
-    """A valid message of a kind, with random content."""
-    return _build(inspect.type_info(kind), dice, 0)
-
-
 def make_many(union: object, count: int, dice: random.Random) -> list[object]:
     """Random messages of a union."""
     choice = kinds(union)
-    return [make(dice.choice(choice), dice) for _ in range(count)]
-
-
-_SCALARS: dict[type, Callable[[random.Random], object]] = {
-    inspect.NoneType: lambda _: None,
-    inspect.BoolType: lambda dice: dice.random() < 0.5,
-    inspect.IntType: lambda dice: dice.choice(
-        (0, 1, -1, dice.getrandbits(8), dice.getrandbits(31), dice.getrandbits(63))
-    ),
-    inspect.FloatType: lambda dice: dice.choice((0.0, 1.5, dice.random() * 1e9, float("inf"))),
-    inspect.StrType: lambda dice: dice.choice(("", "status", "a/b.c", "näh", "x" * dice.randrange(300))),
-    inspect.BytesType: lambda dice: dice.randbytes(dice.choice((0, 16, 32, dice.randrange(300)))),
-    inspect.AnyType: lambda dice: dice.choice((None, 1, "x", [1, "y"], {"k": [b"z"]})),
-    inspect.CustomType: lambda dice: dice.choice((None, 1, "x", [1, "y"], {"k": [b"z"]})),  # `object`
-}
-_DEEP = 5
-
-
-def _build(shape: inspect.Type, dice: random.Random, depth: int) -> object:
-    if type(shape) in _SCALARS:
-        return _SCALARS[type(shape)](dice)
-    few = range(0 if depth > _DEEP else dice.choice((0, 1, 1, 3)))
-    match shape:
-        case inspect.StructType():
-            return shape.cls(**{field.name: _build(field.type, dice, depth + 1) for field in shape.fields})
-        case inspect.UnionType():
-            ends = [kind for kind in shape.types if type(kind) in _SCALARS]
-            return _build(dice.choice(ends if ends and depth > _DEEP else shape.types), dice, depth)
-        case inspect.ListType():
-            return [_build(shape.item_type, dice, depth + 1) for _ in few]
-        case inspect.VarTupleType():
-            return tuple(_build(shape.item_type, dice, depth + 1) for _ in few)
-        case inspect.TupleType():
-            return tuple(_build(item, dice, depth + 1) for item in shape.item_types)
-        case inspect.DictType():
-            key, value = shape.key_type, shape.value_type
-            return {_build(key, dice, depth + 1): _build(value, dice, depth + 1) for _ in few}
-        case inspect.EnumType():
-            return dice.choice(list(shape.cls))
-    raise AssertionError(f"no random value for {shape}")
+    return [valid(dice.choice(choice), dice) for _ in range(count)]
 
 
 # --- breaking them ---------------------------------------------------------------------------------
@@ -254,7 +201,7 @@ def attack(frames: int, seed: int, report: Callable[[str], None]) -> tuple[Count
     """Feed this many hostile frames; what became of them, and how many broke something."""
     dice = random.Random(seed)
     pool = {
-        name: [bytes(frame_list([make(kind, dice)])) for kind in kinds(union) for _ in range(30)]
+        name: [bytes(frame_list([valid(kind, dice)])) for kind in kinds(union) for _ in range(30)]
         + [bytes(frame_list(make_many(union, dice.randrange(2, 6), dice))) for _ in range(100)]
         for name, union in UNIONS.items()
     }

@@ -33,6 +33,7 @@ from bough.wire.messages import (
     Unsuccess,
     Welcome,
 )
+from tests.builders import question
 
 DEADLINE = 20.0
 
@@ -141,7 +142,7 @@ class Client:
 
         self.request += 1
         number = self.request
-        self.say(Ask(number, what, arguments))
+        self.say(Ask(number, question(what, **arguments)))
         return self.wait(Answer, lambda answer: answer.request == number).value
 
     def accepted(self) -> None:

@@ -24,6 +24,7 @@ from bough.server.leftovers import find
 from bough.server.place import store_id
 from bough.wire.framing import frame, to_client_frames
 from bough.wire.messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Running, Subscribe
+from tests.builders import question
 
 Opener = Callable[..., Client]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -271,7 +272,7 @@ def test_other_clients_find_the_server_and_may_watch_and_cancel(opened: Opener, 
         other.connect(published["socket"])
         other.settimeout(10)
         deed = Act(2, Cancelled(Dep(On.TASK, task)))
-        other.sendall(frame(ClientHello(VERSION, 1, "here"), Subscribe(), Ask(1, "status"), deed))
+        other.sendall(frame(ClientHello(VERSION, 1, "here"), Subscribe(), Ask(1, question("status")), deed))
         frames, heard = to_client_frames(), []
         while not any(isinstance(message, Answer) and message.request == 2 for message in heard):
             heard += frames.feed(other.recv(1 << 16))

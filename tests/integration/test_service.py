@@ -14,6 +14,7 @@ from service_client import Service, WorkflowClient, is_alive, until
 from bough.model.outcomes import Cause
 from bough.model.tasks import GroupSpec, Limits
 from bough.wire.messages import Accepted, Ask, Closed, GroupDone, Outcome, Refused, Submit, Unsuccess
+from tests.builders import question
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
@@ -541,7 +542,7 @@ def test_the_jobs_database_answers_sql_through_the_server(service: Service) -> N
     answer = client.ask("sql", statement="select name, state from tasks where name = ?", parameters=["noop"])
     assert answer == {"columns": ["name", "state"], "rows": [["noop", "ready"]]}
     client.request += 1
-    client.say(Ask(client.request, "sql", {"statement": "delete from tasks"}))
+    client.say(Ask(client.request, question("sql", statement="delete from tasks")))
     assert client.wait(Refused).request == client.request
 
 

@@ -15,6 +15,7 @@ from bough.api.plans import submit_plan
 from bough.api.task import Task
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import GroupSpec, Item, TaskSpec
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.remote import RemoteSession
@@ -99,7 +100,7 @@ def _watch(session: RemoteSession, items: Sequence[Item], found: Amendment, comm
         group = groups[spec.group]
         ledger.tasks[number] = Task(ledger, number, spec.name, group, command=command)
         ledger.progress.added(group, 1)
-    session.ask("outcomes", records=found.ids)
+    session.ask(questions.Outcomes([(RecordId(number), 0) for number in found.ids]))
 
 
 class _Silent:

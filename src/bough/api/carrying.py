@@ -17,7 +17,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -26,13 +26,17 @@ from bough.errors import BoughError, InvalidWorkload, StoreFailed
 from bough.executor.sandbox import digest_of
 from bough.model.outcomes import Cause, Failure, Output, ResultFile
 from bough.model.paths import hidden_path
+from bough.wire import questions
 from bough.wire.filemessages import DIGEST
 from bough.wire.messages import Outcome, ToClient, Unsuccess
+from bough.wire.questions import Question
 
 if TYPE_CHECKING:
     from bough.api.remote import RemoteSession
 
 _AT_ONCE = 1000  # digests in one question
+
+T = TypeVar("T")
 
 
 class FileCarrier:
@@ -78,8 +82,8 @@ class FileCarrier:
         unknown = {digest: path for path, digest in files.items() if digest not in self._there}
         if not unknown:
             return
-        have = self._line.ask("have", digests=list(unknown), run=self._session.welcome.run)
-        there = set(have) if isinstance(have, list) else set()
+        have = self._line.ask(questions.Have(list(unknown), self._session.welcome.run))
+        there = set(have)
         for digest, path in unknown.items():
             if digest not in there:
                 try:
@@ -193,8 +197,8 @@ class FileCarrier:
         with open(path, "wb") as file:
             at = 0
             while at < result.size:
-                data = self._line.ask("piece", result=result.path, offset=at)
-                if not isinstance(data, bytes) or not data:
+                data = self._line.ask(questions.Piece(result=result.path, offset=at))
+                if not data:
                     raise StoreFailed("the server does not have all of it")
                 at += file.write(data)
         return ResultFile(path, result.size)
@@ -203,7 +207,7 @@ class FileCarrier:
 class Asker(Protocol):
     """Whoever asks a server."""
 
-    def ask(self, what: str, **arguments: object) -> object:
+    def ask(self, question: Question[T]) -> T:
         """Ask one question."""
 
 
@@ -217,8 +221,8 @@ def fetch(line: Asker, output: Output, path: str, hidden: str) -> bool:
     try:
         with open(hidden, "wb") as file:
             while at < output.size:
-                data = line.ask("piece", digest=output.digest, offset=at)
-                if not isinstance(data, bytes) or not data:
+                data = line.ask(questions.Piece(output.digest, offset=at))
+                if not data:
                     raise StoreFailed("the server does not have all of it")
                 digest.update(data)
                 at += len(data)

@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from bough import errors
 from bough.api.attention import Attention
@@ -34,13 +35,16 @@ from bough.wire.messages import (
     Ask,
     Close,
     Closed,
+    Farewell,
     Notice,
     Outcome,
     Refused,
     ToClient,
     Welcome,
 )
+from bough.wire.questions import Question, check_bounds, read_reply
 
+T = TypeVar("T")
 Deed = Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
 FORKED = "a session cannot be used in a forked process; open one in the process itself"
@@ -141,12 +145,12 @@ class Connection(Listening):
             self._flush(everything=True)
             self.attention.recall()
 
-    def ask(self, what: str, **arguments: object) -> object:
+    def ask(self, question: Question[T]) -> T:
         """Ask the server something and wait for its answer."""
         self.may_wait()
         with self._lock:
-            message = Ask(self._outbox.new_number(), what, arguments)
-        return self._answer(message)
+            message = Ask(self._outbox.new_number(), check_bounds(question))  # type: ignore[arg-type]
+        return read_reply(question, self._answer(message))
 
     def act(self, deed: Deed) -> None:
         """Do something to tasks; nobody waits for the answer."""
@@ -167,7 +171,7 @@ class Connection(Listening):
             message = Amend(self._outbox.new_number(), items, directory, dry, watched)
         return self._answer(message)
 
-    def close(self, how: str) -> None:
+    def close(self, how: Farewell) -> None:
         """Say good-bye in one of the ways of `Close`; `ended` tells when it is over."""
         with self._lock:
             if self._gone is None:

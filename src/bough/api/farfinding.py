@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bough.api.elements import Elements
 from bough.api.finding import Found, Jobs, look
@@ -18,10 +18,11 @@ from bough.api.progress import ASIDE
 from bough.api.task import Task
 from bough.api.tasklist import TaskList
 from bough.api.view import View
-from bough.errors import InternalError
+from bough.model.ids import RecordId
 from bough.model.selectors import read_selectors
 from bough.stores.jobs import JobsDatabase
 from bough.stores.sqlite import FILE
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.array import Array
@@ -40,16 +41,14 @@ class FarJobs:
 
     def rows(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         """The rows as dictionaries."""
-        answer = self._session.ask("sql", statement=sql, parameters=list(parameters))
-        if not isinstance(answer, dict):
-            raise InternalError(f"the server answered a question about its jobs database with {answer!r:.80}")
-        return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+        answer = self._session.ask(questions.Sql(sql, list(cast(Sequence[questions.SqlValue], parameters))))
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
 @contextlib.contextmanager
 def far_jobs(session: RemoteSession) -> Iterator[Jobs]:
     """The jobs database as it is now: read from its file if that can be seen from here, or asked for."""
-    session.ask("project")
+    session.ask(questions.Project())
     if not session.is_near or not os.path.isfile(os.path.join(session.welcome.store, FILE)):
         yield FarJobs(session)
         return
@@ -71,7 +70,7 @@ def _found(session: RemoteSession, jobs: Jobs, text: str) -> Array:
     new = [row.id for row in found if row.id not in session.known]
     session.known.update((number, adopted[number]) for number in new)
     if new:
-        session.ask("outcomes", records=new)
+        session.ask(questions.Outcomes([(RecordId(number), 0) for number in new]))
         _await_ends(jobs, [(number, adopted[number]) for number in new])
     if len(found) == 1 and found[0].is_array:
         one, elements = found[0], adopted[found[0].id]

@@ -14,8 +14,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from bough import errors
 from bough.errors import BoughError, PeerLost, SiteError, UserError
+from bough.wire import questions
+from bough.wire.questions import HereQuestion, check_bounds
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -56,15 +60,15 @@ class Here:
 
     def status(self, text: str) -> None:
         """Say in words what it does; `bough status` and `bough watch` show it. Also a sign of life."""
-        self.ask("status", text=str(text))
+        self.ask(questions.SetStatus(str(text)))
 
     def progress(self, share: float) -> None:
         """Say how much of it is done, from 0 to 1. Also a sign of life."""
-        self.ask("progress", share=float(share))
+        self.ask(questions.Progress(float(share)))
 
     def alive(self) -> None:
         """Give a sign of life: for tasks that are sent again after a silence (`replay`)."""
-        self.ask("alive")
+        self.ask(questions.Alive())
 
     def lock(self, name: str, wait: bool = True) -> Lock:
         """Take a lock, which others can take when this task frees it or ends, however it does.
@@ -72,16 +76,16 @@ class Here:
         Names are those of all tasks of the server. Of those who wait, the first is the first to get it. With
         `wait=False` it may be that somebody else has it: the `Lock` is false then.
         """
-        said = self.ask("lock", name=name, wait=wait)
+        said = self.ask(questions.Lock(name, wait))
         return Lock(self, name, taken=bool(said["taken"]), owner_task=str(said.get("owner") or ""))
 
     def unlock(self, name: str) -> None:
         """Free a lock that this task has; a UserError when it does not."""
-        self.ask("unlock", name=name)
+        self.ask(questions.Unlock(name))
 
     def release(self) -> bool:
         """Let those start that wait for this task's group; False when they could already."""
-        return bool(self.ask("release")["released"])
+        return bool(self.ask(questions.Release())["released"])
 
     def session(self, **options: Any) -> Session:
         """A session for nested work, on the cores of this task: it has them while the task waits.
@@ -93,15 +97,15 @@ class Here:
 
         return nested_session(self, options)
 
-    def ask(self, what: str, **arguments: str | float | bool | None) -> dict[str, Attribute | bool]:
+    def ask(self, question: HereQuestion) -> dict[str, Attribute | bool]:
         """Ask the executor, which asks the server; wait for the answer."""
         import json
 
-        said = {"task": self._task, "what": what, "arguments": arguments}
+        said = msgspec.json.encode({"task": self._task, "question": check_bounds(question)})
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             try:
                 connection.connect(self._address.replace("@", "\0", 1))
-                connection.sendall(json.dumps(said).encode() + b"\n")
+                connection.sendall(said + b"\n")
                 data = b""
                 while not data.endswith(b"\n"):
                     part = connection.recv(1 << 16)
@@ -136,7 +140,7 @@ class Attributes(Mapping[str, Attribute]):
 
     def _load(self, past: bool) -> dict[str, Attribute]:
         if not self._known or (past and not self._whole):
-            self._known = dict(self._owner.ask("attributes", past=past))
+            self._known = dict(self._owner.ask(questions.Attributes(past)))
             self._whole = past
         return self._known
 

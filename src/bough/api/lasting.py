@@ -19,8 +19,10 @@ from bough.api.line import line_over
 from bough.api.outbox import Outbox
 from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
 from bough.model.facts import PagesAdded
+from bough.model.ids import RecordId
 from bough.model.tasks import Item
-from bough.wire.messages import Amend, Answer, Ask, ClientHello, Close, Closed, Refused, ToClient, Welcome
+from bough.wire import questions
+from bough.wire.messages import Amend, Answer, Ask, ClientHello, Close, Closed, Farewell, Refused, ToClient, Welcome
 
 FIRST_PAUSE = 0.1  # seconds before the first try to come back; doubled from try to try
 LONGEST_PAUSE = 5.0
@@ -92,7 +94,7 @@ class LastingConnection(Connection):
         self._wake()
         self.ended.wait(5)
 
-    def close(self, how: str) -> None:
+    def close(self, how: Farewell) -> None:
         """Say good-bye; it is said again to a server that comes back."""
         with self._lock:
             if self._gone is None:
@@ -111,7 +113,7 @@ class LastingConnection(Connection):
         """Ask to be told of the ends of records; nobody waits for it here."""
         with self._lock:
             for at in range(0, len(records), AT_ONCE):
-                self.post(Ask(self._outbox.new_number(), "outcomes", {"records": list(records[at : at + AT_ONCE])}))
+                self.post(Ask(self._outbox.new_number(), questions.Outcomes(_places(records[at : at + AT_ONCE]))))
 
     # --- sending, with the lock held ----------------------------------------------------------------
 
@@ -183,7 +185,7 @@ class LastingConnection(Connection):
             self._away = False
             if self._orphaned is not None:
                 self._last_question = self._outbox.new_number()
-                self.post(Ask(self._last_question, "outcomes", {"records": list(self._unended())}))
+                self.post(Ask(self._last_question, questions.Outcomes(_places(self._unended()))))
                 return
             self._outbox.rewind()
             for reply in list(self._replies.values()):
@@ -223,6 +225,11 @@ class LastingConnection(Connection):
                 raise error
             raise PeerLost(str(error))  # it may still believe in the connection that broke: try again
         super()._refuse(message)
+
+
+def _places(records: Sequence[Place]) -> list[tuple[RecordId, int]]:
+    """Records, each with the first of its elements that is asked about."""
+    return [(RecordId(one), 0) if isinstance(one, int) else (RecordId(one[0]), one[1]) for one in records]
 
 
 def _say(text: str) -> None:

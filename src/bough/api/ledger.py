@@ -21,11 +21,12 @@ from bough.api.progress import FailureLine, Progress
 from bough.api.reading import read_stream_bytes
 from bough.api.task import CANCELLED, FINISHED, RUNNING, Task, end_together
 from bough.core.states import TaskState
-from bough.errors import BoughError, InternalError, UserError
+from bough.errors import BoughError, UserError
 from bough.model.facts import Cancelled, Killed, PagesAdded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Failure, Stream
 from bough.model.tasks import ArraySpec, Dep, Item, On, TaskSpec
+from bough.wire import questions
 from bough.wire.messages import Outcome, Running, ToClient, Unsuccess
 
 if TYPE_CHECKING:
@@ -233,10 +234,7 @@ class Ledger:
 
     def explain(self, record: int, index: int) -> list[str]:
         """The server's answer to why a task is where it is."""
-        answer = self._connected().ask("explain", record=record, index=index)
-        if not isinstance(answer, list):
-            raise InternalError(f"the server explained task {record}.{index} with {answer!r}")
-        return [str(line) for line in answer]
+        return self._connected().ask(questions.Explain(RecordId(record), index))
 
     def read_output(self, record: int, index: int, name: str, stream: Stream | None) -> bytes:
         """A task's own part of an output file, which may lie where the server, but not this process, can read it."""

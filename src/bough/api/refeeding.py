@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from bough.api.classes import loads
 from bough.api.reuse import row_key
 from bough.model.ids import DIGEST_SIZE, MemoKey, RecordId
 from bough.model.tasks import Page, Reuse
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -27,19 +26,11 @@ def fed_key(key: MemoKey) -> MemoKey:
     return MemoKey(blake2b(b"fed" + key, digest_size=DIGEST_SIZE).digest()) if key else key
 
 
-class _Part(msgspec.Struct):
-    """A piece of an earlier feed, as the server tells of it."""
-
-    pages: list[tuple[int, int, bytes]]
-    done: list[tuple[int, int]]
-    turn: int  # to ask behind it; 0: there is no more
-
-
 class Earlier:
     """All earlier feeds of a function, newest run first."""
 
     def __init__(self, session: Session, key: MemoKey) -> None:
-        found = msgspec.convert(session.ask("feeds", body=key), list[int])
+        found = session.ask(questions.Feeds(key))
         self._olds = [_Old(session, record) for record in found]
 
     def reuse(self, pages: Sequence[Page], rows: Sequence[Any], start: int) -> tuple[Reuse, ...]:
@@ -113,7 +104,7 @@ class _Old:
 
     def _reach(self, stop: int) -> None:
         while not self._ended and (not self._pages or self._pages[-1][1] < stop):
-            part = msgspec.convert(self._session.ask("fed", record=self.record, turn=self._turn), _Part)
+            part = self._session.ask(questions.Fed(RecordId(self.record), self._turn))
             self._pages += part.pages
             self._done += part.done
             self._turn = part.turn

@@ -31,6 +31,7 @@ from bough.model.facts import GroupClosed, Retried
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import Dep, On
 from bough.transport.access import find_access
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,14 +47,6 @@ IDS = 1_000_000  # numbers for records and groups that a session asks for
 _GATHER = 0.05  # seconds in which records to be asked about gather
 _MOST = 500  # of them at a time
 _GOODBYE = 5.0  # seconds that a server has to say good-bye
-
-
-class _Numbers(msgspec.Struct, frozen=True):
-    """Numbers that a server gave."""
-
-    first_id: int
-    first_group: int
-    ids: int
 
 
 class RemoteSession(Session):
@@ -156,7 +149,7 @@ class RemoteSession(Session):
 
     def _join(self) -> None:
         """Learn what is there."""
-        stock = msgspec.convert(self._connection.ask("inventory"), Stock)
+        stock = msgspec.convert(self._connection.ask(questions.Inventory()), Stock)
         self._inventory = Inventory(stock)
         groups = {group.id: group for group in stock.groups}
         for group in sorted(groups.values(), key=lambda group: group.id):
@@ -194,12 +187,13 @@ class RemoteSession(Session):
         if self.is_near or self.welcome.shared:
             with contextlib.suppress(StoreFailed):
                 return read_stream_bytes(stream)
-        where = {"record": record, "index": index, "stream": name, "path": stream.path}
         pieces: list[bytes] = []
         got = 0
         while got < stream.length:
-            said = self.ask("output", **where, offset=stream.offset + got, length=stream.length - got)
-            piece = said.get("data", b"") if isinstance(said, dict) else b""
+            offset, length = stream.offset + got, stream.length - got
+            piece = self.ask(
+                questions.Output(RecordId(record), index, questions.stream_name(name), offset, length, stream.path)
+            ).data
             if not piece:
                 break
             pieces.append(piece)
@@ -292,7 +286,7 @@ class RemoteSession(Session):
         """A number for a task or array; the server gives more of them when they are used up."""
         with self._numbering:
             if self._record >= self._last_record:
-                given = msgspec.convert(self._connection.ask("ids", count=IDS), _Numbers)
+                given = self._connection.ask(questions.Ids(IDS))
                 self._record, self._last_record = given.first_id, given.first_id + given.ids
             self._record += 1
             if defaults.options.get("detach"):

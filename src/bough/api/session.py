@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from bough.api import defaults, interrupt
 from bough.api.knobs import Knobs, read_bundle
@@ -26,6 +26,8 @@ from bough.api.steering import Steering
 from bough.api.submitter import Submitter
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
 from bough.model.ids import GroupId, RecordId
+from bough.wire import questions
+from bough.wire.questions import Question
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from bough.api.submission import ArrayParts
     from bough.model.tasks import Dep
     from bough.stores.jobs import JobsDatabase
+    from bough.wire.messages import Farewell
+
+T = TypeVar("T")
 
 
 class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # map gives more than an iterator
@@ -179,7 +184,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         """The jobs database as it is now."""
         from bough.stores.jobs import JobsDatabase
 
-        self._connection.ask("project")
+        self._connection.ask(questions.Project())
         return JobsDatabase(self.store)
 
     def tasks(self) -> Array:
@@ -257,7 +262,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         with contextlib.suppress(BoughError):
             self.drain()
 
-    def end(self, how: str, patience: float) -> None:
+    def end(self, how: Farewell, patience: float) -> None:
         """Tell the server to stop, and see to it that it does."""
         for feed in list(self._feeds):
             feed.stop()
@@ -288,8 +293,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         return self._files
 
     def _earlier_paths(self) -> Iterable[str]:
-        answer = self._connection.ask("paths")
-        return [str(path) for path in answer] if isinstance(answer, list) else []
+        return self._connection.ask(questions.Paths())
 
     def check_open(self) -> None:
         """Refuse work after shutdown, or in a forked process."""
@@ -340,9 +344,9 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         if not self._connection.ended.is_set():
             self._connection.post(*messages)
 
-    def ask(self, what: str, **arguments: object) -> object:
+    def ask(self, question: Question[T]) -> T:
         """Ask the server."""
-        return self._connection.ask(what, **arguments)
+        return self._connection.ask(question)
 
     @property
     def connection(self) -> Connection:

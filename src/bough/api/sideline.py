@@ -12,7 +12,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bough.api.connection import refusal
 from bough.errors import PeerLost
@@ -21,6 +21,7 @@ from bough.transport.dial import dial
 from bough.wire.filemessages import PIECE, Put
 from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Refused, ToClient, Welcome
+from bough.wire.questions import Question, check_bounds, read_reply
 
 _AHEAD = 8  # pieces sent before the first is acknowledged
 _SILENCE = 120.0  # seconds without an answer after which a connection is taken for broken
@@ -39,9 +40,10 @@ class SideLine:
         self._link: _Link | None = None
         self._given_up = threading.Event()
 
-    def ask(self, what: str, **arguments: object) -> object:
+    def ask(self, question: Question[T]) -> T:
         """Ask one question."""
-        return self._try(lambda link: link.ask(what, arguments))
+        check_bounds(question)
+        return read_reply(question, self._try(lambda link: link.ask(question)))
 
     def put(self, path: str, digest: bytes, size: int) -> None:
         """Send a file; a BoughError when the server does not take it, OSError when it cannot be read."""
@@ -93,9 +95,9 @@ class _Link:
     def close(self) -> None:
         self._sock.close()
 
-    def ask(self, what: str, arguments: dict[str, object]) -> object:
+    def ask(self, question: Question[Any]) -> object:
         number = next(self._numbers)
-        self._send([Ask(number, what, arguments)])
+        self._send([Ask(number, question)])  # type: ignore[arg-type]
         return self._answer(number)
 
     def put(self, path: str, digest: bytes, size: int) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bough.wire import questions
+
 if TYPE_CHECKING:
     from bough.api.connection import Connection, Deed
     from bough.api.ledger import Ledger
@@ -23,8 +25,7 @@ class Steering:
 
     def processors(self) -> dict[str, float]:
         """The processors that are there now, by site."""
-        answer = self._connection.ask("processors")
-        return answer if isinstance(answer, dict) else {}
+        return self._connection.ask(questions.Processors())
 
     def explain(self, what: Task | int, index: int = 0) -> str:
         """Why a task is not running, or how it ended, in a few lines."""

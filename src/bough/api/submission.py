@@ -21,6 +21,7 @@ from bough.api.waits import after_deps
 from bough.errors import BoughError, UserError
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.tasks import ArraySpec, Dep, Kind, Page, Reuse
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.options import Settings
@@ -156,10 +157,9 @@ def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, 
 def _find_reuse(session: Session, parts: ArrayParts) -> tuple[Reuse, ...]:
     if not session.welcome.memos:
         return ()
-    answer = session.ask("memos", body=parts.key)
-    if not isinstance(answer, list) or not answer:
+    olds = msgspec.convert(session.ask(questions.Memos(parts.key)), list[OldArray])
+    if not olds:
         return ()
-    olds = msgspec.convert(answer, list[OldArray])
     table = next((data for blob, data in parts.blobs if blob == parts.table), b"") if parts.table else b""
     new = NewArray(parts.length, table, parts.pages)
     return _match_with_files(session.store, olds, parts, new) if parts.identities else match(olds, new)

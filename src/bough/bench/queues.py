@@ -22,6 +22,7 @@ import bough
 from bough.bench import calls
 from bough.bench.setting import ROUNDS, WORKERS, Setting, store, warm
 from bough.bench.timing import Row, bytes_row, limit_row, resident
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -71,7 +72,7 @@ def main(place: str, kind: str, count: int) -> dict[str, float]:
             server, client = _weigh(session)
             begun = time.perf_counter()
             values = _queue(session, kind, count)
-            session.ask("status")  # everything sent before is in a turn when this is answered
+            session.ask(questions.Status())  # everything sent before is in a turn when this is answered
             arrived = time.perf_counter() - begun
             full_server, full_client = _weigh(session)
         first, last = _drain(iter(values), count)

@@ -13,6 +13,7 @@ from bough.bench import calls
 from bough.bench.services import home, until
 from bough.bench.setting import ROUNDS, WORKERS, Setting
 from bough.bench.timing import Row, limit_row
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -39,7 +40,7 @@ def _serves_again(folder: str, kind: str, count: int) -> float:
             running = [far.command(wait, name=f"running{number}") for number in range(WORKERS)]
             until(lambda: all(task.running() for task in running))
             rest = _submit(far, kind, count // 2)
-            far.ask("status")  # all of it has arrived
+            far.ask(questions.Status())  # all of it has arrived
             there.kill()
             begun = time.perf_counter()
             there.serve()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bough.bench.setting import store
 from bough.bench.timing import Side, family
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -68,7 +69,7 @@ class Home:
 
     def side(self, session: Session, run: Callable[[], object]) -> Side:
         """A run of one of its sessions."""
-        return Side(run, lambda: self.pids, lambda: session.ask("project"))
+        return Side(run, lambda: self.pids, lambda: session.ask(questions.Project()))
 
     @property
     def pids(self) -> list[int]:

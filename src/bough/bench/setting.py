@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import bough
 from bough.bench import calls
 from bough.bench.timing import Side, family
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -43,12 +44,12 @@ class Pair(NamedTuple):
 
     def settle(self) -> None:
         """Let the server finish what it does in quiet moments."""
-        self.session.ask("project")
+        self.session.ask(questions.Project())
 
 
 def session_side(session: Session, run: Callable[[], object]) -> Side:
     """A run of an embedded session."""
-    return Side(run, lambda: [os.getpid(), *family(session.pid)], lambda: session.ask("project"))
+    return Side(run, lambda: [os.getpid(), *family(session.pid)], lambda: session.ask(questions.Project()))
 
 
 class Setting:

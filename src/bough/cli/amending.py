@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bough.cli.output import Output
 from bough.errors import UserError
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.amending import Amendment
@@ -58,7 +59,7 @@ def _difference(address: str, name: str, steps: Sequence[Step], *, whole: bool) 
     from bough.cli.service import connect
 
     with connect(address) as server:
-        workflows = server.ask("workflows")
+        workflows = server.ask(questions.Workflows())
     assert isinstance(workflows, list)
     if not any(one["name"] == name and one["group"] and not one["closed"] for one in workflows):
         return None

@@ -10,7 +10,9 @@ import argparse
 from bough.cli.handwork import attributes, read_id
 from bough.cli.output import Output, cell
 from bough.cli.service import add_server_argument, connect
-from bough.errors import InternalError, UnknownName
+from bough.errors import UnknownName
+from bough.model.ids import RecordId
+from bough.wire import questions
 
 EXAMPLES = ("bough attribute 12", "bough attribute 12 directory", "bough attribute 12.3 env.TMPDIR")
 
@@ -26,9 +28,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Print one attribute, or all."""
     record, index = read_id(args.id)
     with connect(args.server, "read") as server:
-        task = server.ask("task", record=record, index=index)
-    if not isinstance(task, dict):
-        raise InternalError(f"the server answered task with {task!r:.80}")
+        task = server.ask(questions.Task(RecordId(record), index))
     shown = attributes(task)
     if args.attribute is None:
         output.answer(shown, lambda: [f"{name}: {_text(value)}" for name, value in shown.items()])

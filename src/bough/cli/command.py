@@ -10,7 +10,8 @@ import argparse
 from bough.cli.handwork import make, read_id, script
 from bough.cli.output import Output
 from bough.cli.service import add_server_argument, connect
-from bough.errors import InternalError
+from bough.model.ids import RecordId
+from bough.wire import questions
 
 EXAMPLES = ("bough command 12", "bough command 12.3 --script | bash")
 
@@ -26,9 +27,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Print it."""
     record, index = read_id(args.id)
     with connect(args.server, "read") as server:
-        task = server.ask("task", record=record, index=index)
-    if not isinstance(task, dict):
-        raise InternalError(f"the server answered task with {task!r:.80}")
+        task = server.ask(questions.Task(RecordId(record), index))
     text = "\n".join(script(task)) if args.script else make(task).text
     output.answer({"id": task["id"], "command": text}, lambda: [text])
     return 0

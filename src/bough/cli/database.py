@@ -14,8 +14,10 @@ from typing import Self, cast
 
 from bough.cli.finding import JOURNAL, Place, Service, find_target
 from bough.cli.live import Server, connect, connect_service
-from bough.errors import InternalError, StoreHeld, UnknownName, UserError
+from bough.errors import StoreHeld, UnknownName, UserError
 from bough.stores.jobs import JobsDatabase, Value
+from bough.wire import questions
+from bough.wire.questions import SqlValue
 
 PROMISED = ("runs", "groups", "tasks", "elements", "spans", "attempts", "executors", "files", "after")
 
@@ -56,17 +58,15 @@ class Database:
     def refresh(self) -> None:
         """Catch up with what happened since."""
         if self.server is not None:
-            self.server.ask("project")
+            self.server.ask(questions.Project())
 
     def select(self, statement: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[tuple[Value, ...]]]:
         """Answer a statement with column names and rows."""
         if self._jobs is not None:
             return self._jobs.query(statement, cast(Sequence[Value], arguments))
         assert self.server is not None
-        answer = self.server.ask("sql", statement=statement, parameters=list(arguments))
-        if not isinstance(answer, dict):
-            raise InternalError(f"the server answered SQL with {answer!r:.80}")
-        return [str(name) for name in answer["columns"]], [tuple(row) for row in answer["rows"]]
+        answer = self.server.ask(questions.Sql(statement, list(cast(Sequence[SqlValue], arguments))))
+        return answer.columns, [tuple(row) for row in answer.rows]
 
     def rows(self, statement: str, arguments: Sequence[object] = ()) -> list[dict[str, object]]:
         """Rows by column name, for questions of our own."""
@@ -91,8 +91,7 @@ class Database:
     def workflows(self) -> list[Workflow]:
         """The workflows that a service knows of, in the order of their runs."""
         assert self.server is not None
-        found = self.server.ask("workflows")
-        return [one for one in found if one["group"]] if isinstance(found, list) else []
+        return [one for one in self.server.ask(questions.Workflows()) if one["group"]]
 
     def last_run(self) -> int:
         """The number of the latest run."""
@@ -126,7 +125,7 @@ def open_database(args: argparse.Namespace, *, acts: bool = False) -> Database:
 
 def _caught_up(place: Place | Service, server: Server) -> Database:
     try:
-        server.ask("project")
+        server.ask(questions.Project())
         return Database(place, server=server)
     except BaseException as error:
         server.__exit__(type(error), error, None)
@@ -138,7 +137,7 @@ def catch_up(place: Place) -> bool:
     server = connect(place)
     if server is not None:
         with server:
-            server.ask("project")
+            server.ask(questions.Project())
         return True
     if not os.access(place.folder, os.W_OK):
         return False  # somebody else's store: what is folded already has to do

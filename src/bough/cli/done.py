@@ -14,8 +14,10 @@ from bough.cli.finding import add_store_arguments
 from bough.cli.handwork import found_outputs, make, read_id, who
 from bough.cli.output import Output
 from bough.cli.service import connect
-from bough.errors import InternalError, UserError
+from bough.errors import UserError
 from bough.model.facts import Declared
+from bough.model.ids import RecordId
+from bough.wire import questions
 
 EXAMPLES = (
     "bough done 12",
@@ -53,23 +55,15 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if not 0 <= args.exit_code <= 255:
         raise UserError(f"--exit-code {args.exit_code}: exit codes go from 0 to 255")
     with connect(args.server) as server:
-        task = server.ask("task", record=record, index=index)
+        task = server.ask(questions.Task(RecordId(record), index))
         outputs: list[tuple[str, str, int, int]] = []
         missing = ""
-        if isinstance(task, dict) and task["kind"] == "command" and not (args.exit_code or args.give_back):
+        if task["kind"] == "command" and not (args.exit_code or args.give_back):
             outputs, missing = found_outputs(make(task))
+        name = who(argparse.Namespace(name=args.who))
         told = server.ask(
-            "done",
-            record=record,
-            index=index,
-            name=who(argparse.Namespace(name=args.who)),
-            exit_code=args.exit_code,
-            give_back=args.give_back,
-            outputs=outputs,
-            missing=missing,
+            questions.Done(RecordId(record), name, index, args.exit_code, outputs, missing, args.give_back)
         )
-    if not isinstance(told, dict):
-        raise InternalError(f"the server answered done with {told!r:.80}")
     output.answer(told, lambda: [_line(told, missing)])
     return 0
 

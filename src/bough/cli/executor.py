@@ -17,6 +17,7 @@ from bough.cli.verbs import add_verb
 from bough.errors import UserError
 from bough.model.resources import read_bytes, read_seconds
 from bough.transport.access import find_access
+from bough.wire import questions
 
 EXAMPLES = (
     "bough executor start --cores 8",
@@ -138,8 +139,8 @@ def _check_emulation(args: argparse.Namespace) -> None:
 def _has_joined(server: str | None, pid: int) -> bool:
     """Whether the server has it; of many that are emulated, the first."""
     with connect(server) as asked:
-        found = asked.ask("executors")
-    return isinstance(found, list) and any(entry["pid"] == pid for entry in found)
+        found = asked.ask(questions.Executors())
+    return any(entry["pid"] == pid for entry in found)
 
 
 def _words(args: argparse.Namespace) -> list[str]:
@@ -201,8 +202,7 @@ def read_until(text: str) -> float:
 
 def _list(args: argparse.Namespace, output: Output) -> int:
     with connect(args.server, "read") as server:
-        found = server.ask("executors")
-    assert isinstance(found, list)
+        found = server.ask(questions.Executors())
     if args.json:
         output.answer(found, list)
         return 0

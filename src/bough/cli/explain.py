@@ -15,6 +15,8 @@ from bough.cli.live import Server
 from bough.cli.output import Output
 from bough.cli.picking import Pick, add_selector_arguments, choose_run, element_states, pick, read_request
 from bough.cli.rows import Fields, record_rows, task_rows, why
+from bough.model.ids import RecordId
+from bough.wire import questions
 
 EXAMPLES = ("bough explain last", "bough explain 12.3", "bough explain plot", "bough explain --failed")
 
@@ -80,8 +82,7 @@ def _lines(told: list[Fields]) -> list[str]:
 def _from_server(server: Server, database: Database, one: Pick) -> list[str]:
     if not database.is_service and record_rows(database, [one.id])[one.id]["run"] != server.run:
         return _from_store(database, one)  # a session's server knows the tasks of its own run alone
-    lines = server.ask("explain", record=one.id, index=one.first)
-    return [str(line) for line in lines] if isinstance(lines, list) else []
+    return server.ask(questions.Explain(RecordId(one.id), one.first))
 
 
 def _from_store(database: Database, one: Pick) -> list[str]:

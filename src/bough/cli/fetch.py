@@ -16,9 +16,11 @@ from bough.cli.finding import add_store_arguments
 from bough.cli.output import Output
 from bough.cli.picking import choose_run, pick, read_request
 from bough.errors import StoreFailed, UserError
+from bough.model.ids import RecordId
 from bough.model.outcomes import Output as Made
 from bough.model.paths import hidden_path
 from bough.model.sandboxes import place_inside
+from bough.wire import questions
 
 EXAMPLES = (
     "bough fetch",
@@ -84,9 +86,8 @@ def _files(database: Database, record: int, start: int, stop: int) -> Iterator[M
     assert database.server is not None
     for begin in range(start, stop, _AT_ONCE):
         end = min(stop, begin + _AT_ONCE)
-        found = database.server.ask("files", record=record, start=begin, stop=end)
-        for path, size, digest in found if isinstance(found, list) else ():
-            yield Made("", str(path), int(size), 0, digest)
+        for path, size, digest in database.server.ask(questions.Files(RecordId(record), begin, end)):
+            yield Made("", path, size, 0, digest)
 
 
 class _Places:

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from bough import errors
 from bough.cli.finding import Place, Service
@@ -19,10 +19,13 @@ from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.model.facts import Cancelled, Declared, Held, Killed, Prioritised, Released, Reset, Retried
 from bough.wire.framing import frame, frame_list, to_client_frames
 from bough.wire.messages import VERSION, Act, Answer, Ask, ClientHello, Refused, ToClient, Welcome
+from bough.wire.questions import Question, check_bounds, read_reply
 
 Deed = Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
 PATIENCE = 60.0  # seconds; a jobs database that has far to catch up takes a while
+
+T = TypeVar("T")
 
 
 class Server:
@@ -59,16 +62,16 @@ class Server:
                 case Refused() as refused:
                     raise _refusal(refused)
 
-    def ask(self, what: str, **arguments: object) -> object:
+    def ask(self, question: Question[T]) -> T:
         """Ask one question."""
         number = next(self._numbers)
-        self._send(Ask(number, what, arguments))
-        return self._answer(number)
+        self._send(Ask(number, check_bounds(question)))  # type: ignore[arg-type]
+        return read_reply(question, self._answer(number))
 
     def act(self, deed: Deed, left_out: list[str] | None = None) -> int:
         """Do something to tasks; the number of tasks it touched. What it left out, and why, is added to a list."""
         number = next(self._numbers)
-        self._send(Act(number, deed))
+        self._send(check_bounds(Act(number, deed)))
         answer = self._answer(number)
         if left_out is not None and isinstance(answer, dict):
             left_out += answer.get("left_out", ())

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 
 from bough.cli.database import Database
 from bough.errors import PeerLost, UserError
+from bough.model.ids import ExecutorId, RecordId
+from bough.wire import questions
 
 PIECE = 4 << 20  # bytes asked for at a time
 _PAUSE = 0.3  # seconds between two looks at a running task
@@ -47,35 +49,32 @@ class FarTask:
 
     def now(self, stream: str, offset: int) -> tuple[bytes, bool]:
         """What a running task has written from an offset on, and whether more may follow."""
-        said = self._ask(stream=stream, offset=offset)
-        return _bytes(said), bool(said.get("more"))
+        said = self._ask(stream, offset, PIECE)
+        return said.data, said.more
 
     def kept(self, row: dict[str, object], stream: str, offset: int = 0) -> Iterator[bytes]:
         """What a task that has ended wrote from an offset on."""
         path, start, length = (row.get(f"{stream}_{part}") for part in ("path", "offset", "length"))
+        executor = row.get("executor")
         if not path or not isinstance(start, int) or not isinstance(length, int):
             return
-        where = {"path": str(path), "executor": row.get("executor") or 0, "stream": stream}
+        number = executor if isinstance(executor, int) else 0
         while offset < length:
-            piece = _bytes(self._ask(offset=start + offset, length=min(PIECE, length - offset), **where))
+            piece = self._ask(stream, start + offset, min(PIECE, length - offset), str(path), number).data
             if not piece:
                 return
             yield piece
             offset += len(piece)
 
-    def _ask(self, **wanted: object) -> dict[str, object]:
+    def _ask(self, stream: str, offset: int, length: int, path: str = "", executor: int = 0) -> questions.OutputReply:
         assert self._database.server is not None
-        wanted = {"length": PIECE, **wanted}
-        said = self._database.server.ask("output", record=self.record, index=self.index, **wanted)
-        said = said if isinstance(said, dict) else {}
-        if said.get("error"):
-            raise PeerLost(f"the output of task {self.record}.{self.index} cannot be read: {said['error']}")
+        wanted = questions.Output(
+            RecordId(self.record), self.index, questions.stream_name(stream), offset, length, path, ExecutorId(executor)
+        )
+        said = self._database.server.ask(wanted)
+        if said.error:
+            raise PeerLost(f"the output of task {self.record}.{self.index} cannot be read: {said.error}")
         return said
-
-
-def _bytes(said: dict[str, object]) -> bytes:
-    data = said.get("data", b"")
-    return data if isinstance(data, bytes) else b""
 
 
 def follow(task: FarTask, streams: list[str], write: Write, *, once: bool = False) -> str:

@@ -10,7 +10,7 @@ import time
 
 from bough.cli.output import Output, show_seconds
 from bough.cli.service import add_server_argument, connect, duration
-from bough.errors import InternalError
+from bough.wire import questions
 
 EXAMPLES = ("bough prune --older-than 30d --dry-run", "bough prune --older-than 30d")
 
@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Remove them, or say which."""
     with connect(args.server) as server:
-        old = server.ask("prune", seconds=args.older_than, dry_run=args.dry_run)
-    if not isinstance(old, list):
-        raise InternalError(f"the server answered prune with {old!r:.80}")
+        old = server.ask(questions.Prune(args.older_than, args.dry_run))
     verb = "would remove" if args.dry_run else "removed"
 
     def text() -> list[str]:

@@ -9,7 +9,7 @@ import argparse
 
 from bough.cli.output import Output
 from bough.cli.service import add_server_argument, connect
-from bough.errors import InternalError
+from bough.wire import questions
 
 EXAMPLES = ("bough remove nightly", "bough remove nightly#12 survey", "bough remove nightly --kill")
 
@@ -26,8 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Remove them."""
     with connect(args.server) as server:
-        gone = server.ask("remove", workflows=args.workflows, kill=args.kill)
-    if not isinstance(gone, list):
-        raise InternalError(f"the server answered remove with {gone!r:.80}")
+        gone = server.ask(questions.Remove(args.workflows, args.kill))
     output.answer(gone, lambda: [f"removed {one['name']}, run {one['run']}" for one in gone] or ["nothing was removed"])
     return 0 if gone else 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bough.cli.database import Database
 from bough.cli.rows import Fields
+from bough.wire import questions
 
 _WIDE = 100
 
@@ -15,9 +16,7 @@ def said_by_tasks(database: Database, run: int | None = None) -> list[Fields]:
     """What tasks of a run, or of all, say now."""
     if database.server is None:
         return []
-    answer = database.server.ask("said")
-    found = answer if isinstance(answer, list) else []
-    return [one for one in found if isinstance(one, dict) and run in {None, one["run"]}]
+    return [one for one in database.server.ask(questions.Said()) if run in {None, one["run"]}]
 
 
 def phrase(one: Fields) -> str:

@@ -22,6 +22,7 @@ from bough.cli.service import add_server_argument, connect, detach, duration
 from bough.cli.verbs import add_verb
 from bough.errors import PeerLost, SiteError, UserError
 from bough.transport import home
+from bough.wire import questions
 
 EXAMPLES = (
     "bough server start --detach",
@@ -151,12 +152,9 @@ def _status(args: argparse.Namespace, output: Output) -> int:
         output.answer({"running": False}, lambda: [f"no server runs in {home.home()}"])
         return 3
     with connect(args.server, "read") as server:
-        status = server.ask("status")
-        workflows = server.ask("workflows")
-        executors = server.ask("executors")
-    assert isinstance(status, dict)
-    assert isinstance(workflows, list)
-    assert isinstance(executors, list)
+        status = server.ask(questions.Status())
+        workflows = server.ask(questions.Workflows())
+        executors = server.ask(questions.Executors())
     going_on = [workflow for workflow in workflows if workflow["group"] and not workflow["closed"]]
     value = {
         "running": True,

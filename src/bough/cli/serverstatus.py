@@ -10,6 +10,7 @@ from bough.cli.database import Database, Workflow
 from bough.cli.figures import figure_lines
 from bough.cli.output import Output, table_lines
 from bough.errors import UnknownName, UserError
+from bough.wire import questions
 
 SHOWN = 20  # workflows that are over
 _STATS = 60  # seconds of statistics
@@ -26,8 +27,7 @@ def show_service(database: Database, output: Output) -> None:
 
 def _executors(database: Database) -> list[dict[str, object]]:
     assert database.server is not None
-    found = database.server.ask("executors")
-    return found if isinstance(found, list) else []
+    return database.server.ask(questions.Executors())
 
 
 def _lines(label: str, workflows: list[Workflow], executors: list[dict[str, object]]) -> list[str]:
@@ -64,12 +64,11 @@ def show_stats(database: Database, output: Output) -> None:
     if database.server is None:
         raise UserError("--stats: no server runs here; see bough server start")
     try:
-        samples = database.server.ask("statistics", seconds=_STATS)
+        samples = database.server.ask(questions.Statistics(_STATS))
     except UnknownName:  # a session's own server keeps no statistics
-        stats = database.server.ask("status")
+        stats = database.server.ask(questions.Status())
         output.answer(stats, lambda: list(_flat("", stats)))
         return
-    assert isinstance(samples, list)
     output.answer(samples, lambda: figure_lines(samples))
 
 

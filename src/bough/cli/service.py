@@ -20,7 +20,7 @@ from bough.model.resources import read_seconds
 from bough.transport.access import find_access
 from bough.transport.dial import dial
 from bough.transport.home import make_server_dir
-from bough.wire.messages import Manage
+from bough.wire.messages import Manage, Management
 
 PATIENCE = 30.0  # seconds that something started in the background has to answer
 
@@ -46,7 +46,7 @@ def duration(text: str) -> float:
 class Service(Server):
     """A connection to a service, by which it and its executors can be told what to do."""
 
-    def manage(self, what: str, executors: Sequence[int] = ()) -> object:
+    def manage(self, what: Management, executors: Sequence[int] = ()) -> object:
         """Say it, and wait for the answer."""
         number = next(self._numbers)
         self._send(Manage(number, what, [ExecutorId(one) for one in executors]))

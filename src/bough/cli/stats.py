@@ -10,7 +10,7 @@ import argparse
 from bough.cli.figures import figure_lines
 from bough.cli.output import Output
 from bough.cli.service import add_server_argument, connect, duration
-from bough.errors import InternalError
+from bough.wire import questions
 
 EXAMPLES = ("bough stats", "bough stats --since 10m --json", "bough stats --prometheus")
 
@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Print them."""
     with connect(args.server, "read") as server:
-        samples = server.ask("statistics", seconds=max(1, round(args.since)))
-    if not isinstance(samples, list) or not samples:
-        raise InternalError(f"the server answered statistics with {samples!r:.80}")
+        samples = server.ask(questions.Statistics(max(1, round(args.since))))
     if args.prometheus:
         from bough.server.prometheus import exposition
 

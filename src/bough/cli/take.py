@@ -11,7 +11,7 @@ import socket
 from bough.cli.handwork import add_name_argument, attributes, make, who
 from bough.cli.output import Output
 from bough.cli.service import connect
-from bough.errors import InternalError
+from bough.wire import questions
 
 EXAMPLES = (
     "bough take",
@@ -38,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Take a task, or say why there is none."""
     with connect(args.server) as server:
-        task = server.ask("take", name=who(args), host=socket.gethostname(), queue=args.queue, group=args.group)
-    if not isinstance(task, dict):
-        raise InternalError(f"the server answered take with {task!r:.80}")
+        task = server.ask(questions.Take(who(args), socket.gethostname(), args.queue, args.group))
     answer = task["answer"]
     if answer != "task":
         output.note(task["text"])

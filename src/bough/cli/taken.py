@@ -10,7 +10,8 @@ import argparse
 from bough.api.here import Attribute, Here
 from bough.cli.handwork import read_id, who
 from bough.cli.service import connect
-from bough.errors import InternalError
+from bough.model.ids import RecordId
+from bough.wire import questions
 
 
 class Taken(Here):
@@ -22,15 +23,10 @@ class Taken(Here):
         self._name = name
         self._server = server
 
-    def ask(self, what: str, **arguments: str | float | bool | None) -> dict[str, Attribute | bool]:
+    def ask(self, question: questions.HereQuestion) -> dict[str, Attribute | bool]:
         """Ask the server; wait for the answer, however long."""
         with connect(self._server, patience=None) as server:
-            value = server.ask(
-                "here", record=self._record, index=self._index, name=self._name, question=what, arguments=arguments
-            )
-        if not isinstance(value, dict):
-            raise InternalError(f"the server answered here with {value!r:.80}")
-        return value
+            return server.ask(questions.Here(RecordId(self._record), self._name, question, self._index))
 
 
 def taken(args: argparse.Namespace) -> Taken:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from bough.driver.link import INHERITED, Streams, cause_of, return_code, wait_for
 from bough.driver.pumps import write_all
 from bough.errors import BoughError, UserError
+from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail
+from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.task import Task
@@ -101,10 +103,8 @@ class FarLink:
     def _pass_on(self, task: Task, seen: dict[str, int]) -> None:
         for name in self._sinks:
             with contextlib.suppress(BoughError):  # it has ended just now, or its executor is out of reach
-                said = self._place.session.ask(
-                    "output", record=task.id, index=0, stream=name, offset=seen[name], length=_PIECE
-                )
-                data = said.get("data", b"") if isinstance(said, dict) else b""
+                question = questions.Output(RecordId(task.id), 0, questions.stream_name(name), seen[name], _PIECE)
+                data = self._place.session.ask(question).data
                 seen[name] += len(data)
                 self._write(name, data)
 

@@ -1,9 +1,10 @@
 """Where running tasks find their executor: a socket on which they ask, and are answered by the server.
 
-$BOUGH_HERE names it. A request is one line of JSON, {"task": [record, index, attempt] or null, "what", "arguments"},
-and so is its answer, {"value"} or {"error", "kind"}; one request a connection. A process that does not know its task
-is known by its process group. The socket has an abstract name: nothing is left of it, however the executor ends.
-Rule: only the user's own processes are listened to, and only for tasks that are here.
+$BOUGH_HERE names it. A request is one line of JSON, {"task": [record, index, attempt] or null, "question": {"what",
+...}} (see `wire.questions.HereQuestion`), and so is its answer, {"value"} or {"error", "kind"}; one request a
+connection. A process that does not know its task is known by its process group. The socket has an abstract name:
+nothing is left of it, however the executor ends. Rule: only the user's own processes are listened to, and only for
+tasks that are here.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import select
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from bough.model.bounds import Count, in_plain_words
 from bough.model.ids import RecordId, SpanId
+from bough.wire.questions import Forget, HereQuestion, Lock, Unlock
 from bough.wire.work import HereAnswer, HereAsk
 
 VARIABLE = "BOUGH_HERE"
@@ -26,6 +31,16 @@ _CREDENTIALS = struct.Struct("3i")  # process, user and group of the other end
 
 Whereabouts = tuple[SpanId, RecordId, int, int]  # span, record, index and attempt of a task that is here
 Find = Callable[[tuple[int, int, int] | None, int], Whereabouts | None]  # by its name, or by a process group
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a process says on the socket."""
+
+    task: tuple[Count, Count, Count] | None  # record, index and attempt
+    question: HereQuestion
+
+
+_decode = msgspec.json.Decoder(Request).decode
 
 
 class _Caller:
@@ -95,10 +110,12 @@ class Here:
 
     def _ask(self, caller: _Caller) -> None:
         try:
-            task, what, arguments = _request(caller.data)
-        except (ValueError, TypeError, KeyError) as error:
-            self._reply(caller, HereAnswer(0, error=f"the request cannot be read: {error}", kind="ProtocolError"))
+            asked = _decode(caller.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            text = f"the request cannot be read: {in_plain_words(str(error))}"
+            self._reply(caller, HereAnswer(0, error=text, kind="ProtocolError"))
             return
+        task = asked.task
         found = self._find(task, _group_of(caller.pid))
         if found is None:
             which = f"task {task[0]}.{task[1]}, attempt {task[2]}," if task is not None else "the process that asks"
@@ -107,7 +124,7 @@ class Here:
             return
         self._last += 1
         caller.request = self._last
-        ask = HereAsk(self._last, *found, what, arguments)
+        ask = HereAsk(self._last, *found, asked.question)
         self._asked[self._last] = (caller, ask)
         self._say(ask)
 
@@ -123,9 +140,9 @@ class Here:
         caller, ask = self._asked.pop(answer.request, (None, None))
         if caller is not None:
             self._reply(caller, answer)
-        elif ask is not None and ask.what == "lock" and answer.value.get("new"):  # nobody is there to free it again
+        elif ask is not None and isinstance(ask.question, Lock) and answer.value.get("new"):  # nobody will free it
             self._last += 1
-            self._say(HereAsk(self._last, ask.span, ask.record, ask.index, ask.attempt, "unlock", ask.arguments))
+            self._say(replace(ask, request=self._last, question=Unlock(ask.question.name)))
         return True
 
     def _reply(self, caller: _Caller, answer: HereAnswer) -> None:
@@ -147,28 +164,13 @@ class Here:
         if caller.request in self._asked:
             _, ask = self._asked[caller.request]
             self._asked[caller.request] = (None, ask)
-            self._say(HereAsk(ask.request, ask.span, ask.record, ask.index, ask.attempt, "forget"))
+            self._say(replace(ask, question=Forget()))
 
     def close(self) -> None:
         """Listen no more; who waits for an answer will not get one."""
         for caller in self._callers.values():
             caller.sock.close()
         self._listener.close()
-
-
-def _request(data: bytes) -> tuple[tuple[int, int, int] | None, str, dict[str, Any]]:
-    import json
-
-    said = json.loads(data)
-    task, what, arguments = said["task"], said["what"], said["arguments"]
-    if not isinstance(what, str) or not isinstance(arguments, dict):
-        raise TypeError("it needs a word and arguments")
-    if any(not isinstance(value, str | float | int | bool | None) for value in arguments.values()):
-        raise ValueError("arguments are texts and numbers")
-    if task is None:
-        return None, what, arguments
-    record, index, attempt = map(int, task)
-    return (record, index, attempt), what, arguments
 
 
 def _group_of(pid: int) -> int:

@@ -21,6 +21,7 @@ NO_NUL: Final = r"^[^\0]*\Z"
 
 Whole = Annotated[int, Meta(ge=-MOST, le=MOST)]  # a priority
 Count = Annotated[int, Meta(ge=0, le=MOST)]  # an id, a size, an offset, a number of things
+Pid = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Index = Annotated[int, Meta(ge=0, le=MOST_TASKS)]  # an element of an array, or the end of a range of them
 Amount = Annotated[float, Meta(ge=0, le=1e18)]  # of a resource: finite, never NaN
 Instant = Annotated[float, Meta(ge=-LONGEST, le=LONGEST)]  # seconds: finite, never NaN
@@ -28,6 +29,9 @@ Duration = Annotated[float, Meta(ge=0, le=LONGEST)]
 
 Word = Annotated[str, Meta(max_length=256, pattern=NO_NUL)]  # a role, a stream's name, a version
 Name = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]  # of a task, a group, a host, an attribute
+Label = Annotated[
+    str, Meta(max_length=65_536)
+]  # as a name, where a pattern would cost too much: the core looks for NUL
 FilePath = Annotated[str, Meta(max_length=65_536, pattern=NO_NUL)]
 Text = Annotated[str, Meta(max_length=1 << 24)]  # something to read: a message, the end of stderr, a statement
 Digest = Annotated[bytes, Meta(max_length=64)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from bough.model.bounds import Count, FilePath, Label, Pid, Text, Whole
 from bough.model.ids import ROOT, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.resources import Needs
@@ -24,37 +25,37 @@ class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
     A service has one run of its own, which holds all others: each workflow is a run whose tasks are in one group.
     """
 
-    run: int
-    name: str
-    host: str
-    pid: int
+    run: Count
+    name: Label
+    host: Label
+    pid: Pid
     fail_fast: bool = False
-    policy: str = "fifo"
+    policy: Label = "fifo"
     memos: bool = False  # earlier runs may hold results: look before running
     group: GroupId = ROOT  # its own group, made by this fact unless it is the root
-    directory: str = ""  # where its commands run
-    token: str = ""  # by which others see that they share that directory
-    user: str = ""
+    directory: FilePath = ""  # where its commands run
+    token: Label = ""  # by which others see that they share that directory
+    user: Label = ""
 
 
 class RunRemoved(msgspec.Struct, frozen=True, array_like=True, tag="rr"):
     """A workflow that had ended was removed, with all that was known of its tasks."""
 
-    run: int
+    run: Count
 
 
 class RunClosed(msgspec.Struct, frozen=True, array_like=True, tag="rc"):
     """A run ended; `reason` is "done", "interrupted" or "crashed" (found by the next run)."""
 
-    run: int
-    reason: str = "done"
+    run: Count
+    reason: Text = "done"
 
 
 class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
     """A client submitted items, which are accepted together or not at all."""
 
     items: list[Item]
-    request: int = 0  # of the connection it came by; 0: nobody waits for an answer
+    request: Count = 0  # of the connection it came by; 0: nobody waits for an answer
 
 
 class PagesAdded(msgspec.Struct, frozen=True, array_like=True, tag="pag"):
@@ -63,7 +64,7 @@ class PagesAdded(msgspec.Struct, frozen=True, array_like=True, tag="pag"):
     record: RecordId
     pages: list[Page]
     last: bool = False
-    request: int = 0
+    request: Count = 0
     reuse: tuple[Reuse, ...] = ()  # as in `ArraySpec`, for the elements of these pages
 
 
@@ -77,12 +78,12 @@ class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="xj"):
     """An executor is there to be given work."""
 
     executor: ExecutorId
-    site: str
-    host: str
-    pid: int
+    site: Label
+    host: Label
+    pid: Pid
     capacity: Needs
     until: Seconds = 0  # when it will leave, 0: unknown
-    members: int = 1  # executors that it speaks for
+    members: Count = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out work: what the biggest of its executors has
 
 
@@ -91,7 +92,7 @@ class ExecutorResized(msgspec.Struct, frozen=True, array_like=True, tag="xz"):
 
     executor: ExecutorId
     capacity: Needs  # of all together
-    members: int
+    members: Count
     each: Needs
     until: Seconds = 0
 
@@ -100,7 +101,7 @@ class ExecutorLost(msgspec.Struct, frozen=True, array_like=True, tag="xl"):
     """An executor is gone; what it had is given back."""
 
     executor: ExecutorId
-    reason: str = ""
+    reason: Text = ""
 
 
 class ExecutorSuspended(msgspec.Struct, frozen=True, array_like=True, tag="xs"):
@@ -108,7 +109,7 @@ class ExecutorSuspended(msgspec.Struct, frozen=True, array_like=True, tag="xs"):
 
     executor: ExecutorId
     until: Seconds
-    reason: str = ""
+    reason: Text = ""
 
 
 class ExecutorResumed(msgspec.Struct, frozen=True, array_like=True, tag="xr"):
@@ -128,9 +129,9 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
 
     span: SpanId
     record: RecordId
-    start: int
-    stop: int
-    attempt: int
+    start: Count
+    stop: Count
+    attempt: Count
     executor: ExecutorId
     backlog: bool = False  # it waits there behind others for its turn
     behind: SpanId = SpanId(0)  # it waits there for this span's task, which it depends on, to succeed
@@ -140,27 +141,27 @@ class SpanStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=Fals
     """An executor says that elements of a span are running; short tasks end without it."""
 
     span: SpanId
-    start: int
-    stop: int
+    start: Count
+    stop: Count
     record: RecordId = RecordId(0)  # filled in by the core
-    host: str = ""  # where, if not on its executor's host but behind a relay
+    host: Label = ""  # where, if not on its executor's host but behind a relay
 
 
 class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     """The elements [start, stop) of a span succeeded."""
 
     span: SpanId
-    start: int
-    stop: int
+    start: Count
+    stop: Count
     seconds: Seconds  # of run time, all together
     results: Results = None
     details: tuple[Detail, ...] = ()
     # the rest is filled in by the core
     record: RecordId = RecordId(0)
-    attempt: int = 0
+    attempt: Count = 0
     executor: ExecutorId = ExecutorId(0)
     key: MemoKey = MemoKey(b"")  # under which a later run may find it; empty: never
-    host: str = ""  # as in `SpanStarted`
+    host: Label = ""  # as in `SpanStarted`
 
 
 class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=False):
@@ -170,34 +171,34 @@ class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=Fals
     """
 
     span: SpanId
-    start: int
+    start: Count
     seconds: list[Seconds]
     results: list[bytes]  # no big ones: those are reported alone
-    host: str = ""
+    host: Label = ""
 
 
 class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
     """One element of a span failed. `retry_at` is the core's decision: < 0 never, else when."""
 
     span: SpanId
-    index: int
+    index: Count
     failure: Failure
     detail: Detail | None = None
     # the rest is filled in by the core
     retry_at: Seconds = -1
     record: RecordId = RecordId(0)
-    attempt: int = 0
+    attempt: Count = 0
     executor: ExecutorId = ExecutorId(0)
     gone: bool = False  # its executor is lost, but may still come back with a result
-    host: str = ""  # as in `SpanStarted`
+    host: Label = ""  # as in `SpanStarted`
 
 
 class SpanReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=False):
     """The elements [start, stop) of a span were given back unstarted: they are ready again."""
 
     span: SpanId
-    start: int
-    stop: int
+    start: Count
+    stop: Count
     record: RecordId = RecordId(0)  # filled in by the core
 
 
@@ -205,28 +206,28 @@ class RetryDue(msgspec.Struct, frozen=True, array_like=True, tag="rd", gc=False)
     """The wait before another attempt is over."""
 
     record: RecordId
-    index: int
+    index: Count
 
 
 class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="rec"):
     """Memos were looked up for the elements [start, stop): found (results of an earlier run) or not."""
 
     record: RecordId
-    start: int
-    stop: int
+    start: Count
+    stop: Count
     found: bool
     source: RecordId = RecordId(0)  # the record of the earlier run
-    source_start: int = 0
-    source_attempt: int = 0  # source, start and attempt are the success's identity: dependents' keys are made of them
-    turn: int = 0  # the journal row that holds its results and details
+    source_start: Count = 0
+    source_attempt: Count = 0  # source, start and attempt are the success's identity: dependents' keys are made of them
+    turn: Count = 0  # the journal row that holds its results and details
 
 
 class NotRunnable(msgspec.Struct, frozen=True, array_like=True, tag="nr"):
     """Elements will never run: a dependency failed, the workflow stops at the first failure, or the session closes."""
 
     record: RecordId
-    start: int
-    stop: int
+    start: Count
+    stop: Count
     failure: Failure
 
 
@@ -234,22 +235,22 @@ class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="can"):
     """Somebody cancelled what a dependency-like target names; final at once. `stop` bounds a slice of an array."""
 
     target: Dep
-    stop: int = 0
+    stop: Count = 0
 
 
 class Killed(msgspec.Struct, frozen=True, array_like=True, tag="kil"):
     """Somebody killed running tasks: their attempt fails, without a retry. What is not running is left alone."""
 
     target: Dep
-    stop: int = 0
-    message: str = "somebody killed it"
+    stop: Count = 0
+    message: Text = "somebody killed it"
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="hld"):
     """What is not running yet shall not start."""
 
     target: Dep
-    stop: int = 0
+    stop: Count = 0
     disabled: bool = False  # a group is named disabled: only `Released` says otherwise, and people are told so
 
 
@@ -257,7 +258,7 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="rel"):
     """What was held may start."""
 
     target: Dep
-    stop: int = 0
+    stop: Count = 0
     enabled: bool = False  # of groups only those that were disabled
 
 
@@ -265,42 +266,42 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
     """Somebody asked that what has ended is as if it had not started; dependents that had not started wait again."""
 
     target: Dep
-    stop: int = 0
+    stop: Count = 0
     cascade: bool = False  # dependents that had started are reset, too
-    parts: tuple[tuple[RecordId, int, int], ...] = ()  # all that waits again, filled in by the core
+    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that waits again, filled in by the core
 
 
 class Declared(msgspec.Struct, frozen=True, array_like=True, tag="dcl"):
     """Somebody declared tasks done. News only: the core makes a `SpanEnded` by nobody (span 0) of each part."""
 
     target: Dep
-    stop: int = 0
+    stop: Count = 0
 
 
 class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
     """Somebody asked that what failed, was cancelled or not run is tried again."""
 
     target: Dep
-    stop: int = 0
+    stop: Count = 0
     automatic: bool = False  # nobody asked: it is one of the retries of a group
 
 
 class Amended(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
     """The description of a workflow that goes on was changed and submitted again: all of the difference at once."""
 
-    run: int
+    run: Count
     added: list[Item] = []  # groups among them are closed
     changed: list[Item] = []  # what is there, by number, as it is from now on; it stays in its group
     removed: tuple[RecordId, ...] = ()  # tasks that are not part of the workflow any more
     removed_groups: tuple[GroupId, ...] = ()
-    parts: tuple[tuple[RecordId, int, int], ...] = ()  # all that had started and waits again, filled in by the core
+    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that had started and waits again, filled in by the core
 
 
 class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
     """A priority was changed."""
 
     target: Dep
-    priority: int
+    priority: Whole
 
 
 class GroupReleased(msgspec.Struct, frozen=True, array_like=True, tag="gr"):
@@ -312,18 +313,18 @@ class GroupReleased(msgspec.Struct, frozen=True, array_like=True, tag="gr"):
 class LockTaken(msgspec.Struct, frozen=True, array_like=True, tag="lt"):
     """A running task owns a named lock, until it frees it or is with its executor no more."""
 
-    name: str
+    name: Label
     span: SpanId
-    index: int
+    index: Count
     record: RecordId = RecordId(0)  # filled in by the core
 
 
 class LockFreed(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
     """The owner of a lock needs it no more. What frees it otherwise is told of the owner, not of the lock."""
 
-    name: str
+    name: Label
     span: SpanId
-    index: int
+    index: Count
     record: RecordId = RecordId(0)  # filled in by the core
 
 

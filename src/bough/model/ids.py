@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import NewType
 
-RecordId = NewType("RecordId", int)
-GroupId = NewType("GroupId", int)
-ExecutorId = NewType("ExecutorId", int)
-SpanId = NewType("SpanId", int)  # one hand-out of a span; what executors answer to
-BlobId = NewType("BlobId", bytes)  # 16-byte digest of a blob's content
-MemoKey = NewType("MemoKey", bytes)  # 16-byte digest of what a task computes
+from bough.model.bounds import Count, Digest, Instant
 
-Seconds = float  # since the epoch for instants, plain for durations
-Bytes = int
+RecordId = NewType("RecordId", Count)
+GroupId = NewType("GroupId", Count)
+ExecutorId = NewType("ExecutorId", Count)
+SpanId = NewType("SpanId", Count)  # one hand-out of a span; what executors answer to
+BlobId = NewType("BlobId", Digest)  # 16-byte digest of a blob's content
+MemoKey = NewType("MemoKey", Digest)  # 16-byte digest of what a task computes
+
+Seconds = Instant  # since the epoch for instants, plain for durations
+Bytes = Count
 
 DIGEST_SIZE = 16  # bytes of a blob's id and of a memo key
 ROOT = GroupId(0)  # the workflow's own group

@@ -9,6 +9,7 @@ import enum
 
 import msgspec
 
+from bough.model.bounds import Count, Digest, Duration, FilePath, Name, Text, Whole
 from bough.model.ids import Seconds
 
 
@@ -35,21 +36,21 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """Why one task did not succeed, with what a person needs to see."""
 
     cause: Cause
-    message: str = ""  # one line
-    exit_code: int | None = None
-    signal: int | None = None
+    message: Text = ""  # one line
+    exit_code: Whole | None = None
+    signal: Whole | None = None
     error: bytes = b""  # a pickled exception, with the remote traceback as its cause
-    stderr: str = ""  # the last lines
-    source: int = 0  # for DEPENDENCY: the record that failed first
+    stderr: Text = ""  # the last lines
+    source: Count = 0  # for DEPENDENCY: the record that failed first
     site: bool = False  # not the task's fault but the place's: it may work elsewhere, and costs no retry
 
 
 class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A task's own part of an append-only output file."""
 
-    path: str
-    offset: int
-    length: int
+    path: FilePath
+    offset: Count
+    length: Count
     data: bytes = (
         b""  # on its way from an executor whose files the server cannot read: what was written, if it is short
     )
@@ -58,22 +59,22 @@ class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A declared output that is there: identity enough to see later that it is unchanged."""
 
-    slot: str
-    path: str
-    size: int
-    mtime_ns: int
-    digest: bytes = b""  # of its content, where a server keeps that; empty: it was written in its place
+    slot: Name
+    path: FilePath
+    size: Count
+    mtime_ns: Whole
+    digest: Digest = b""  # of its content, where a server keeps that; empty: it was written in its place
 
 
 class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """What is known of one task's run beyond its result. Functions without output have none."""
 
-    index: int
-    exit_code: int = 0
+    index: Count
+    exit_code: Whole = 0
     started: Seconds = 0
     ended: Seconds = 0
-    cpu: Seconds = 0
-    memory: int = 0  # peak bytes
+    cpu: Duration = 0
+    memory: Count = 0  # peak bytes
     stdout: Stream | None = None  # None: it wrote nothing
     stderr: Stream | None = None
     outputs: tuple[Output, ...] = ()
@@ -82,8 +83,8 @@ class Detail(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 class ResultFile(msgspec.Struct, frozen=True, array_like=True):
     """A result too big to send: a file with the same bytes."""
 
-    path: str
-    size: int
+    path: FilePath
+    size: Count
 
 
 Results = bytes | ResultFile | None  # a pickled list of values; None: commands have none

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from bough.model.amounts import read_bytes, read_seconds
+from bough.model.bounds import Amount, Name
 from bough.model.ids import Bytes
 
 __all__ = ["ONE_CORE", "Needs", "describe", "read_bytes", "read_seconds", "show_bytes"]
@@ -16,10 +17,10 @@ __all__ = ["ONE_CORE", "Needs", "describe", "read_bytes", "read_seconds", "show_
 class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """Resources one task occupies while it runs. Hashable: tasks with equal needs queue together."""
 
-    cores: float = 1
+    cores: Amount = 1
     memory: Bytes = 0
-    gpus: float = 0
-    named: tuple[tuple[str, float], ...] = ()  # sorted by name
+    gpus: Amount = 0
+    named: tuple[tuple[Name, Amount], ...] = ()  # sorted by name
 
     def amounts(self) -> dict[str, float]:
         """All non-zero amounts by resource name."""

@@ -10,7 +10,8 @@ import enum
 
 import msgspec
 
-from bough.model.ids import ROOT, BlobId, GroupId, MemoKey, RecordId, Seconds
+from bough.model.bounds import Count, Duration, FilePath, Index, Label, Name, Whole
+from bough.model.ids import ROOT, BlobId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 
 
@@ -34,8 +35,8 @@ class Dep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One dependency: `id` is a record or a group, `index` the element of an array."""
 
     on: On
-    id: int
-    index: int = 0
+    id: Count
+    index: Count = 0
 
     @property
     def is_group(self) -> bool:
@@ -46,13 +47,13 @@ class Dep(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """What ends a task, and how often it is tried. Shared by tasks with equal settings."""
 
-    timeout: Seconds = 0  # 0: none
-    memory: int = 0  # bytes of the whole process group, 0: none
-    retries: int = 0  # failures of its own that are forgiven
-    backoff: Seconds = 0  # wait before the first retry, doubled for each further one
-    walltime: Seconds = 0  # the user's estimate of the run time, 0: unknown
-    losses: int = 5  # executors or workers that may die under it before it is called poisonous
-    replay: Seconds = 0  # without a word of it for so long after it was handed out it is sent again, 0: never
+    timeout: Duration = 0  # 0: none
+    memory: Count = 0  # bytes of the whole process group, 0: none
+    retries: Count = 0  # failures of its own that are forgiven
+    backoff: Duration = 0  # wait before the first retry, doubled for each further one
+    walltime: Duration = 0  # the user's estimate of the run time, 0: unknown
+    losses: Count = 5  # executors or workers that may die under it before it is called poisonous
+    replay: Duration = 0  # without a word of it for so long after it was handed out it is sent again, 0: never
 
 
 NO_LIMITS = Limits()
@@ -63,9 +64,9 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
 
     release: bool = False  # when it has succeeded, who waits for its group may start
     final: bool = False  # it runs whatever became of what it waits for
-    near: int = 0  # a record it waits for: it runs on the host where that one succeeded, as long as that is there
-    place: str = ""  # the host where it runs, as long as that is there
-    attributes: tuple[tuple[str, str], ...] = ()  # the user's own
+    near: Count = 0  # a record it waits for: it runs on the host where that one succeeded, as long as that is there
+    place: Label = ""  # the host where it runs, as long as that is there
+    attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
 
 
 PLAIN = Terms()
@@ -79,34 +80,34 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     body: BlobId  # the pickled function; empty for a command, whose payload says all
     payload: bytes  # pickled (args, kwargs), or an encoded `commands.CommandCall`
     group: GroupId = ROOT
-    name: str = ""
-    template: str = ""  # tasks with equal templates are expected to run equally long
+    name: Label = ""
+    template: Label = ""  # tasks with equal templates are expected to run equally long
     needs: Needs = ONE_CORE
     limits: Limits = NO_LIMITS
-    priority: int = 0  # higher first
+    priority: Whole = 0  # higher first
     after: tuple[Dep, ...] = ()
     inputs: tuple[Dep, ...] = ()  # the values the function wants, in the order it wants them; subset of `after`
     key: MemoKey = MemoKey(b"")  # what it computes, without its inputs; empty: never reused
-    payload_path: str = ""  # where a payload too big to send lies; then `payload` is empty
-    writes: tuple[str, ...] = ()  # declared outputs, absolute
+    payload_path: Label = ""  # where a payload too big to send lies; then `payload` is empty
+    writes: tuple[FilePath, ...] = ()  # declared outputs, absolute
     terms: Terms = PLAIN
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Arguments of the elements [start, stop) of an array: a pickled sequence."""
 
-    start: int
-    stop: int
+    start: Index
+    stop: Index
     data: bytes
 
 
 class Reuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Elements [start, stop) have the arguments that those from `source_start` up of `source` had."""
 
-    start: int
-    stop: int
+    start: Index
+    stop: Index
     source: RecordId
-    source_start: int
+    source_start: Index
 
 
 class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
@@ -119,18 +120,18 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     id: RecordId
     kind: Kind
     body: BlobId  # the pickled function or the encoded `commands.CommandTemplate`
-    length: int
+    length: Index
     table: BlobId = BlobId(b"")
     pages: tuple[Page, ...] = ()
     star: bool = False  # call fn(*item), not fn(item)
     group: GroupId = ROOT
-    name: str = ""
-    template: str = ""
+    name: Label = ""
+    template: Label = ""
     needs: Needs = ONE_CORE
     limits: Limits = NO_LIMITS
-    priority: int = 0
+    priority: Whole = 0
     after: tuple[Dep, ...] = ()
-    element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()  # elements with dependencies of their own
+    element_after: tuple[tuple[Index, tuple[Dep, ...]], ...] = ()  # elements with dependencies of their own
     key: MemoKey = MemoKey(b"")  # of the body, without arguments; empty: never reused
     # candidates for reuse: elements [start, stop) equal those from source_start up of an earlier record
     reuse: tuple[Reuse, ...] = ()
@@ -144,13 +145,13 @@ class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     """A named node of the workflow tree."""
 
     id: GroupId
-    name: str
+    name: Label
     parent: GroupId = ROOT
     after: tuple[Dep, ...] = ()
-    limit: int = 0  # of its tasks, and of those below, at most so many run at once; 0: any number
-    retries: int = 0  # if something in it fails, all that did not succeed is tried again, so often
-    timeout: Seconds = 0  # after its first task was handed out; what has not ended then is ended; 0: never
-    attributes: tuple[tuple[str, str], ...] = ()  # the user's own
+    limit: Count = 0  # of its tasks, and of those below, at most so many run at once; 0: any number
+    retries: Count = 0  # if something in it fails, all that did not succeed is tried again, so often
+    timeout: Duration = 0  # after its first task was handed out; what has not ended then is ended; 0: never
+    attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
 
 
 Item = TaskSpec | ArraySpec | GroupSpec

@@ -21,6 +21,7 @@ from bough.model.ids import RecordId
 from bough.model.keys import pages_digest
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, Kind, TaskSpec
+from bough.server.errand import Errand, answered_by
 from bough.server.hands import is_hand
 from bough.server.peers import Client
 from bough.server.questions import Desk
@@ -30,6 +31,7 @@ from bough.server.shell import Shell
 from bough.server.tell import Message, cut_details
 from bough.server.workflows import Workflows
 from bough.stores.commandtext import task_text
+from bough.wire import questions
 from bough.wire.messages import Outcome, Unsuccess
 
 _SLICE = 200  # messages told at a time
@@ -44,27 +46,25 @@ class ServiceDesk(Desk):
     """See the module."""
 
     def __init__(self, shell: Shell, workflows: Workflows, returning: Returning) -> None:
-        super().__init__(shell.machine, shell.store, shell.peers, shell.info)
+        super().__init__(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
         self._shell = shell
         self._workflows = workflows
         self._returning = returning
-        self._answers |= {
-            "ids": self._ids,
-            "inventory": self._inventory,
-            "outcomes": lambda client, arguments: len(list(self._wanted(client, arguments))),
-            "workflows": lambda *_: [self._workflow(run) for run in self._machine.state.workflows],
-            "executors": self._executors,
-        }
-
-    def _ids(self, client: Client, arguments: dict[str, object]) -> object:
-        count = arguments.get("count", 1000)
-        if not isinstance(count, int):
-            raise UserError("ids needs a count")
-        return self._workflows.more_numbers(client, count)
+        self.add(
+            {
+                questions.Ids: answered_by(lambda client, wanted: self._workflows.more_numbers(client, wanted.count)),
+                questions.Inventory: answered_by(self._inventory),
+                questions.Outcomes: self._tell_outcomes,
+                questions.Workflows: answered_by(
+                    lambda *_: [self._workflow(run) for run in self._machine.state.workflows]
+                ),
+                questions.Executors: answered_by(self._executors),
+            }
+        )
 
     # --- a workflow --------------------------------------------------------------------------------
 
-    def _inventory(self, client: Client, _: dict[str, object]) -> object:
+    def _inventory(self, client: Client, _: questions.Inventory) -> object:
         state = self._machine.state
         if client.group not in state.groups or not client.run:
             raise UserError("only the client of a workflow has an inventory")
@@ -90,24 +90,21 @@ class ServiceDesk(Desk):
 
     # --- outcomes ----------------------------------------------------------------------------------
 
-    def _wanted(self, client: Client, arguments: dict[str, object]) -> Iterator[tuple[Record, int]]:
-        """Records, and from which of their elements on."""
-        numbers = arguments.get("records")
-        if not isinstance(numbers, list):
-            raise UserError("outcomes needs a list of records")
-        records = self._machine.state.records
-        for entry in numbers:
-            number, first = entry if isinstance(entry, list) and len(entry) == 2 else (entry, 0)
-            record = records.get(number) if isinstance(number, int) else None
-            if record is not None and isinstance(first, int) and client.run in {0, record.group.workflow.run}:
-                yield record, max(first, 0)
-
-    def tell_outcomes(self, client: Client, arguments: dict[str, object], then: Callable[[], None]) -> None:
-        """Tell of everything among some records that has ended; `then` is called when all is told."""
-        if isinstance(arguments.get("records"), list):
-            self._tell(client, self._outcomes(list(self._wanted(client, arguments))), then)
+    def _tell_outcomes(self, errand: Errand[questions.Outcomes]) -> None:
+        """Answer how many records are known, then tell of everything among them that has ended."""
+        client, records = errand.client, self._machine.state.records
+        wanted = [(record, first) for number, first in errand.question.records if (record := records.get(number))]
+        own = [(record, first) for record, first in wanted if client.run in {0, record.group.workflow.run}]
+        errand.answer(len(own))
+        self._tell(client, self._outcomes(own), lambda: self._workflows.let_close(client.run))
 
     def _tell(self, client: Client, messages: Iterator[Message], then: Callable[[], None]) -> None:
+        try:
+            self._tell_slice(client, messages, then)
+        except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
+            self._faults.concern(client.connection, "telling of outcomes", error)
+
+    def _tell_slice(self, client: Client, messages: Iterator[Message], then: Callable[[], None]) -> None:
         connection = client.connection
         if not connection.is_open:
             return

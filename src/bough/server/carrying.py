@@ -18,14 +18,17 @@ from bough.model.paths import hidden_path
 from bough.model.tasks import Dep, Kind, On
 from bough.server.connection import Connection
 from bough.server.declared import Aim, Declarations
+from bough.server.errand import Errand, Handler
 from bough.server.filereferences import FileReferences
 from bough.server.log import log
 from bough.server.peers import Client, Executor
 from bough.server.sharing import sees_directory
 from bough.server.shell import Shell
 from bough.stores.contents import Contents, Incoming, Wanted
+from bough.wire import questions
 from bough.wire.filemessages import DIGEST, PIECE, Get, Kept, Located, Made, Offer, Piece, Put, Want
-from bough.wire.messages import Answer, Ask, Refused
+from bough.wire.messages import Answer, Refused
+from bough.wire.questions import Question
 
 _AHEAD = 4  # pieces asked for before the first has come
 _PATIENCE: Seconds = 300.0  # for one piece
@@ -52,10 +55,10 @@ class Carrying:
         self._tasks: dict[Connection, set[asyncio.Task[None]]] = {}
         self._incoming: dict[tuple[Connection, bytes], _Upload] = {}
         self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
-        self._questions: dict[str, Callable[[Client, dict[str, object]], Coroutine[Any, Any, object]]] = {
-            "have": self._have,
-            "piece": self._piece,
-            "files": self._files,
+        self.handlers: dict[type[Question[Any]], Handler] = {
+            questions.Have: self._answered_by(self._have),
+            questions.Piece: self._answered_by(self._piece),
+            questions.Files: self._answered_by(self._files),
         }
         shell.store.keep_contents(self.contents.folder)
         self._sweep()
@@ -92,10 +95,16 @@ class Carrying:
             self._incoming.pop(key).incoming.drop()
 
     def _begin(self, peer: Connection, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+        task = self._loop.create_task(self._contained(peer, work))
         mine = self._tasks.setdefault(peer, set())
         mine.add(task)
         task.add_done_callback(mine.discard)
+
+    async def _contained(self, peer: Connection, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 -- it concerns whose files these are and nobody else
+            self._shell.faults.concern(peer, "a message about files", error)
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         return await self._loop.run_in_executor(self._threads, work, *arguments)
@@ -236,55 +245,41 @@ class Carrying:
         else:
             connection.send(Answer(message.request, len(message.data)))
 
-    def asks(self, client: Client, message: Ask) -> bool:
-        """Whether a question was about files; it is answered, now or later."""
-        answer = self._questions.get(message.what)
-        if answer is not None:
-            self._begin(client.connection, self._answer(client, message, answer))
-        return answer is not None
+    def _answered_by(self, find: Callable[[Any], Coroutine[Any, Any, object]]) -> Handler:
+        """A handler of a question that is answered when the disk has."""
 
-    async def _answer(
-        self,
-        client: Client,
-        message: Ask,
-        answer: Callable[[Client, dict[str, object]], Coroutine[Any, Any, object]],
-    ) -> None:
-        try:
-            value = await answer(client, message.arguments)
-        except (BoughError, OSError) as error:
-            kind = type(error).__name__ if isinstance(error, BoughError) else "StoreFailed"
-            client.connection.send(Refused(_text(error), message.request, kind))
-        else:
-            client.connection.send(Answer(message.request, value))
+        async def answer(errand: Errand[Any]) -> None:
+            try:
+                errand.answer(await find(errand.question))
+            except OSError as error:
+                errand.refuse(StoreFailed(_text(error)))
+            except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
+                errand.refuse(error)
 
-    async def _have(self, _: Client, arguments: dict[str, object]) -> object:
+        return lambda errand: self._begin(errand.client.connection, answer(errand))
+
+    async def _have(self, question: questions.Have) -> list[bytes]:
         """Those of some digests, to which a workflow refers from now on, whose content is here."""
-        digests = arguments.get("digests")
-        if not isinstance(digests, list) or not all(isinstance(one, bytes) and len(one) == DIGEST for one in digests):
-            raise UserError("have needs a list of digests")
-        run = arguments.get("run")
-        if run not in self._shell.machine.state.workflows or not isinstance(run, int):
-            raise UserError("have needs the number of a workflow")
-        self._references.add(run, digests)
-        return await self._in_thread(lambda: [one for one in digests if self.contents.has(one)])
+        if question.run not in self._shell.machine.state.workflows:
+            raise UserError(f"there is no workflow with the number {question.run}")
+        self._references.add(question.run, question.digests)
+        return await self._in_thread(lambda: [one for one in question.digests if self.contents.has(one)])
 
-    async def _piece(self, _: Client, arguments: dict[str, object]) -> object:
+    async def _piece(self, question: questions.Piece) -> bytes:
         """A piece of a content, or of a big result."""
-        digest, offset, result = arguments.get("digest"), arguments.get("offset", 0), arguments.get("result")
-        if isinstance(result, str) and isinstance(offset, int):
-            return await self._in_thread(_read_below, self._shell.info.folder("results"), result, offset)
-        if not isinstance(digest, bytes) or not isinstance(offset, int):
-            raise UserError("piece needs a digest or the path of a result, and an offset")
-        return await self._in_thread(self.contents.read, digest, offset, PIECE)
+        if question.result:
+            folder = self._shell.info.folder("results")
+            return await self._in_thread(_read_below, folder, question.result, question.offset)
+        if len(question.digest) != DIGEST:
+            raise UserError(f"a piece is named by a digest of {DIGEST} bytes, or by the path of a result")
+        return await self._in_thread(self.contents.read, question.digest, question.offset, PIECE)
 
-    async def _files(self, _: Client, arguments: dict[str, object]) -> object:
+    async def _files(self, question: questions.Files) -> list[tuple[str, int, bytes]]:
         """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
-        record, start, stop = (arguments.get(name, 0) for name in ("record", "start", "stop"))
-        if not (isinstance(record, int) and isinstance(start, int) and isinstance(stop, int)):
-            raise UserError("files needs a record, a start and a stop")
-        if record not in self._shell.machine.state.records:
-            raise UserError(f"there is no task {record}")
-        found = self._declared.outputs(Dep(On.ARRAY, record), start, min(stop, start + _MOST_FILES))
+        if question.record not in self._shell.machine.state.records:
+            raise UserError(f"there is no task {question.record}")
+        stop = min(question.stop, question.start + _MOST_FILES)
+        found = self._declared.outputs(Dep(On.ARRAY, question.record), question.start, stop)
         return [(made.path, made.size, made.digest) for made in found if made.digest]
 
 
@@ -301,7 +296,7 @@ def _read_below(folder: str, path: str, offset: int) -> bytes:
     if not real.startswith(os.path.realpath(folder) + os.sep):
         raise UserError(f"{path} is not the result of a task")
     with open(real, "rb") as file:
-        return os.pread(file.fileno(), PIECE, max(0, offset))
+        return os.pread(file.fileno(), PIECE, offset)
 
 
 def _wanted(aim: Aim, made: Made) -> Wanted:

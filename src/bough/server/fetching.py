@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 import re
 
-from bough.errors import BoughError, UnknownName, UserError
+import msgspec
+
+from bough.errors import PeerLost, UnknownName, UserError
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Stream
 from bough.model.tasks import Dep, On
-from bough.server.peers import Client, Executor
+from bough.server.errand import Errand
+from bough.server.peers import Executor
 from bough.server.shell import Shell
-from bough.wire.messages import Answer, Ask, Refused
+from bough.wire import questions
+from bough.wire.questions import OutputReply
 from bough.wire.work import Fetch, Fetched
 
 MOST = 16 << 20  # bytes of one answer
@@ -28,51 +32,35 @@ class Fetching:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._asked: dict[int, tuple[Client, int, Executor]] = {}
+        self._asked: dict[int, tuple[Errand[questions.Output], Executor]] = {}
         self._last = 0
 
-    def ask(self, client: Client, message: Ask) -> None:
+    def ask(self, errand: Errand[questions.Output]) -> None:
         """Answer, now or when the executor has."""
-        try:
-            self._ask(client, message)
-        except BoughError as error:
-            client.connection.say(Refused(str(error), message.request, type(error).__name__))
-
-    def _ask(self, client: Client, message: Ask) -> None:
-        wanted = message.arguments
-        record, index = _number(wanted, "record"), _number(wanted, "index")
-        offset, length = max(0, _number(wanted, "offset")), min(MOST, _number(wanted, "length", MOST))
-        stream = str(wanted.get("stream", "stdout"))
-        path, executor = str(wanted.get("path", "")), _number(wanted, "executor")
-        if stream not in {"stdout", "stderr"}:
-            raise UserError(f"a task writes to stdout and stderr, not to {stream!r}")
+        wanted = errand.question
+        record, index, stream = wanted.record, wanted.index, wanted.stream
+        offset, length, path, executor = wanted.offset, min(MOST, wanted.length), wanted.path, wanted.executor
         if not path:
             span = next((s for s in self._shell.machine.state.spans.values() if _covers(s, record, index)), None)
             if span is not None:
-                self._forward(
-                    client,
-                    message.request,
-                    span.executor.id,
-                    Fetch(0, RecordId(record), index, stream, "", offset, length),
-                )
+                self._forward(errand, span.executor.id, Fetch(0, record, index, stream, "", offset, length))
                 return
             found, executor = self._of_success(record, index, stream)
             if found is None:
-                client.connection.say(Answer(message.request, {"data": b"", "more": False, "error": ""}))
+                errand.answer(OutputReply(b""))
                 return
             path, length = found.path, max(0, min(length, found.length - offset))
             offset += found.offset
         elif not executor:
             named = _MADE_BY.match(os.path.basename(path))
-            executor = int(named[1]) if named else 0
+            executor = ExecutorId(int(named[1])) if named else executor
         data = _read(self._shell.info.folder("out"), path, offset, length)
         if data is not None:
-            client.connection.say(Answer(message.request, {"data": data, "more": False, "error": ""}))
+            errand.answer(OutputReply(data))
         else:
-            fetch = Fetch(0, RecordId(record), index, stream, path, offset, length)
-            self._forward(client, message.request, ExecutorId(executor), fetch)
+            self._forward(errand, executor, Fetch(0, record, index, stream, path, offset, length))
 
-    def _of_success(self, record: int, index: int, stream: str) -> tuple[Stream | None, int]:
+    def _of_success(self, record: int, index: int, stream: str) -> tuple[Stream | None, ExecutorId]:
         """Where a task that succeeded wrote to, and the executor that ran it."""
         if record not in self._shell.machine.state.records:
             raise UnknownName(f"there is no task {record}")
@@ -84,40 +72,29 @@ class Fetching:
         detail = next((detail for detail in span.details if detail.index == at), None)
         return (getattr(detail, stream) if detail is not None else None), span.executor
 
-    def _forward(self, client: Client, request: int, number: ExecutorId, fetch: Fetch) -> None:
+    def _forward(self, errand: Errand[questions.Output], number: ExecutorId, fetch: Fetch) -> None:
         executor = self._shell.peers.executors.get(number)
         if executor is None:
             raise UserError(f"executor {number}, which has this output, is not here")
         self._last += 1
-        self._asked[self._last] = (client, request, executor)
-        executor.connection.send(
-            Fetch(self._last, fetch.record, fetch.index, fetch.stream, fetch.path, fetch.offset, fetch.length)
-        )
+        self._asked[self._last] = (errand, executor)
+        executor.connection.send(msgspec.structs.replace(fetch, request=self._last))
 
-    def fetched(self, message: Fetched) -> None:
+    def fetched(self, executor: Executor, message: Fetched) -> None:
         """An executor has answered."""
-        asked = self._asked.pop(message.request, None)
-        if asked is not None:
-            client, request, _ = asked
-            value = {"data": message.data, "more": message.more, "error": message.error}
-            client.connection.say(Answer(request, value))
+        asked = self._asked.get(message.request)
+        if asked is not None and asked[1] is executor:
+            del self._asked[message.request]
+            asked[0].answer(OutputReply(message.data, message.more, message.error))
 
     def lost(self, executor: Executor) -> None:
         """What an executor was asked for will not come."""
-        for number in [number for number, asked in self._asked.items() if asked[2] is executor]:
-            client, request, _ = self._asked.pop(number)
-            client.connection.send(Refused("the executor that has this output is gone", request, "PeerLost"))
+        for number in [number for number, asked in self._asked.items() if asked[1] is executor]:
+            self._asked.pop(number)[0].refuse(PeerLost("the executor that has this output is gone"))
 
 
 def _covers(span: object, record: int, index: int) -> bool:
     return span.record.id == record and any(low <= index < high for low, high in span.left)  # type: ignore[attr-defined]
-
-
-def _number(wanted: dict[str, object], name: str, default: int = 0) -> int:
-    value = wanted.get(name, default)
-    if not isinstance(value, int):
-        raise UserError(f"{name} must be a number, not {value!r}")
-    return value
 
 
 def _read(folder: str, path: str, offset: int, length: int) -> bytes | None:

@@ -16,6 +16,7 @@ from bough.model.ids import ExecutorId, Seconds
 from bough.model.resources import Needs
 from bough.policy.api import Place, PlacementPolicy, Room, View, Work
 from bough.server.errand import Errand
+from bough.wire import questions
 from bough.wire.work import HereAnswer
 
 SITE = "hand"
@@ -37,7 +38,7 @@ class Speaker:
     `gone`: called when he has left before he got a lock that he waited for.
     """
 
-    def __init__(self, number: ExecutorId, errand: Errand, gone: Callable[[], None]) -> None:
+    def __init__(self, number: ExecutorId, errand: Errand[questions.Here], gone: Callable[[], None]) -> None:
         self.number = number
         self._errand = errand
         self._gone = gone

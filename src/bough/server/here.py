@@ -1,15 +1,4 @@
-"""What running tasks ask for and say of themselves, see `wire.work.HereAsk`.
-
-what            arguments       value
-"attributes"    past            all attributes: the system's, and the user's own by the names they were given;
-                                with `past` also lastStart, lastCompletion and lastHost
-"status"        text            {}; kept until the task ends and shown by `bough status`; also a sign of life
-"progress"      share           {}; the same for how much of it is done, 0 to 1
-"alive"                         {}; a sign of life, see `Limits.replay`
-"lock"          name, wait      {"taken", "new": it did not have it before, "owner": who has it, if not taken}
-"unlock"        name            {"freed"}
-"release"                       {"released": who waits for its group could not start before}
-"forget"                        whoever asked under this number waits no more
+"""What running tasks ask for and say of themselves, see `wire.questions.HereQuestion`.
 
 Who waits for a lock gets it in the order of asking. Locks outlive the server, waiting for one does not: executors ask
 again. Rule: only a task that is with the executor that speaks for it is listened to, and it owns only what it took.
@@ -19,21 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from bough.core import locks
 from bough.core.room import Span
-from bough.errors import BoughError, UserError
+from bough.errors import BoughError, InternalError, UserError
 from bough.model.facts import GroupReleased, LockFreed, LockTaken, SpanHeard
 from bough.model.ids import ExecutorId, GroupId, Seconds
 from bough.server.history import History
 from bough.server.shell import Shell
+from bough.wire import questions
 from bough.wire.work import HereAnswer, HereAsk
 
-_LONGEST_TEXT = 2000
-_LONGEST_NAME = 200
 _KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
 
 Value = dict[str, str | float | int | bool | None]
@@ -76,8 +64,12 @@ class _Asked:
         self.message = message
 
     @property
+    def question(self) -> Any:
+        return self.message.question
+
+    @property
     def lock(self) -> str:
-        return str(self.message.arguments.get("name", ""))
+        return str(self.question.name)
 
     def answer(self, value: Value) -> None:
         self.executor.connection.send(HereAnswer(self.message.request, value))
@@ -97,14 +89,14 @@ class Here:
         self._most_said = _KEPT
         self._waiting: dict[str, deque[_Asked]] = {}  # for a lock
         self._taking: set[str] = set()  # locks that the first of those takes just now
-        self._do: dict[str, Callable[[_Asked, Span], None]] = {
-            "attributes": self._attributes,
-            "status": self._status,
-            "progress": self._progress,
-            "alive": self._alive,
-            "lock": self._lock,
-            "unlock": self._unlock,
-            "release": self._release,
+        self._do: dict[type, Callable[[_Asked, Span], None]] = {
+            questions.Attributes: self._attributes,
+            questions.SetStatus: self._status,
+            questions.Progress: self._progress,
+            questions.Alive: self._alive,
+            questions.Lock: self._lock,
+            questions.Unlock: self._unlock,
+            questions.Release: self._release,
         }
         shell.on_turn.append(self._after_turn)
 
@@ -122,17 +114,16 @@ class Here:
             self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
 
     def _begin(self, asked: _Asked) -> None:
-        message = asked.message
-        if message.what == "forget":
-            self._forget(asked)
-            return
         try:
-            span, do = self._span(asked), self._do.get(message.what)
-            if do is None:
-                raise UserError(f"a task cannot ask for {message.what!r}; known are: {', '.join(self._do)}")
-            do(asked, span)
+            if isinstance(asked.question, questions.Forget):
+                self._forget(asked)
+            else:
+                self._do[type(asked.question)](asked, self._span(asked))
         except BoughError as error:
             asked.refuse(error)
+        except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
+            text = self._shell.faults.note(f"the question {asked.question!r:.200} of a task failed", error)
+            asked.refuse(InternalError(text))
 
     def _span(self, asked: _Asked) -> Span:
         """The span of who asks; UserError when it is not with the executor that speaks for it."""
@@ -147,14 +138,11 @@ class Here:
 
     def _status(self, asked: _Asked, span: Span) -> None:
         said = self._note(asked)
-        said.text = str(asked.message.arguments.get("text", ""))[:_LONGEST_TEXT]
+        said.text = asked.question.text[: questions.LONGEST_SAID]
         self._alive(asked, span)
 
     def _progress(self, asked: _Asked, span: Span) -> None:
-        share = asked.message.arguments.get("share")
-        if not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise UserError(f"progress is a number from 0 to 1, not {share!r}")
-        self._note(asked).progress = float(share)
+        self._note(asked).progress = asked.question.share
         self._alive(asked, span)
 
     def _note(self, asked: _Asked) -> Said:
@@ -214,7 +202,7 @@ class Here:
             "executor": span.executor.id,
             "host": span.executor.host,
         }
-        if asked.message.arguments.get("past"):
+        if asked.question.past:
             self._history.find(record, index, lambda past: asked.answer({**own, **system, **past}))
         else:
             asked.answer({**own, **system})
@@ -232,14 +220,12 @@ class Here:
 
     def _lock(self, asked: _Asked, _: Span) -> None:
         name = asked.lock
-        if not 0 < len(name) <= _LONGEST_NAME:
-            raise UserError(f"the name of a lock has 1 to {_LONGEST_NAME} letters")
         waiting = self._waiting.setdefault(name, deque())
         owner = self._state.locks.get(name)
         if owner == _as_owner(asked):
             asked.answer({"taken": True, "new": False})
             return
-        if not asked.message.arguments.get("wait", True) and (owner is not None or waiting):
+        if not asked.question.wait and (owner is not None or waiting):
             asked.answer({"taken": False, "new": False, "owner": self._name_of(owner) if owner else ""})
             return
         self._refuse_deadlock(asked)

@@ -1,52 +1,61 @@
-"""Answers to what clients ask; see `wire.messages.Ask` for the questions. "project" is answered by `upkeep`.
+"""Answers to what clients ask, see `wire.questions`: one table, with one handler for each kind of question.
 
-Rule: a question changes nothing but the jobs database's progress.
+Rule: a question is answered or refused, once; whatever a handler raises concerns who asked. Who may only read is
+refused what changes something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 from bough.core.machine import Machine
 from bough.core.states import TaskState
-from bough.errors import BoughError, UnknownName, UserError
-from bough.model.ids import MemoKey, RecordId
+from bough.errors import UnknownName, UserError
+from bough.server.errand import Errand, Handler, answered_by
+from bough.server.faults import Faults
 from bough.server.peers import Client, Peers
 from bough.server.run import RunInfo
 from bough.stores.api import Store
+from bough.wire import questions
+from bough.wire.messages import Ask
+from bough.wire.questions import Question
 
 
 class Desk:
-    """See the module."""
+    """See the module. What is answered here every server knows; a service adds its own."""
 
-    def __init__(self, machine: Machine, store: Store, peers: Peers, info: RunInfo) -> None:
+    def __init__(self, machine: Machine, store: Store, peers: Peers, info: RunInfo, faults: Faults) -> None:
         self._machine = machine
         self._store = store
         self._peers = peers
         self._info = info
-        self._answers: dict[str, Callable[[Client, dict[str, object]], object]] = {
-            "status": self._status,
-            "explain": self._explain,
-            "memos": self._memos,
-            "feeds": self._feeds,
-            "fed": self._fed,
-            "processors": self._processors,
-            "paths": lambda client, _: self._store.declared_paths(client.run),
+        self._faults = faults
+        self._handlers: dict[type[Question[Any]], Handler] = {
+            questions.Status: answered_by(self._status),
+            questions.Explain: answered_by(self._explain),
+            questions.Memos: answered_by(self._memos),
+            questions.Feeds: answered_by(self._feeds),
+            questions.Fed: answered_by(self._fed),
+            questions.Processors: answered_by(self._processors),
+            questions.Paths: answered_by(lambda client, _: self._store.declared_paths(client.run)),
         }
 
-    def answer(self, client: Client, what: str, arguments: dict[str, object]) -> object:
-        """The value of an answer; a BoughError when there is none."""
-        answer = self._answers.get(what)
-        if answer is None:
-            raise UnknownName(f"there is no question {what!r}; known are: {', '.join(self._answers)}")
-        try:
-            return answer(client, arguments)
-        except BoughError:
-            raise
-        except KeyError as error:
-            raise UnknownName(f"there is no task {error}") from error
-        except (TypeError, ValueError) as error:
-            raise UserError(f"the question {what!r} cannot be answered: {error}") from error
+    def add(self, handlers: Mapping[type[Question[Any]], Handler]) -> None:
+        """Answer these questions as well."""
+        self._handlers |= handlers
+
+    def ask(self, client: Client, message: Ask) -> None:
+        """Answer a question, now or later."""
+        errand: Errand[Question[Any]] = Errand(client, message, self._faults)
+        kind = type(message.question)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            errand.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
+        elif kind.changes and client.connection.role == "read":
+            errand.refuse(UserError("this access file is for reading only"))
+        else:
+            errand.attempt(handler)
 
     def _status(self, *_: object) -> object:
         return {
@@ -68,16 +77,13 @@ class Desk:
             "run": self._info.run,
         }
 
-    def _explain(self, _: Client, arguments: dict[str, object]) -> object:
-        record, index = arguments.get("record"), arguments.get("index", 0)
-        if not isinstance(record, int) or not isinstance(index, int):
-            raise UserError("explain needs the number of a task")
-        return self._machine.explain(RecordId(record), index)
+    def _explain(self, _: Client, question: questions.Explain) -> object:
+        try:
+            return self._machine.explain(question.record, question.index)
+        except KeyError:
+            raise UnknownName(f"there is no task {question.record}") from None
 
-    def _memos(self, client: Client, arguments: dict[str, object]) -> object:
-        body = arguments.get("body")
-        if not isinstance(body, bytes):
-            raise UserError("memos needs the key of a body")
+    def _memos(self, client: Client, question: questions.Memos) -> object:
         if not self._info.memos:
             return []
         self._store.project()
@@ -89,24 +95,18 @@ class Desk:
                 "pages": old.pages,
                 "done": old.done,
             }
-            for old in self._store.old_arrays(MemoKey(body), client.run)
+            for old in self._store.old_arrays(question.body, client.run)
         ]
 
-    def _feeds(self, client: Client, arguments: dict[str, object]) -> object:
-        body = arguments.get("body")
-        if not isinstance(body, bytes):
-            raise UserError("feeds needs the key of a body")
+    def _feeds(self, client: Client, question: questions.Feeds) -> object:
         if not self._info.memos:
             return []
         self._store.project()
-        return self._store.old_feeds(MemoKey(body), client.run)
+        return self._store.old_feeds(question.body, client.run)
 
-    def _fed(self, client: Client, arguments: dict[str, object]) -> object:
-        record, turn = arguments.get("record"), arguments.get("turn", 0)
-        if not isinstance(record, int) or not isinstance(turn, int):
-            raise UserError("fed needs the number of an array and of a turn")
-        part = self._store.fed_pages(RecordId(record), turn, client.run)
-        return {"pages": part.pages, "done": part.done, "turn": part.turn}
+    def _fed(self, client: Client, question: questions.Fed) -> object:
+        part = self._store.fed_pages(question.record, question.turn, client.run)
+        return questions.FedPart(part.pages, part.done, part.turn)
 
     def _processors(self, *_: object) -> object:
         cores: dict[str, float] = {}

@@ -22,12 +22,14 @@ from bough.model.facts import (
 )
 from bough.model.ids import ExecutorId
 from bough.server.connection import Connection
+from bough.server.errand import answered_by
 from bough.server.here import Here
 from bough.server.log import log
 from bough.server.peers import Client, Executor
 from bough.server.questions import Desk
 from bough.server.separately import SeparateShell
 from bough.server.shell import Shell
+from bough.wire import questions
 from bough.wire.messages import (
     VERSION,
     Act,
@@ -37,7 +39,6 @@ from bough.wire.messages import (
     ClientHello,
     Close,
     FromClient,
-    Refused,
     Submit,
     Subscribe,
     Welcome,
@@ -65,8 +66,14 @@ class Reception:
     ) -> None:
         self._shell = shell
         self._peers = shell.peers
-        self._desk = Desk(shell.machine, shell.store, shell.peers, shell.info)
         self._here = self.here = Here(shell, store or shell.info.store_dir)
+        self.desk = self._make_desk()
+        self.desk.add(
+            {
+                questions.Project: lambda errand: shell.upkeep.when_folded(lambda: errand.answer(None)),
+                questions.Said: answered_by(self._here.said),
+            }
+        )
         self._on_close = on_close
         self._on_owner_lost = on_owner_lost
         self._next_executor = int(shell.info.first_executor)
@@ -88,10 +95,23 @@ class Reception:
         self._looked = shell.loop.time()
         shell.loop.call_later(self._look, self._look_for_silence)
 
+    def _make_desk(self) -> Desk:
+        shell = self._shell
+        return Desk(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
+
     # --- what connections call ---------------------------------------------------------------------
 
     def heard(self, connection: Connection, messages: list[Message]) -> None:
-        """Messages arrived."""
+        """Messages arrived; what goes wrong with them concerns their sender."""
+        try:
+            self._hear(connection, messages)
+        except Exception as error:  # noqa: BLE001 -- see `server.faults`
+            kinds = ", ".join(sorted({type(message).__name__ for message in messages}))
+            self._shell.faults.concern(connection, f"a message ({kinds})", error)
+        if self._shell.dirty:
+            self._shell.flush()
+
+    def _hear(self, connection: Connection, messages: list[Message]) -> None:
         executor = self._peers.by_connection.get(connection)
         if executor is None and connection not in self._peers.clients:
             if not self._greet(connection, messages[0]):
@@ -102,8 +122,6 @@ class Reception:
             self._hear_executor(executor, messages)
         else:
             self._hear_client(self._peers.clients[connection], messages)
-        if self._shell.dirty:
-            self._shell.flush()
 
     def lost(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -271,23 +289,10 @@ class Reception:
 
     def _ask(self, client: Client, message: Ask) -> None:
         """Answer after the turn that holds everything said before the question."""
-        if message.what == "project":
-            answer = Answer(message.request)
-            self._shell.after_turn(lambda: self._shell.upkeep.when_folded(lambda: client.connection.send(answer)))
-        elif message.what == "said":
-            client.connection.say(Answer(message.request, self._here.said()))
-        elif self._shell.is_busy:
-            self._shell.after_turn(lambda: self._answer(client, message))
+        if self._shell.is_busy and type(message.question) is not questions.Said:
+            self._shell.after_turn(lambda: self.desk.ask(client, message))
         else:
-            self._answer(client, message)
-
-    def _answer(self, client: Client, message: Ask) -> None:
-        if not client.connection.is_open:
-            return
-        try:
-            client.connection.say(Answer(message.request, self._desk.answer(client, message.what, message.arguments)))
-        except BoughError as error:
-            client.connection.say(Refused(str(error), message.request, type(error).__name__))
+            self.desk.ask(client, message)
 
     def _act(self, client: Client, message: Act) -> None:
         if self._shell.is_busy:

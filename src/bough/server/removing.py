@@ -24,6 +24,7 @@ from bough.server.shell import Shell
 from bough.server.standing import Standing, below, workflows_of
 from bough.stores.jobs import Value
 from bough.stores.opening import open_jobs
+from bough.wire import questions
 
 _SLICE = 200  # turns of the journal looked at between two turns
 _PAUSE = 0.005  # seconds between two slices
@@ -61,12 +62,10 @@ class Removing:
 
     # --- by name -----------------------------------------------------------------------------------------
 
-    def remove(self, errand: Errand) -> None:
+    def remove(self, errand: Errand[questions.Remove]) -> None:
         """Remove the workflows that are named; those that go on only if they are to be killed."""
-        names, kill = errand.arguments.get("workflows"), bool(errand.arguments.get("kill"))
-        if not isinstance(names, list) or not names:
-            raise UserError("say which workflows to remove")
-        workflows = {one.run: one for name in names for one in self._named(str(name))}
+        names, kill = errand.question.workflows, errand.question.kill
+        workflows = {one.run: one for name in names for one in self._named(name)}
         for one in workflows.values():
             if not kill and (why := self._goes_on(one)):
                 raise UserError(
@@ -100,18 +99,15 @@ class Removing:
 
     # --- by age ------------------------------------------------------------------------------------------
 
-    def prune(self, errand: Errand) -> None:
+    def prune(self, errand: Errand[questions.Prune]) -> None:
         """Remove the workflows that ended so many seconds ago, or only say which."""
-        seconds = errand.arguments.get("seconds")
-        if not isinstance(seconds, int | float) or seconds < 0:
-            raise UserError("prune needs an age in seconds")
-        dry = bool(errand.arguments.get("dry_run"))
+        seconds, dry = errand.question.seconds, errand.question.dry_run
 
         def found(old: list[dict[str, object]]) -> None:
             workflows = [self._state.workflows[run] for one in old if isinstance(run := one["run"], int)]
             self._remove([] if dry else workflows, lambda _: errand.answer(old))
 
-        self._find_old(float(seconds), found, errand.refuse)
+        self._find_old(seconds, found, errand.refuse)
 
     def _look(self) -> None:
         if self._stopped:

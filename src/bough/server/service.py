@@ -24,7 +24,6 @@ from bough.model.facts import RunOpened
 from bough.policies.registry import load_placement
 from bough.server import place
 from bough.server.connection import Connection
-from bough.server.embedded import internal_error
 from bough.server.log import log
 from bough.server.numbers import NumberBook
 from bough.server.recovery import replay_run
@@ -208,7 +207,7 @@ class Service:
         self._finished: asyncio.Future[int] = loop.create_future()
         shell = self._shell = make_shell(loop, self._machine, self._store, self._info)
         shell.on_fatal = self._fail
-        loop.set_exception_handler(lambda _, context: self._fail(internal_error(context)))
+        loop.set_exception_handler(lambda _, context: shell.faults.unexpected(context))
         workflows = Workflows(shell, self._numbers)
         returning = Returning(shell, self._numbers, self._settings.reconnect)
         where = self._settings.place
@@ -216,7 +215,7 @@ class Service:
             shell, workflows, returning, store=where, heartbeat=self._settings.heartbeat, shutdown=self.end
         )
         self._services = Services(shell, self._numbers, where, self._settings.extras, reception.here)
-        reception.services = self._services.ask
+        reception.desk.add(self._services.handlers)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)

@@ -32,6 +32,7 @@ from bough.server.returning import Returning
 from bough.server.shell import Shell
 from bough.server.sqlwindow import SqlWindow
 from bough.server.workflows import Workflows
+from bough.wire import questions
 from bough.wire.filemessages import Put
 from bough.wire.messages import Amend, Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
 from bough.wire.relaying import RelayHello
@@ -69,11 +70,10 @@ class ServiceReception(Reception):
         heartbeat: float,
         shutdown: Callable[[bool], None],
     ) -> None:
-        super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._workflows = workflows
         self._returning = returning
+        super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._shutdown = shutdown
-        self._desk = self._own_desk = ServiceDesk(shell, workflows, returning)
         self._fetching = Fetching(shell)
         self._carrying = Carrying(shell)
         self._far_streams = FarStreams(shell.info.folder("out"))
@@ -81,17 +81,20 @@ class ServiceReception(Reception):
         self._from_client[Manage] = self._manage
         self._from_client[Amend] = Amendments(shell, workflows).amend
         self._from_client[Put] = self._carrying.put
-        self.services: Callable[[Client, Ask], bool] = lambda *_: False  # answers what else may be asked
+        self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self._sql.ask, **self._carrying.handlers})
         self.relays = Relays(self, shell.dirty, heartbeat)
+
+    def _make_desk(self) -> ServiceDesk:
+        return ServiceDesk(self._shell, self._workflows, self._returning)
 
     # --- greetings ---------------------------------------------------------------------------------
 
-    def heard(self, connection: Connection, messages: list[Message]) -> None:
-        """Messages arrived; what comes by a relay arrives from elsewhere once that has said hello."""
+    def _hear(self, connection: Connection, messages: list[Message]) -> None:
+        """What comes by a relay arrives from elsewhere once that has said hello."""
         if type(messages[0]) is RelayHello and not self._peers.knows(connection):
             self.relays.greet(connection, messages[0], alone=len(messages) == 1)
         else:
-            super().heard(connection, messages)
+            super()._hear(connection, messages)
 
     def _welcome(self, connection: Connection, hello: ClientHello) -> None:
         if connection.role == "execute":
@@ -135,7 +138,7 @@ class ServiceReception(Reception):
                 size = (message.capacity, message.members, message.each, message.until)
                 self._shell.news(ExecutorResized(executor.number, *size))
             case Fetched():
-                self._fetching.fetched(message)
+                self._fetching.fetched(executor, message)
             case HereAsk():
                 self._here.ask(executor, message)
             case _:
@@ -192,21 +195,6 @@ class ServiceReception(Reception):
         else:
             self._shell.news(message)
 
-    def _answer(self, client: Client, message: Ask) -> None:
-        if message.what == "output":
-            self._fetching.ask(client, message)
-            return
-        if self._carrying.asks(client, message):
-            return
-        if message.what == "sql":
-            self._sql.ask(client, message)
-            return
-        if self.services(client, message):
-            return
-        super()._answer(client, message)
-        if message.what == "outcomes":
-            self._own_desk.tell_outcomes(client, message.arguments, lambda: self._workflows.let_close(client.run))
-
     def _close(self, client: Client, message: Close) -> None:
         self._workflows.close(client, message.how)
 
@@ -226,21 +214,16 @@ class ServiceReception(Reception):
             say(Refused(str(error), message.request, "UnknownName"))
             return
         for number in message.executors:
-            if not self._manage_one(message.what, number):
-                say(Refused(f"executors cannot be told to {message.what!r}", message.request))
-                return
+            self._manage_one(message.what, number)
         self._shell.after_turn(lambda: say(Answer(message.request, message.executors)))
 
-    def _manage_one(self, what: str, number: ExecutorId) -> bool:
+    def _manage_one(self, what: str, number: ExecutorId) -> None:
         executor = self._peers.executors.get(number)
         if what == "resume":
             self._shell.news(ExecutorResumed(number))
-        elif what in {"drain", "stop"}:
-            self._shell.news(ExecutorDrained(number))
-            if executor is not None:
-                if what == "stop":
-                    executor.leaving = "it was stopped"
-                executor.connection.say(Drain() if what == "drain" else Leave(_GRACE))
-        else:
-            return False
-        return True
+            return
+        self._shell.news(ExecutorDrained(number))
+        if executor is not None:
+            if what == "stop":
+                executor.leaving = "it was stopped"
+            executor.connection.say(Drain() if what == "drain" else Leave(_GRACE))

@@ -24,6 +24,7 @@ from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
 from bough.model.outcomes import Cause, Failure
 from bough.server.clock import Clock
 from bough.server.connection import Connection
+from bough.server.faults import Faults
 from bough.server.inputs import Sender
 from bough.server.log import log
 from bough.server.lookups import Lookups
@@ -66,6 +67,7 @@ class Shell:
         self.store = store
         self.info = info
         self.peers = Peers()
+        self.faults = Faults()
         self.dirty: list[Connection] = []
         self.on_turn: list[Callable[[], None]] = []  # called after every turn
         self.on_facts: list[Callable[[Sequence[Fact]], None]] = []  # called with the facts of every turn
@@ -184,7 +186,7 @@ class Shell:
     def _take_effect(self, batch: Batch) -> None:
         self._tell(batch.turn.facts, goes_on=bool(batch.turn.orders))
         for hear in self.on_facts:
-            hear(batch.turn.facts)
+            self.faults.guard("counting what a turn brought", partial(hear, batch.turn.facts))
         self._carry_out(batch.turn.orders, batch.requests)
         if batch.requests:
             self._accept(batch.requests, batch.turn.orders)
@@ -195,7 +197,7 @@ class Shell:
             else:
                 executor.connection.say_later(Heard(number), self.loop)  # it goes with the next work, if there is some
         for callback in batch.after:
-            callback()
+            self.faults.guard("what was to follow a turn failed", callback)
         self.flush()
         self._remarks.on(batch.turn)
         self._set_alarm(batch.turn.wake)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
 
-from bough.errors import BoughError, InternalError, UserError
-from bough.server.peers import Client
+from bough.errors import UserError
+from bough.server.errand import Errand
 from bough.stores.jobs import Value
 from bough.stores.opening import open_jobs
-from bough.wire.messages import Answer, Ask, Refused
+from bough.wire import questions
+from bough.wire.questions import SqlReply
 
 _MOST_ROWS = 1_000_000
 
@@ -27,28 +27,23 @@ class SqlWindow:
         self._where = where
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sql")
 
-    def ask(self, client: Client, message: Ask) -> None:
+    def ask(self, errand: Errand[questions.Sql]) -> None:
         """Answer when the database has."""
-        statement, parameters = message.arguments.get("statement"), message.arguments.get("parameters", [])
-        if not isinstance(statement, str) or not isinstance(parameters, list):
-            client.connection.say(Refused("sql needs a statement and a list of parameters", message.request))
-            return
-        asked = self._loop.run_in_executor(self._thread, self._query, statement, cast(Sequence[Value], parameters))
-        asked.add_done_callback(lambda done: _answer(client, message.request, done))
+        question = errand.question
+        asked = self._loop.run_in_executor(self._thread, self._query, question.statement, question.parameters)
+        asked.add_done_callback(lambda done: _answer(errand, done))
 
-    def _query(self, statement: str, parameters: Sequence[Value]) -> dict[str, object]:
+    def _query(self, statement: str, parameters: Sequence[Value]) -> SqlReply:
         with open_jobs(self._where) as jobs:
             columns, rows = jobs.query(statement, parameters)
         if len(rows) > _MOST_ROWS:
             raise UserError(f"the answer has {len(rows)} rows, more than {_MOST_ROWS}: ask for fewer, with limit")
-        return {"columns": columns, "rows": rows}
+        return SqlReply(list(columns), [list(row) for row in rows])
 
 
-def _answer(client: Client, request: int, done: asyncio.Future[dict[str, object]]) -> None:
+def _answer(errand: Errand[questions.Sql], done: asyncio.Future[SqlReply]) -> None:
     error = done.exception()
     if error is None:
-        client.connection.send(Answer(request, done.result()))
-        return
-    if not isinstance(error, BoughError):
-        error = InternalError(f"{type(error).__name__}: {error}")
-    client.connection.send(Refused(str(error), request, type(error).__name__))
+        errand.answer(done.result())
+    else:
+        errand.refuse(error)

@@ -16,9 +16,10 @@ import msgspec
 
 from bough.core.machine import Machine
 from bough.model.facts import ElementFailed, Fact, NotRunnable, Recalled, SpanEnded
-from bough.server.errand import Errand, number_in
+from bough.server.errand import Errand
 from bough.server.hands import is_hand
 from bough.server.peers import Peers
+from bough.wire import questions
 
 KEPT = 3600  # samples
 _EVERY = 1.0  # seconds
@@ -156,10 +157,9 @@ class Statistics:
 
     # --- answers ---------------------------------------------------------------------------------------
 
-    def answer(self, errand: Errand) -> None:
+    def answer(self, errand: Errand[questions.Statistics]) -> None:
         """The samples of the last so many seconds, oldest first."""
-        many = max(1, number_in(errand, "seconds", 1))
-        wanted = list(self.samples)[-many:]
+        wanted = list(self.samples)[-max(1, errand.question.seconds) :]
         errand.answer([msgspec.structs.asdict(sample) for sample in wanted])
 
 

@@ -25,13 +25,14 @@ from bough.model.facts import (
 from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.policy.api import Place
-from bough.server.errand import Errand, number_in, text_in
+from bough.server.errand import Errand
 from bough.server.hands import SITE, HandPolicy, Speaker, hands, is_hand
 from bough.server.here import Here
 from bough.server.log import log
 from bough.server.numbers import NumberBook
 from bough.server.shell import Shell
 from bough.server.takeable import Scope, describe, label
+from bough.wire import questions
 from bough.wire.work import HereAsk
 
 _TRIES = 5  # what was chosen may be gone when the turn comes
@@ -59,14 +60,15 @@ class Taking:
 
     # --- taking --------------------------------------------------------------------------------------
 
-    def take(self, errand: Errand) -> None:
+    def take(self, errand: Errand[questions.Take]) -> None:
         """Give somebody the task he has, or the next that is ready, or say why there is none."""
-        name = _name_in(errand)
-        host = name.rpartition("@")[2] if "@" in name else text_in(errand, "host")
-        scope = Scope(self._shell, text_in(errand, "queue"), text_in(errand, "group"))
+        wanted = errand.question
+        name = _check_name(wanted.name)
+        host = name.rpartition("@")[2] if "@" in name else wanted.host
+        scope = Scope(self._shell, wanted.queue, wanted.group)
         self._take(errand, name, host, scope, _TRIES)
 
-    def _take(self, errand: Errand, name: str, host: str, scope: Scope, tries: int) -> None:
+    def _take(self, errand: Errand[questions.Take], name: str, host: str, scope: Scope, tries: int) -> None:
         if name in self._coming:  # he asked twice at once
             self._shell.after_turn(lambda: errand.attempt(self.take))
             return
@@ -88,7 +90,7 @@ class Taking:
         )
 
     def _placed(  # noqa: PLR0917
-        self, errand: Errand, name: str, host: str, scope: Scope, number: ExecutorId, tries: int
+        self, errand: Errand[questions.Take], name: str, host: str, scope: Scope, number: ExecutorId, tries: int
     ) -> None:
         """The turn is over: what was wished for is there, or was gone before."""
         self._policy.wishes = [wish for wish in self._policy.wishes if wish.executor != number]
@@ -123,10 +125,11 @@ class Taking:
 
     # --- ending --------------------------------------------------------------------------------------
 
-    def done(self, errand: Errand) -> None:
+    def done(self, errand: Errand[questions.Done]) -> None:
         """Somebody says how the task that he took ended; said again it changes nothing."""
-        name, code = _name_in(errand), number_in(errand, "exit_code")
-        record, index = self._find(errand)
+        said = errand.question
+        name = _check_name(said.name)
+        record, index = self._find(said)
         task = label(record, index)
         span = self._span_with(record, index)
         if span is None or record.state_of(index) not in {PLACED, RUNNING}:
@@ -137,18 +140,19 @@ class Taking:
         if not is_hand(hand):
             raise UserError(f"task {task} runs on executor {hand.id} at {hand.host}, which will say itself how it ends")
         _check_owner(hand, name, task)
-        if errand.arguments.get("give_back"):
+        if said.give_back:
             self._shell.news(SpanReturned(SpanId(span.id), index, index + 1))
         else:
-            self._end(errand, span, index, code)
+            self._end(said, span, index)
         self._shell.news(ExecutorLost(hand.id, "its task is over"), then=lambda: self._said(errand, record, index))
 
-    def _end(self, errand: Errand, span: Span, index: int, code: int) -> None:
+    def _end(self, said: questions.Done, span: Span, index: int) -> None:
         now = self._shell.clock.now()
         begun = self._since.pop(span.executor.id, 0.0)
         seconds = max(now - begun, 0.0) if begun else max(span.record.expected, 1.0)
-        detail = Detail(index, exit_code=code, started=begun, ended=now, outputs=_outputs_in(errand))
-        missing = text_in(errand, "missing")
+        code, missing = said.exit_code, said.missing
+        outputs = tuple(Output(*each) for each in said.outputs)
+        detail = Detail(index, exit_code=code, started=begun, ended=now, outputs=outputs)
         if code:
             failure = Failure(Cause.EXIT, f"exit code {code}, said {span.executor.host}", exit_code=code)
         elif missing:
@@ -158,34 +162,36 @@ class Taking:
             return
         self._shell.news(ElementFailed(SpanId(span.id), index, failure, detail))
 
-    def _said(self, errand: Errand, record: Record, index: int) -> None:
+    def _said(self, errand: Errand[questions.Done], record: Record, index: int) -> None:
         task, state = label(record, index), TaskState(record.state_of(index)).label
         self._shell.upkeep.when_synced(lambda: errand.answer({"id": task, "state": state, "changed": True}))
 
-    def here(self, errand: Errand) -> None:
+    def here(self, errand: Errand[questions.Here]) -> None:
         """What a task that somebody took says of itself or asks for, as those that executors run do."""
-        record, index = self._find(errand)
+        asked = errand.question
+        record, index = self._find(asked)
         span, task = self._span_with(record, index), label(record, index)
         if span is None or not is_hand(span.executor):
             raise UserError(f"task {task} was not taken by hand; tasks that executors run speak for themselves")
-        _check_owner(span.executor, _name_in(errand), task)
-        given, what = errand.arguments.get("arguments", {}), text_in(errand, "question")
-        said = given if isinstance(given, dict) else {}
-        message = HereAsk(0, SpanId(span.id), RecordId(record.id), index, span.attempt, what, said)
+        _check_owner(span.executor, _check_name(asked.name), task)
+        message = HereAsk(0, SpanId(span.id), RecordId(record.id), index, span.attempt, asked.question)
+        name = asked.question.name if isinstance(asked.question, questions.Lock) else ""
         speaker = Speaker(
-            span.executor.id, errand, lambda: self._here.ask(speaker, msgspec.structs.replace(message, what="unlock"))
+            span.executor.id,
+            errand,
+            lambda: self._here.ask(speaker, msgspec.structs.replace(message, question=questions.Unlock(name))),
         )
         self._here.ask(speaker, message)
 
-    def task(self, errand: Errand) -> None:
+    def task(self, errand: Errand[questions.Task]) -> None:
         """All that there is to know of one task, to run it by hand."""
-        record, index = self._find(errand)
+        record, index = self._find(errand.question)
         errand.answer(describe(self._shell, record, index))
 
     # --- who has what --------------------------------------------------------------------------------
 
-    def _find(self, errand: Errand) -> tuple[Record, int]:
-        number, index = number_in(errand, "record"), number_in(errand, "index")
+    def _find(self, task: questions.Task | questions.Done | questions.Here) -> tuple[Record, int]:
+        number, index = task.record, task.index
         record = self._state.records.get(number)
         if record is None:
             raise UnknownName(f"there is no task {number}; see bough status")
@@ -227,18 +233,7 @@ def _check_owner(hand: ExecutorRecord, name: str, task: str) -> None:
         raise UserError(f"task {task} was taken by {hand.host}, not by {name}; say --as if that is you")
 
 
-def _name_in(errand: Errand) -> str:
-    name = text_in(errand, "name")
+def _check_name(name: str) -> str:
     if not name or len(name) > 200 or not name.isprintable():
         raise UserError("say who you are with a name of 1 to 200 letters")
     return name
-
-
-def _outputs_in(errand: Errand) -> tuple[Output, ...]:
-    """The declared outputs, as he found them."""
-    given = errand.arguments.get("outputs", [])
-    try:
-        assert isinstance(given, list)
-        return tuple(Output(str(slot), str(path), int(size), int(mtime)) for slot, path, size, mtime in given)
-    except (AssertionError, TypeError, ValueError):
-        raise UserError("outputs are a list of [slot, path, size, time]") from None

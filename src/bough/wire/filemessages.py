@@ -8,8 +8,12 @@ more than a few pieces in memory.
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from bough.model.bounds import Count, Digest, FilePath, Name, Text
 from bough.model.ids import SpanId
 
 PIECE = 1 << 20  # bytes of a file that travel in one message
@@ -19,81 +23,81 @@ DIGEST = 32  # bytes of a content's digest
 class Workplace(msgspec.Struct, frozen=True, array_like=True, tag="place"):
     """To an executor, before the first commands of a workflow: its directory, and the token file that proves it."""
 
-    run: int
-    directory: str
-    token: str
+    run: Count
+    directory: FilePath
+    token: Name
 
 
 class Want(msgspec.Struct, frozen=True, array_like=True, tag="want"):
     """An executor needs an input of a span's task: the file of that absolute path at the submitter."""
 
-    request: int
+    request: Count
     span: SpanId
-    index: int
-    path: str
+    index: Count
+    path: FilePath
 
 
 class Located(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     """The answer to `Want`: what to ask for; `error`: it cannot be had."""
 
-    request: int
-    digest: bytes = b""
-    size: int = 0
-    error: str = ""
+    request: Count
+    digest: Digest = b""
+    size: Count = 0
+    error: Text = ""
 
 
 class Get(msgspec.Struct, frozen=True, array_like=True, tag="get"):
     """Send a piece of a content: one the server has, or one that was offered under this request."""
 
-    request: int
-    digest: bytes
-    offset: int
-    length: int
+    request: Count
+    digest: Digest
+    offset: Count
+    length: Count
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
     """The answer to `Get`; empty when the content ends there."""
 
-    request: int
-    offset: int
+    request: Count
+    offset: Count
     data: bytes
-    error: str = ""
+    error: Text = ""
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True):
     """An output as a task made it, for an absolute path at the submitter; without one it is a function's result."""
 
-    path: str
-    digest: bytes  # of a result: empty, nobody has looked
-    size: int
-    mode: int = 0o644
+    path: FilePath
+    digest: Digest  # of a result: empty, nobody has looked
+    size: Count
+    mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, tag="offer"):
     """An executor has all outputs of a span's task."""
 
-    request: int
+    request: Count
     span: SpanId
-    index: int
-    files: list[Made]
+    index: Count
+    files: Annotated[list[Made], Meta(max_length=100_000)]
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
     """The answer to `Offer`: all are safe with the server, and in their places if it sees these; `times` says when."""
 
-    request: int
-    times: list[int] = []  # nanoseconds, 0 for one that is not in its place
-    error: str = ""
-    places: list[str] = []  # of a function's result: where the server keeps it
+    request: Count
+    times: list[Count] = []  # nanoseconds, 0 for one that is not in its place
+    error: Text = ""
+    places: list[FilePath] = []  # of a function's result: where the server keeps it
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):
     """A client sends a piece of a file; answered by `Answer`, of the last piece once the whole is safe."""
 
-    request: int
-    digest: bytes
-    size: int
-    offset: int
+    request: Count
+    digest: Digest
+    size: Count
+    offset: Count
     data: bytes
 
 

@@ -7,8 +7,11 @@ anything else raises `VERSION`.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
+from bough.model.bounds import Count, FilePath, Label, Name, Pid, Text, Word
 from bough.model.facts import (
     Cancelled,
     Declared,
@@ -24,8 +27,9 @@ from bough.model.facts import (
 from bough.model.ids import BlobId, ExecutorId, RecordId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.tasks import Item
+from bough.wire.questions import AnyQuestion
 
-VERSION = 1
+VERSION = 2
 MAX_FRAME = 1 << 30  # bytes; bigger things travel as files
 
 
@@ -42,22 +46,22 @@ class Blob(msgspec.Struct, frozen=True, array_like=True, tag="blob"):
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="no"):
     """A handshake or request was refused; `kind` names the exception class in `bough.errors`."""
 
-    message: str
-    request: int = 0
-    kind: str = "UserError"
+    message: Text
+    request: Count = 0
+    kind: Word = "UserError"
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="chal"):
     """What a server says first on a connection that is not a Unix socket: prove who you are, for this nonce."""
 
-    version: int
+    version: Count
     nonce: bytes
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, tag="proof"):
     """The answer to a challenge, said just before the hello: that one knows the token of a role."""
 
-    role: str  # "submit", "execute" or "read"
+    role: Word  # "submit", "execute" or "read"
     nonce: bytes  # the peer's own
     mac: bytes  # see `wire.handshake`
 
@@ -71,18 +75,18 @@ class ClientHello(msgspec.Struct, frozen=True, array_like=True, tag="ch"):
     A client of a service names its workflow, which is joined if it goes on, or opened; without a name it only asks.
     """
 
-    version: int
-    pid: int
-    host: str
+    version: Count
+    pid: Pid
+    host: Name
     owner: bool = False
-    workflow: str = ""
-    ids: int = 1 << 32  # how many numbers it wants for its records and groups
+    workflow: Name = ""
+    ids: Count = 1 << 32  # how many numbers it wants for its records and groups
     fresh: bool = False
     fail_fast: bool = False
-    policy: str = ""
-    directory: str = ""  # where its commands run
-    token: str = ""  # the content of the file `.bough/token` there, by which others see that they share it
-    user: str = ""
+    policy: Word = ""
+    directory: FilePath = ""  # where its commands run
+    token: Name = ""  # the content of the file `.bough/token` there, by which others see that they share it
+    user: Name = ""
     join: bool = False  # only a workflow that is there will do
 
 
@@ -90,7 +94,7 @@ class Submit(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
     """Accept these together or not at all; answered by `Accepted` or `Refused` with the request's number."""
 
     items: list[Item]
-    request: int
+    request: Count
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag="obs"):
@@ -98,37 +102,16 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag="obs"):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """A question, answered by `Answer` with the same number.
+    """A question, answered by `Answer` with the same number, or by `Refused`; see `wire.questions`."""
 
-    what                arguments             value
-    "status"            -                     {"counts": {state: n}, "groups": {id: {state: n}}, "executors": [...]}
-    "explain"           record, index         list of lines
-    "memos"             body (a memo key)     earlier arrays of that body that may be reused: [{"record", "length",
-                                              "table" (bytes), "pages" [(start, stop, data)], "done" [(start, stop)]}]
-    "feeds"             body (a memo key)     earlier arrays of that body that generators fed: [record], newest first
-    "fed"               record, turn          a piece of one: {"pages", "done", "turn" (to ask behind it, 0: the end)}
-    "processors"        -                     {site: cores available now}
-    "paths"             -                     list of absolute paths earlier runs of this workflow declared as outputs
-    "project"           -                     None, once the jobs database has caught up with the journal
-    "ids"               count                 {"first_id", "first_group", "ids"}: more numbers for this workflow
-    "inventory"         -                     {"records", "groups"} of the client's workflow, see `server.answers`
-    "outcomes"          records               how many of them are known; then all that ended of these is told again;
-                                              (record, index) stands for its elements from there on
-    "workflows"         -                     [{"run", "name", "group", "user", "directory", "closed", "counts", ...}]
-    "executors"         -                     [{"executor", "site", "host", "pid", "cores", "state", "running", ...}]
-    "sql"               statement, parameters {"columns", "rows"} of the jobs database, read-only
-    "output"            see `server.fetching` {"data", "more", "error"}: a part of what a task wrote, wherever it lies
-    """
-
-    request: int
-    what: str
-    arguments: dict[str, object] = {}
+    request: Count
+    question: AnyQuestion
 
 
 class Act(msgspec.Struct, frozen=True, array_like=True, tag="act"):
     """Do something to tasks, arrays or groups; the `Answer` says how many tasks it touched and what it left out."""
 
-    request: int
+    request: Count
     deed: Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
 
 
@@ -140,13 +123,17 @@ class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
     and then nothing has changed.
     """
 
-    request: int
+    request: Count
     items: list[Item]
-    directory: str = ""  # where its commands run
+    directory: FilePath = ""  # where its commands run
     dry: bool = False  # only say what would be different
     watched: bool = (
         False  # the client will ask for outcomes, and is not told of the workflow's end before it knows them
     )
+
+
+Management = Literal["drain", "stop", "resume", "shutdown", "dismiss"]
+Farewell = Literal["drain", "stop", "now", "detach"]
 
 
 class Manage(msgspec.Struct, frozen=True, array_like=True, tag="mng"):
@@ -156,8 +143,8 @@ class Manage(msgspec.Struct, frozen=True, array_like=True, tag="mng"):
     "resume" they get work again; "shutdown" the server ends and they go on; "dismiss" they leave and the server ends.
     """
 
-    request: int
-    what: str
+    request: Count
+    what: Management
     executors: list[ExecutorId] = []
 
 
@@ -168,7 +155,7 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
     "stop" and "now" cancel what has not ended.
     """
 
-    how: str = "drain"
+    how: Farewell = "drain"
 
 
 FromClient = (
@@ -182,34 +169,34 @@ FromClient = (
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="wel"):
     """The answer to a hello: ids from `first_id` up are this client's to give to its records and groups."""
 
-    version: int
-    run: int
-    first_id: int
-    first_group: int
-    store: str  # absolute path of the store's directory
+    version: Count
+    run: Count
+    first_id: Count
+    first_group: Count
+    store: FilePath  # absolute path of the store's directory
     memos: bool = False  # earlier runs may hold results to reuse
-    group: int = 0  # the workflow's own group
+    group: Count = 0  # the workflow's own group
     joined: bool = False  # the workflow was there before
     embedded: bool = True
     shared: bool = True  # the server sees the client's directory
-    ids: int = 1 << 32  # how many numbers are the client's, from `first_id` and from `first_group` up
+    ids: Count = 1 << 32  # how many numbers are the client's, from `first_id` and from `first_group` up
     closed: bool = False  # nothing more was to come into the workflow that is joined
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="ok"):
     """All requests up to and including this one, and not refused, are stored."""
 
-    request: int
+    request: Count
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="out", gc=False):
     """The elements [start, stop) of a record succeeded."""
 
     record: RecordId
-    start: int
-    stop: int
-    attempt: int
-    host: str = ""
+    start: Count
+    stop: Count
+    attempt: Count
+    host: Label = ""
     results: Results = None
     details: tuple[Detail, ...] = ()
     reused: bool = False
@@ -219,11 +206,11 @@ class Unsuccess(msgspec.Struct, frozen=True, array_like=True, tag="bad"):
     """The elements [start, stop) of a record ended without success. They may be retried by hand later."""
 
     record: RecordId
-    start: int
-    stop: int
-    attempt: int
+    start: Count
+    stop: Count
+    attempt: Count
     failure: Failure
-    host: str = ""
+    host: Name = ""
     detail: Detail | None = None
 
 
@@ -231,36 +218,36 @@ class Running(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Elements were started, or went back to waiting (`attempt` 0)."""
 
     record: RecordId
-    start: int
-    stop: int
-    attempt: int
-    host: str = ""
+    start: Count
+    stop: Count
+    attempt: Count
+    host: Name = ""
 
 
 class GroupDone(msgspec.Struct, frozen=True, array_like=True, tag="gd"):
     """Everything in a closed group has ended."""
 
-    group: int
+    group: Count
     failed: bool
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="ans"):
     """The answer to an `Ask` or an `Act`."""
 
-    request: int
+    request: Count
     value: object = None
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True, tag="note"):
     """Something the user should know now, in one line: the disk is full, and all waits for space."""
 
-    text: str
+    text: Text
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """The last message: the run is closed and the store is clean."""
 
-    reason: str = "done"
+    reason: Text = "done"
 
 
 ToClient = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from bough.model.bounds import Count, Duration, Name, Pid, Text, Whole
 from bough.wire.messages import Challenge, Refused
 from bough.wire.work import Alive
 
@@ -23,45 +24,45 @@ LINE_FRAME = 1 << 23  # no frame of either end is bigger: a batch, and what is s
 class RelayHello(msgspec.Struct, frozen=True, array_like=True, tag="rh"):
     """The first message of a relay."""
 
-    version: int
-    host: str
-    pid: int
-    site: str = ""
+    version: Count
+    host: Name
+    pid: Pid
+    site: Name = ""
 
 
 class Linked(msgspec.Struct, frozen=True, array_like=True, tag="lnk"):
     """The answer to a relay's hello. `heartbeat`: silence that makes either side believe that the other is gone."""
 
-    version: int
-    heartbeat: float
+    version: Count
+    heartbeat: Duration
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag="opn"):
     """A peer came to the relay, from the address `peer`; numbers grow and are never used again."""
 
-    channel: int
-    peer: str = ""
+    channel: Count
+    peer: Name = ""
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, tag="car"):
     """Bytes of a channel's stream."""
 
-    channel: int
+    channel: Count
     data: bytes
 
 
 class Granted(msgspec.Struct, frozen=True, array_like=True, tag="grt"):
     """So many more bytes may be sent on a channel."""
 
-    channel: int
-    count: int
+    channel: Count
+    count: Whole
 
 
 class Shut(msgspec.Struct, frozen=True, array_like=True, tag="shut"):
     """A channel has ended; what was still under way to who says this is dropped."""
 
-    channel: int
-    reason: str = ""
+    channel: Count
+    reason: Text = ""
 
 
 OnChannel = Opened | Carried | Granted | Shut

@@ -7,10 +7,12 @@ has a default; anything else raises `VERSION`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from bough.model.bounds import Count, FilePath, Label, Name, Pid, Text, Word
 from bough.model.facts import WorkNews
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import ResultFile
@@ -18,6 +20,7 @@ from bough.model.resources import Needs
 from bough.model.tasks import Kind, Limits, Page
 from bough.wire.filemessages import FilesToExecutor, FilesToServer
 from bough.wire.messages import Blob, Challenge, Proof, Refused
+from bough.wire.questions import HereQuestion
 
 # --- executor -> server ----------------------------------------------------------------------------
 
@@ -25,16 +28,16 @@ from bough.wire.messages import Blob, Challenge, Proof, Refused
 class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     """The first message of an executor. `executor` is 0, or its number when it comes back."""
 
-    version: int
-    site: str
-    host: str
-    pid: int
+    version: Count
+    site: Name
+    host: Name
+    pid: Pid
     capacity: Needs
-    python: str  # "3.11": functions need the same minor version
+    python: Word  # "3.11": functions need the same minor version
     executor: ExecutorId = ExecutorId(0)
     until: Seconds = 0
-    marker: str = ""  # with a number: who appointed it
-    members: int = 1  # executors that it speaks for
+    marker: Name = ""  # with a number: who appointed it
+    members: Count = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
     together: bool = False  # it takes hand-outs of like tasks, see `Run.along`
 
@@ -49,14 +52,14 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
 class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="lvg"):
     """It wants no more work and will exit once it has none: it was idle for long, its time is over, it was told to."""
 
-    reason: str = ""
+    reason: Text = ""
 
 
 class Resized(msgspec.Struct, frozen=True, array_like=True, tag="size"):
     """A relay that shares out work has more or fewer executors behind it now; the fields are those of its hello."""
 
     capacity: Needs
-    members: int
+    members: Count
     each: Needs
     until: Seconds = 0
 
@@ -68,31 +71,30 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
 class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
     """The answer to `Fetch`. `more`: the task still runs, so that more may follow."""
 
-    request: int
+    request: Count
     data: bytes
     more: bool = False
-    error: str = ""
+    error: Text = ""
 
 
 class HereAsk(msgspec.Struct, frozen=True, array_like=True, tag="here"):
-    """A running task asks for something, or says something of itself; see `server.here` for what.
+    """A running task asks for something, or says something of itself.
 
-    Said again under the same number to a server that came back. "forget": who asked does not wait any more.
+    Said again under the same number to a server that came back.
     """
 
-    request: int
+    request: Count
     span: SpanId
     record: RecordId
-    index: int
-    attempt: int
-    what: str
-    arguments: dict[str, str | float | bool | None] = {}
+    index: Count
+    attempt: Count
+    question: HereQuestion
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="rep"):
     """News of spans, in order. Kept by the executor until acknowledged, and sent again on a new connection."""
 
-    number: int  # 1, 2, 3, ... per executor
+    number: Count  # 1, 2, 3, ... per executor
     news: list[WorkNews]
 
 
@@ -111,16 +113,16 @@ FromExecutor = (
 class Appointed(msgspec.Struct, frozen=True, array_like=True, tag="app"):
     """The answer to an executor's hello: its number, where outputs go, and what to do when the server is gone."""
 
-    version: int
+    version: Count
     executor: ExecutorId
-    output_dir: str  # stdout and stderr of slots, append-only
-    result_dir: str  # results too big to send
-    spill_dir: str  # reports that could not be delivered, one file per executor
-    marker: str  # goes into the environment of every process as BOUGH_RUN, so that leftovers can be found
+    output_dir: FilePath  # stdout and stderr of slots, append-only
+    result_dir: FilePath  # results too big to send
+    spill_dir: FilePath  # reports that could not be delivered, one file per executor
+    marker: Name  # goes into the environment of every process as BOUGH_RUN, so that leftovers can be found
     embedded: bool = True  # end running tasks, spill and exit when the server is gone; otherwise go on and reconnect
-    store_token: str = ""  # the content of the file `token` beside `output_dir`: an executor that sees it shares it
+    store_token: Name = ""  # the content of the file `token` beside `output_dir`: an executor that sees it shares it
     heartbeat: Seconds = 30.0  # silence that makes either side believe that the other is gone
-    pickup: int = 0  # most tasks that a relay which shares out work may hand out at once; 0: as it sees fit
+    pickup: Count = 0  # most tasks that a relay which shares out work may hand out at once; 0: as it sees fit
     piggyback: bool = True  # work may come with an acknowledgement; if not, answer each with `Ready`
 
 
@@ -131,9 +133,9 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     is the value of the run that this one is behind.
     """
 
-    start: int
-    stop: int
-    pages: list[tuple[int, int, bytes | ResultFile]]
+    start: Count
+    stop: Count
+    pages: list[tuple[Count, Count, bytes | ResultFile]]
     single: bool = True
 
 
@@ -145,14 +147,14 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
 
     span: SpanId
     record: RecordId
-    start: int
-    stop: int
-    attempt: int
+    start: Count
+    stop: Count
+    attempt: Count
     kind: Kind
     body: BlobId  # a blob sent before, or empty for a loose command
     is_array: bool = False
     payload: bytes = b""  # loose tasks
-    payload_path: str = ""
+    payload_path: FilePath = ""
     table: BlobId = BlobId(b"")  # arrays over a space
     pages: tuple[Page, ...] = ()  # arrays over pages
     star: bool = False
@@ -160,9 +162,9 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     limits: Limits = Limits()
     inputs: list[Value] = []
     expected: Seconds = 0
-    name: str = ""
+    name: Label = ""
     behind: SpanId = SpanId(0)  # the run just before: if that succeeds run this in the same worker, else return it
-    run: int = 0  # the workflow of a command whose place was told before; 0: where it says
+    run: Count = 0  # the workflow of a command whose place was told before; 0: where it says
     # loose tasks like it, by record and payload: their spans have the next numbers, all else is as it says here
     along: list[tuple[RecordId, bytes]] = []
     chained: bool = False  # each takes the value of the one before as its only input, and runs if that succeeded
@@ -189,15 +191,15 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """
 
     span: SpanId
-    start: int
-    stop: int
+    start: Count
+    stop: Count
     grace: Seconds = 5.0
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
     """Reports up to this number are written: forget them."""
 
-    number: int
+    number: Count
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
@@ -213,22 +215,22 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     """Read from what a task wrote: `path` as reported in its detail, or, while it runs, empty."""
 
-    request: int
+    request: Count
     record: RecordId
-    index: int
-    stream: str  # "stdout" or "stderr"
-    path: str
-    offset: int  # from the beginning of the task's own output, or of the file when `path` is given
-    length: int
+    index: Count
+    stream: Literal["stdout", "stderr"]
+    path: FilePath
+    offset: Count  # from the beginning of the task's own output, or of the file when `path` is given
+    length: Count
 
 
 class HereAnswer(msgspec.Struct, frozen=True, array_like=True, tag="there"):
     """The answer to `HereAsk`; with an error it says of which kind."""
 
-    request: int
+    request: Count
     value: dict[str, str | float | int | bool | None] = {}
-    error: str = ""
-    kind: str = ""
+    error: Text = ""
+    kind: Word = ""
 
 
 ToExecutor = (

@@ -31,7 +31,7 @@ from bough.wire.messages import (
     ToClient,
     Welcome,
 )
-from tests.builders import task
+from tests.builders import question, task
 
 BLOB = BlobId(b"b" * 16)
 
@@ -128,25 +128,25 @@ def test_questions_and_deeds_leave_at_once_behind_what_came_before(pair: Pair) -
 
 def test_an_answer_reaches_who_asked(pair: Pair) -> None:
     found: list[object] = []
-    thread = threading.Thread(target=lambda: found.append(pair.client.ask("explain", record=3)))
+    thread = threading.Thread(target=lambda: found.append(pair.client.ask(question("explain", record=3))))
     thread.start()
-    question = pair.next()
-    assert isinstance(question, Ask)
-    assert (question.what, question.arguments) == ("explain", {"record": 3})
-    pair.say(Answer(question.request, ["because"]))
+    asked = pair.next()
+    assert isinstance(asked, Ask)
+    assert asked.question == question("explain", record=3)
+    pair.say(Answer(asked.request, ["because"]))
     thread.join(10)
     assert found == [["because"]]
 
 
 def test_a_refused_question_raises(pair: Pair) -> None:
     def refuse() -> None:
-        question = pair.next()
-        assert isinstance(question, Ask)
-        pair.say(Refused("no such task", question.request, "UnknownName"))
+        asked = pair.next()
+        assert isinstance(asked, Ask)
+        pair.say(Refused("no such task", asked.request, "UnknownName"))
 
     threading.Thread(target=refuse).start()
     with pytest.raises(UserError, match="no such task"):
-        pair.client.ask("explain", record=3)
+        pair.client.ask(question("explain", record=3))
 
 
 def test_of_a_refused_request_only_the_wrong_items_fail(pair: Pair) -> None:
@@ -218,7 +218,7 @@ def test_a_lost_server_wakes_everybody(pair: Pair) -> None:
 
     def ask() -> None:
         try:
-            pair.client.ask("status")
+            pair.client.ask(question("status"))
         except PeerLost as error:
             found.append(error)
 

@@ -32,7 +32,7 @@ from bough.wire.messages import (
     ToClient,
     Welcome,
 )
-from tests.builders import task
+from tests.builders import question, task
 
 BLOB = BlobId(b"b" * 16)
 WELCOME = Welcome(1, 1, 10, 5, "/store", group=3, embedded=False)
@@ -147,7 +147,7 @@ def test_what_was_not_acknowledged_is_said_again_with_its_blobs_in_order(stage: 
     assert again[0] == first[2]
     assert again[1] == first[3]
     assert isinstance(again[2], Ask)
-    assert again[2].arguments == {"records": [10, 11]}
+    assert again[2].question == question("outcomes", records=[10, 11])
 
 
 def test_a_blob_whose_submission_was_not_acknowledged_travels_again(stage: Stage) -> None:
@@ -164,7 +164,7 @@ def test_submissions_and_questions_while_the_server_is_away_wait_for_it(stage: S
     assert isinstance(hello, ClientHello)
     stage.client.submit(task(10), 100)
     answers: list[object] = []
-    asking = threading.Thread(target=lambda: answers.append(stage.client.ask("processors")))
+    asking = threading.Thread(target=lambda: answers.append(stage.client.ask(question("processors"))))
     asking.start()
     until(lambda: bool(stage.client._replies))
     far.say(WELCOME)
@@ -223,7 +223,7 @@ def test_a_workflow_that_ended_meanwhile_is_asked_for_and_over(stage: Stage) -> 
     assert far.greeted().workflow == ""
     ask = far.next()
     assert isinstance(ask, Ask)
-    assert ask.arguments == {"records": [10]}
+    assert ask.question == question("outcomes", records=[10])
     far.say(Answer(ask.request, 1), Outcome(10, 0, 1, 1))  # type: ignore[arg-type]
     assert stage.client.ended.wait(10)
     assert stage.lost == [None]

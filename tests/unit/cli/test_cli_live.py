@@ -18,6 +18,8 @@ from bough.model.facts import Cancelled, Killed, Retried
 from bough.model.tasks import Dep, On
 from bough.wire.framing import frame, server_frames
 from bough.wire.messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Welcome
+from bough.wire.questions import Explain
+from tests.builders import question
 
 Call = Callable[..., tuple[int, str, str]]
 Reply = Callable[[object], "list[object] | None"]
@@ -68,8 +70,8 @@ def friendly(message: object) -> list[object]:
     match message:
         case ClientHello():
             return [Welcome(VERSION, 1, 100, 10, "/store")]
-        case Ask(request, "explain", arguments):
-            return [Accepted(9), Answer(request, [f"because of {arguments['record']}.{arguments['index']}"])]
+        case Ask(request, Explain(record, index)):
+            return [Accepted(9), Answer(request, [f"because of {record}.{index}"])]
         case Ask(request):
             return [Answer(request)]
         case Act(request):
@@ -155,7 +157,7 @@ def test_a_refusal_is_raised_as_what_it_is(filled: Workshop, serve: Callable[[Re
     connection = connect(place(filled))
     assert connection is not None
     with connection, pytest.raises(UnknownName, match="no such task"):
-        connection.ask("explain", record=1, index=0)
+        connection.ask(question("explain", record=1, index=0))
 
 
 def test_another_version_is_the_worlds_error(
@@ -172,4 +174,4 @@ def test_a_server_that_hangs_up_is_lost(filled: Workshop, serve: Callable[[Reply
     connection = connect(place(filled))
     assert connection is not None
     with connection, pytest.raises(PeerLost):
-        connection.ask("project")
+        connection.ask(question("project"))

@@ -171,7 +171,7 @@ def test_retrying_revives_what_ended_badly_and_nothing_else(moment: Callable[[Be
 
 
 @pytest.mark.parametrize("deed", [Cancelled, Killed, Held, Released, Retried])
-@pytest.mark.parametrize("target", [on(99), on_array(99), on_group(99), on(1, 5), on(2, 9), on(2, -1)])
+@pytest.mark.parametrize("target", [on(99), on_array(99), on_group(99), on(1, 5), on(2, 9)])
 def test_a_deed_upon_nothing_does_nothing(deed: type, target: Dep) -> None:
     bench = Bench(1)
     bench.submit(task(1), array(2, 4, element_after=((2, (on(1),)),)))

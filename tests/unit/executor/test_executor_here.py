@@ -13,6 +13,7 @@ import pytest
 
 from bough.executor.here import VARIABLE, Here
 from bough.wire.work import HereAnswer, HereAsk, Stop
+from tests.builders import here_question
 
 FOUND = (7, 3, 0, 1)  # span, record, index and attempt of the only task that runs here
 
@@ -57,7 +58,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def line(what: str, task: object = (3, 0, 1), **arguments: object) -> bytes:
-    return json.dumps({"task": task, "what": what, "arguments": arguments}).encode() + b"\n"
+    return json.dumps({"task": task, "question": {"what": what, **arguments}}).encode() + b"\n"
 
 
 def answer(caller: socket.socket) -> dict[str, object]:
@@ -67,7 +68,7 @@ def answer(caller: socket.socket) -> dict[str, object]:
 
 def test_what_a_task_asks_is_asked_at_the_server_and_answered(desk: Desk) -> None:
     caller = desk.call(line("status", text="hello"))
-    assert desk.said == [HereAsk(1, *FOUND, "status", {"text": "hello"})]
+    assert desk.said == [HereAsk(1, *FOUND, here_question("status", text="hello"))]
     assert desk.here.answer(HereAnswer(1, {"a": 1}))
     assert answer(caller) == {"value": {"a": 1}}
 
@@ -105,9 +106,9 @@ def test_who_says_too_much_is_cut_off(desk: Desk) -> None:
 def test_who_leaves_is_forgotten_and_leaves_no_lock(desk: Desk) -> None:
     desk.call(line("lock", name="a", wait=True)).close()
     desk.turn()
-    assert [ask.what for ask in desk.said] == ["lock", "forget"]
+    assert [type(ask.question).__name__ for ask in desk.said] == ["Lock", "Forget"]
     desk.here.answer(HereAnswer(1, {"taken": True, "new": True}))
-    assert (desk.said[-1].what, desk.said[-1].arguments["name"]) == ("unlock", "a")
+    assert desk.said[-1].question == here_question("unlock", name="a")
 
 
 def test_a_server_that_is_back_is_asked_again(desk: Desk) -> None:

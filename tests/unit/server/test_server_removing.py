@@ -11,8 +11,10 @@ from bough.errors import StoreFailed
 from bough.model.facts import Cancelled, RunRemoved, SpanEnded
 from bough.model.tasks import GroupSpec
 from bough.server.removing import Removing
+from bough.wire import questions
 from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Submit, Welcome
 from bough.wire.work import Report, Run
+from tests.builders import question
 
 
 class SweptStore(FakeStore):
@@ -65,21 +67,13 @@ class Shed(Harness):
         self.shell.upkeep._store = swept
         self.removing = Removing(self.shell, str(folder))
 
-        def ask(client: object, message: Ask) -> bool:
-            from bough.server.errand import Errand
-
-            if message.what != "remove":
-                return False
-            Errand(client, message).attempt(self.removing.remove)
-            return True
-
-        self.reception.services = ask
+        self.reception.desk.add({questions.Remove: self.removing.remove})
 
     def remove(self, *names: str, kill: bool = False) -> object:
         peer = Peer(self)
         peer.say(ClientHello(VERSION, 9, "there"))
         assert peer.said(Welcome)
-        peer.say(Ask(1, "remove", {"workflows": list(names), "kill": kill}))
+        peer.say(Ask(1, question("remove", workflows=list(names), kill=kill)))
         (said,) = peer.said(Answer | Refused)
         peer.hang_up()
         return said.value if isinstance(said, Answer) else said

@@ -46,6 +46,7 @@ from bough.wire.messages import (
     Welcome,
 )
 from bough.wire.work import Alive, Appointed, Drain, ExecutorHello, Heard, Holding, Leave, Leaving, Report, Run, Stop
+from tests.builders import question
 
 PATIENCE = 60.0
 A_MOMENT = 0.01  # seconds, in which outcomes have left that waited for others to go with
@@ -328,7 +329,7 @@ def test_executors_are_drained_and_stopped_by_hand(service: Harness) -> None:
 
 def test_roles_may_do_what_is_theirs(service: Harness) -> None:
     reader = Peer(service, "read")
-    reader.say(ClientHello(VERSION, 1, "here"), Ask(1, "workflows"))
+    reader.say(ClientHello(VERSION, 1, "here"), Ask(1, question("workflows")))
     assert reader.said(Answer)[0].value[0]["name"] == "server"
     reader.say(Manage(2, "shutdown"))
     assert reader.transport.closed
@@ -373,7 +374,7 @@ def test_a_client_that_comes_back_is_not_told_of_a_failure_that_a_retry_of_the_g
     (run,) = executor.said(Run)
     failure = Failure(Cause.EXIT, "exit code 1", exit_code=1)
     executor.say(Report(1, [ElementFailed(run.span, 0, failure)]))
-    client.say(Ask(2, "outcomes", {"records": [first]}))
+    client.say(Ask(2, question("outcomes", records=[first])))
     assert not [message for message in client.said() if isinstance(message, Unsuccess)]
 
     for number in (2, 3, 4):  # the other task; then the first one again, in vain
@@ -395,7 +396,11 @@ def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: H
     service.loop.advance(A_MOMENT)
     client.said()
 
-    client.say(Ask(1, "inventory"), Ask(2, "outcomes", {"records": [done, waiting]}), Ask(3, "ids", {"count": 5}))
+    client.say(
+        Ask(1, question("inventory")),
+        Ask(2, question("outcomes", records=[done, waiting])),
+        Ask(3, question("ids", count=5)),
+    )
 
     said = client.said()
     answers = {answer.request: answer.value for answer in said if isinstance(answer, Answer)}

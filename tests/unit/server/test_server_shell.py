@@ -39,6 +39,7 @@ from bough.wire.messages import (
     Welcome,
 )
 from bough.wire.work import Alive, Appointed, ExecutorHello, Heard, Report, Run, Stop
+from tests.builders import question
 
 
 class Harness:
@@ -384,7 +385,12 @@ def test_questions_are_answered_after_what_was_said_before_them() -> None:
     harness = Harness()
     client = harness.client()
 
-    client.say(Submit([a_task(1)], 1), Ask(2, "status"), Ask(3, "explain", {"record": 1}), Ask(4, "processors"))
+    client.say(
+        Submit([a_task(1)], 1),
+        Ask(2, question("status")),
+        Ask(3, question("explain", record=1)),
+        Ask(4, question("processors")),
+    )
 
     answers = {answer.request: answer.value for answer in client.said() if isinstance(answer, Answer)}
     assert answers[2]["counts"]["ready"] == 1
@@ -392,11 +398,11 @@ def test_questions_are_answered_after_what_was_said_before_them() -> None:
     assert answers[4] == {}
 
 
-def test_an_unknown_question_is_refused() -> None:
+def test_a_question_for_services_is_refused_by_a_session() -> None:
     harness = Harness()
     client = harness.client()
 
-    client.say(Ask(2, "weather"))
+    client.say(Ask(2, question("prune", seconds=1.0)))
 
     refused = the(Refused, client.said())
     assert (refused.request, refused.kind) == (2, "UnknownName")

@@ -17,6 +17,7 @@ from bough.policies.registry import load_placement
 from bough.server.services import Extras, Services
 from bough.wire.messages import Act, Answer, Ask, Outcome, Refused, Submit, Unsuccess
 from bough.wire.work import Report, Run
+from tests.builders import question
 
 
 class Workshop(Harness):
@@ -25,7 +26,7 @@ class Workshop(Harness):
     def __init__(self, folder: Path, machine: Machine | None = None) -> None:
         super().__init__(folder, machine)
         self.services = Services(self.shell, self.numbers, str(folder), Extras())
-        self.reception.services = self.services.ask
+        self.reception.desk.add(self.services.handlers)
         self.loop.run()
 
     def ask(self, what: str, role: str = "owner", **arguments: object) -> object:
@@ -34,7 +35,7 @@ class Workshop(Harness):
 
         peer.say(ClientHello(VERSION, 9, "there"))
         assert peer.said(Welcome)
-        peer.say(Ask(1, what, arguments))
+        peer.say(Ask(1, question(what, **arguments)))
         (said,) = peer.said(Answer | Refused)
         peer.hang_up()
         return said.value if isinstance(said, Answer) else said

@@ -18,6 +18,7 @@ from bough.model import facts
 from bough.model.facts import SpanEnded
 from bough.model.tasks import Dep, On
 from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Submit
+from tests.builders import here_question, question
 from tests.unit.core.core_bench import Bench
 from tests.unit.describe.described_items import Described
 from tests.unit.describe.description_scripts import TWO_LEVELS, described
@@ -206,7 +207,7 @@ def test_who_took_a_task_speaks_for_it_status_attributes_signs_of_life_and_locks
 
     def here(job: str, placeholder: str, what: str, **arguments: object) -> object:
         record = site.number[job]
-        return site.ask("here", record=record, name=placeholder, question=what, arguments=arguments)
+        return site.ask("here", record=record, name=placeholder, question=here_question(what, **arguments))
 
     first, second = ("2100ver", "1@machineA"), ("2001comp", "2@machineB")
     assert here(*first, "status", text="verifying") == here(*first, "alive") == {}
@@ -228,14 +229,14 @@ def test_who_waited_for_a_lock_by_hand_and_left_does_not_keep_it(site: Site) -> 
     jobs = {placeholder: site.number[site.next_job(placeholder)] for placeholder in ("1@machineA", "2@machineB")}
 
     def lock(placeholder: str, **arguments: object) -> object:
-        asked = {"record": jobs[placeholder], "name": placeholder, "question": "lock"}
-        return site.ask("here", **asked, arguments={"name": "reserve", **arguments})
+        asked = here_question("lock", name="reserve", **arguments)
+        return site.ask("here", record=jobs[placeholder], name=placeholder, question=asked)
 
     assert lock("1@machineA")["taken"]
     impatient = Peer(site, "owner")
     impatient.say(ClientHello(VERSION, 9, "there"))
-    waits = {"record": jobs["2@machineB"], "name": "2@machineB", "question": "lock", "arguments": {"name": "reserve"}}
-    impatient.say(Ask(1, "here", waits))
+    lock_wanted = here_question("lock", name="reserve")
+    impatient.say(Ask(1, question("here", record=jobs["2@machineB"], name="2@machineB", question=lock_wanted)))
     assert impatient.said(Answer) == []
     impatient.hang_up()
     site.done(jobs["1@machineA"], "1@machineA")

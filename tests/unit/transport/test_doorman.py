@@ -21,22 +21,23 @@ from bough.transport.tokens import rotate_token, secret, token_path
 from bough.wire import handshake
 from bough.wire.framing import frame, to_client_frames
 from bough.wire.messages import VERSION, Ask, Proof, Refused
+from tests.builders import question
 
 
 @pytest.mark.parametrize("fast", [True, False], ids=["uvloop", "asyncio"])
 @pytest.mark.parametrize("role", ["submit", "execute", "read"])
 def test_who_knows_the_token_of_a_role_gets_in_with_that_role(role: str, fast: bool) -> None:
     with open_door(fast=fast) as door, door.enter(role).sock as sock:
-        sock.sendall(frame(Ask(7, "status")))
+        sock.sendall(frame(Ask(7, question("status"))))
         wait_for(lambda: len(door.inside.messages) == 2)
-        assert door.inside.messages == [(role, HELLO), (role, Ask(7, "status"))]
+        assert door.inside.messages == [(role, HELLO), (role, Ask(7, question("status")))]
         assert door.lines == []
 
 
 def test_what_comes_right_behind_the_proof_is_heard_in_order() -> None:
     with open_door() as door:
         sock, proof, _ = dial(door.access(), DEADLINE)
-        asks = [Ask(n, "status") for n in range(500)]
+        asks = [Ask(n, question("status")) for n in range(500)]
         with sock:
             sock.sendall(frame(proof, HELLO) + frame(*asks[:250]) + frame(*asks[250:]))
             wait_for(lambda: len(door.inside.messages) == 501)
@@ -264,8 +265,8 @@ def test_an_address_that_fails_too_often_is_dropped_for_a_while() -> None:
             dial(door.access(), DEADLINE)
         assert found.value.transient
         with inside.sock as sock:  # who is inside stays
-            sock.sendall(frame(Ask(1, "status")))
-            wait_for(lambda: door.inside.messages[-1] == ("submit", Ask(1, "status")))
+            sock.sendall(frame(Ask(1, question("status"))))
+            wait_for(lambda: door.inside.messages[-1] == ("submit", Ask(1, question("status"))))
 
 
 def test_a_wrong_pin_is_noticed_before_anything_is_said() -> None:

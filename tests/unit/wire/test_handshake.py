@@ -12,6 +12,7 @@ from bough.wire import handshake
 from bough.wire.framing import frame, server_frames
 from bough.wire.handshake import FIRST_FRAME, NONCE, check, prove, split_first
 from bough.wire.messages import VERSION, Ask, ClientHello, Proof
+from bough.wire.questions import Status
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32
 SERVER, PEER = b"s" * NONCE, b"p" * NONCE
@@ -70,12 +71,12 @@ def test_parts_do_not_run_into_each_other(one: bytes, two: bytes, role: str, mar
 
 
 def test_the_first_frame_is_a_proof_and_the_rest_is_for_later() -> None:
-    first, second = frame(good(), HELLO), frame(Ask(1, "status"))
+    first, second = frame(good(), HELLO), frame(Ask(1, Status()))
     found = split_first(first + second)
     assert found is not None
     proof, rest = found
     assert proof == good()
-    assert server_frames().feed(rest) == [HELLO, Ask(1, "status")]
+    assert server_frames().feed(rest) == [HELLO, Ask(1, Status())]
 
 
 def test_a_proof_alone_leaves_nothing() -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from bough.errors import ProtocolError
 from bough.wire import framing, messages, work
 from bough.wire.framing import Frames, frame, frame_list, server_frames, to_client_frames, to_executor_frames
+from bough.wire.questions import Status
 
 HELLO = messages.ClientHello(1, 42, "host", owner=True)
-CHAT: list[object] = [HELLO, messages.Subscribe(), messages.Ask(1, "status"), messages.Close("now")]
+CHAT: list[object] = [HELLO, messages.Subscribe(), messages.Ask(1, Status()), messages.Close("now")]
 UNION = messages.FromClient | work.FromExecutor
 
 
