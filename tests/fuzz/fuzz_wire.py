@@ -1,4 +1,4 @@
-"""Feed hostile frames to everything that reads the wire: python tests/fuzz/fuzz_wire.py --frames 1000000 --seed 1.
+"""Feed hostile frames to everything that reads the wire: python -m tests.fuzz.fuzz_wire --frames 1000000 --seed 1.
 
 Valid frames of every message are made from the messages' own types, then broken in many ways. Rule: each
 is understood, waited for or a `ProtocolError`; anything else is printed with the bytes that caused it.

@@ -19,6 +19,7 @@ import msgspec
 from bough.cli.service import add_server_argument
 from bough.errors import UserError
 from bough.model.commands import CommandCall, decode_call, decode_template
+from bough.model.outcomes import kept_time
 from bough.model.rendering import render_call, render_row
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -131,5 +132,5 @@ def found_outputs(made: Made) -> tuple[list[tuple[str, str, int, int]], str]:
         except OSError:
             missing = missing or path
         else:
-            found.append((slot, path, seen.st_size, seen.st_mtime_ns))
+            found.append((slot, path, seen.st_size, kept_time(seen.st_mtime_ns)))
     return found, missing

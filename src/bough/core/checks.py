@@ -104,6 +104,8 @@ class _Batch:
     def _add_group(self, item: GroupSpec) -> str | None:
         if item.id in self.state.groups or item.id in self.groups:
             return f"the group id {item.id} is taken"
+        if "\0" in item.name:
+            return f"the name of group {item.id} holds a NUL character; leave it out"
         parent = self.state.groups.get(item.parent)
         if parent is None and item.parent not in self.groups:
             return f"group {item.name}: there is no group {item.parent} to put it in"
@@ -119,6 +121,8 @@ class _Batch:
     def _add_record(self, item: TaskSpec | ArraySpec) -> str | None:
         if item.id in self.state.records or item.id in self.records:
             return f"the id {item.id} is taken"
+        if "\0" in item.name or "\0" in item.template or (type(item) is TaskSpec and "\0" in item.payload_path):
+            return f"the name of task {item.id}, or the place of its arguments, holds a NUL character; leave it out"
         group = self.state.groups.get(item.group)
         if group is None and item.group not in self.groups:
             return f"{_name(item)}: there is no group {item.group}"

@@ -112,6 +112,8 @@ class Hearing(Consequences):
     def _on_calls_ended(self, event: facts.CallsEnded) -> None:
         """Many loose tasks succeeded, of consecutive spans."""
         state, spans, note, host = self._state, self._state.spans, self._facts.append, event.host
+        if len(event.seconds) != len(event.results):
+            return  # no executor of ours says so
         for number, (seconds, results) in enumerate(
             zip(event.seconds, event.results, strict=True), event.span + event.start
         ):

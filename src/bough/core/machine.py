@@ -20,7 +20,7 @@ from bough.core.placement import Placement
 from bough.core.state import State
 from bough.core.states import TaskState
 from bough.core.surveying import Deed, survey
-from bough.model.facts import Fact, News
+from bough.model.facts import CallsEnded, Fact, News, WorkNews
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.orders import Order
 from bough.model.resources import Needs
@@ -133,6 +133,18 @@ class Machine:
         """Whether what an executor has of a span may still be of use."""
         held = self.state.spans.get(span) or self.state.ghosts.get(span)
         return held is not None and held.executor.id == executor
+
+    def is_foreign(self, news: WorkNews, executor: int) -> bool:
+        """Whether news is about a span that another executor has: nobody may speak for somebody else's tasks."""
+        spans, ghosts = self.state.spans, self.state.ghosts
+        numbers = (news.span,)
+        if type(news) is CallsEnded:
+            numbers = range(news.span + news.start, news.span + news.start + len(news.seconds))  # type: ignore[assignment]
+        for number in numbers:
+            held = spans.get(number) or ghosts.get(number)
+            if held is not None and held.executor.id != executor:
+                return True
+        return False
 
     def workflow_of(self, record: int) -> int:
         """The run that a record belongs to."""

@@ -21,11 +21,26 @@ from bough.executor.connection import Connection, connect
 from bough.executor.parting import Parting
 from bough.executor.reports import Reports
 from bough.executor.terms import Terms, make_hello, shares_store, work_folder
-from bough.model.facts import SpanReturned
+from bough.model.facts import ElementFailed, SpanReturned
+from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.wire.framing import frame
 from bough.wire.messages import Blob, Refused
-from bough.wire.work import Alive, Appointed, Drain, Fetch, Heard, Holding, Leave, Leaving, Ready, Run, Stop, spread
+from bough.wire.work import (
+    Alive,
+    Appointed,
+    Drain,
+    Fetch,
+    Fetched,
+    Heard,
+    Holding,
+    Leave,
+    Leaving,
+    Ready,
+    Run,
+    Stop,
+    spread,
+)
 
 if TYPE_CHECKING:
     from bough.executor.roster import Roster
@@ -38,6 +53,7 @@ _LAST_WORD = 2.0  # seconds to wait until the last reports are heard
 _GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
 _RECONNECT = 0.2  # seconds until the first try to come back; pauses grow
 _MOST_PAUSE = 5.0  # seconds between tries
+_MOST_FAULTS = 10_000  # elements of one hand-out that are told to have failed because of a bug
 _FINAL = frozenset({"UnknownName"})  # refusals of one that comes back after which it need not try again
 
 
@@ -200,7 +216,10 @@ class Executor:
     def _hear_server(self, connection: Connection) -> None:
         connection.write()
         for message in connection.read():
-            self._on_message(message)
+            try:
+                self._on_message(message)
+            except Exception as error:  # noqa: BLE001 -- it concerns this message, not the tasks that run
+                self._on_fault(message, error)
         self._heard_at = time.monotonic()
         if connection is not self._connection:
             return  # it was given up meanwhile
@@ -232,6 +251,21 @@ class Executor:
                 self._on_work(self._roster, message)
             case _:
                 sys.stderr.write(f"bough executor: {type(message).__name__} before the appointment is ignored\n")
+
+    def _on_fault(self, message: object, error: Exception) -> None:
+        """A message of the server could not be handled, which is our bug: who waits for something is told so."""
+        import traceback
+
+        text = f"the executor failed at {type(message).__name__}: {type(error).__name__}: {error}"
+        sys.stderr.write(f"bough executor: {text}\n{''.join(traceback.format_exception(error))}")
+        match message:
+            case Run():
+                failure = Failure(Cause.NOT_STARTED, text, site=True)
+                for one in spread(message):
+                    for index in range(one.start, min(one.stop, one.start + _MOST_FAULTS)):
+                        self._reports.add(ElementFailed(one.span, index, failure))
+            case Fetch():
+                self._send(frame(Fetched(message.request, b"", error=text)))
 
     def _on_work(self, roster: Roster, message: object) -> None:
         match message:

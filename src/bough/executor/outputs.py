@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from bough.model.outcomes import Output
+from bough.model.outcomes import Output, kept_time
 from bough.model.paths import hidden_path
 
 
@@ -49,7 +49,7 @@ class Outputs:
             if _identity(path) != self._before.get(path) or not self._give_name(hidden, path):
                 remove(hidden)  # another attempt was faster
             state = os.stat(path, follow_symlinks=os.path.exists(path))
-            found.append(Output(slot, path, state.st_size, state.st_mtime_ns))
+            found.append(Output(slot, path, state.st_size, kept_time(state.st_mtime_ns)))
         return tuple(found)
 
     def _give_name(self, hidden: str, path: str) -> bool:

@@ -8,14 +8,17 @@ worker never blocks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import sys
 from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from bough.errors import ProtocolError
 from bough.executor.backlog import Held
 from bough.executor.board import ERR, GENERATION, GROUP, HAND, INDEX, OUT, new_board
 from bough.executor.processes import kill, kill_group
@@ -164,7 +167,14 @@ class Slot:
             if not count:
                 self.gone = True
                 return found
-            found += self._frames.feed(_in[:count])
+            try:
+                found += self._frames.feed(_in[:count])
+            except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
+                sys.stderr.write(f"bough executor: worker {self.name} says what nobody understands: {error}\n")
+                self.gone = True
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                return found
             if not to_the_end:
                 return found
 

@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-from bough.model.bounds import Count, Digest, Duration, FilePath, Name, Text, Whole
+from bough.model.bounds import MOST, Count, Digest, Duration, FilePath, Name, Text, Whole
 from bough.model.ids import Seconds
 
 
@@ -54,6 +54,11 @@ class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
     data: bytes = (
         b""  # on its way from an executor whose files the server cannot read: what was written, if it is short
     )
+
+
+def kept_time(nanoseconds: int) -> int:
+    """A file's time as stores keep it: one before 1824 or after 2116 as the nearest of these years."""
+    return max(-MOST, min(MOST, nanoseconds))
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True, gc=False):

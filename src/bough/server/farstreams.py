@@ -11,25 +11,25 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from bough.model.facts import ElementFailed, News, SpanEnded
+from bough.model.facts import ElementFailed, SpanEnded, WorkNews
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.model.sandboxes import is_tidy
 
 
-def with_own_results(news: Sequence[News], folder: str) -> Sequence[News]:
+def with_own_results(news: Sequence[WorkNews], folder: str) -> Sequence[WorkNews]:
     """The same news; a big result that is said to lie outside of our folder for them is none."""
     if any(_is_strange(fact, folder) for fact in news):
         return [_refused(fact) if _is_strange(fact, folder) else fact for fact in news]
     return news
 
 
-def _is_strange(fact: News, folder: str) -> bool:
+def _is_strange(fact: WorkNews, folder: str) -> bool:
     if type(fact) is not SpanEnded or type(fact.results) is not ResultFile:
         return False
     return not fact.results.path.startswith(f"{folder}/") or not is_tidy(fact.results.path)
 
 
-def _refused(fact: News) -> News:
+def _refused(fact: WorkNews) -> WorkNews:
     assert isinstance(fact, SpanEnded)
     return ElementFailed(fact.span, fact.start, Failure(Cause.UNSENDABLE, "its result is not where results are kept"))
 
@@ -40,11 +40,11 @@ class FarStreams:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def kept(self, executor: int, news: Sequence[News]) -> list[News]:
+    def kept(self, executor: int, news: Sequence[WorkNews]) -> list[WorkNews]:
         """The same news, with what was written kept here."""
         return [self._kept(executor, fact) for fact in news]
 
-    def _kept(self, executor: int, fact: News) -> News:
+    def _kept(self, executor: int, fact: WorkNews) -> WorkNews:
         if isinstance(fact, SpanEnded) and fact.details:
             return replace(fact, details=tuple(self._detail(executor, detail) for detail in fact.details))
         if isinstance(fact, ElementFailed) and fact.detail is not None:

@@ -11,11 +11,13 @@ import errno
 import os
 from typing import NamedTuple
 
+from bough.errors import SiteError
 from bough.model.ids import ExecutorId
 from bough.stores.faults import reported
 
 FILE = "numbers"
 MOST = 1 << 32  # numbers given at a time
+HIGHEST = 1 << 62  # number that there can be, see `model.bounds`
 
 
 class Numbers(NamedTuple):
@@ -55,6 +57,10 @@ class NumberBook:
     def give(self, run: int, count: int) -> Numbers:
         """A new range for a run."""
         given = Numbers(run, self._next_record, self._next_group, max(1, min(count, MOST)))
+        if max(given.record, given.group) > HIGHEST - MOST:
+            raise SiteError(
+                "the store has no numbers left for tasks; begin another one with bough server start --store"
+            )
         self._write("range", *given)
         return given
 

@@ -16,9 +16,9 @@ from bough.model.facts import (
     ExecutorJoined,
     ExecutorLost,
     GroupClosed,
-    News,
     PagesAdded,
     Submitted,
+    WorkNews,
 )
 from bough.model.ids import ExecutorId
 from bough.server.connection import Connection
@@ -212,18 +212,27 @@ class Reception:
         executor.last_word = self._shell.loop.time()
         for message in messages:
             if type(message) is Report:
-                self._shell.report(executor, message.number, self._news(executor, message))
+                self._shell.report(executor, message.number, self._own(executor, self._news(executor, message)))
             elif type(message) is Ready:
                 self._ready(executor)
             elif not self._hear_other(executor, message):
                 executor.connection.refuse(f"an executor may not say {type(message).__name__}", "ProtocolError")
                 return
 
+    def _own(self, executor: Executor, news: Sequence[WorkNews]) -> Sequence[WorkNews]:
+        """News without what is about the tasks of other executors."""
+        is_foreign = self._shell.machine.is_foreign
+        foreign = [one for one in news if is_foreign(one, executor.number)]
+        if not foreign:
+            return news
+        log(f"executor {executor.number} spoke of span {foreign[0].span}, which is another's; that is not believed")
+        return [one for one in news if one not in foreign]
+
     def _ready(self, executor: Executor) -> None:
         if isinstance(self._shell, SeparateShell):  # else it waits for nothing
             self._shell.ready(executor)
 
-    def _news(self, executor: Executor, report: Report) -> Sequence[News]:
+    def _news(self, executor: Executor, report: Report) -> Sequence[WorkNews]:
         return report.news
 
     def _hear_other(self, executor: Executor, message: Message) -> bool:

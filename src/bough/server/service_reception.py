@@ -14,9 +14,9 @@ from bough.model.facts import (
     ExecutorResized,
     ExecutorResumed,
     GroupClosed,
-    News,
     PagesAdded,
     Submitted,
+    WorkNews,
 )
 from bough.model.ids import ExecutorId
 from bough.server.amendments import Amendments
@@ -145,7 +145,7 @@ class ServiceReception(Reception):
                 return self._carrying.hear(executor, message)
         return True
 
-    def _news(self, executor: Executor, report: Report) -> Sequence[News]:
+    def _news(self, executor: Executor, report: Report) -> Sequence[WorkNews]:
         news = with_own_results(report.news, self._shell.info.folder("results"))
         if executor.shared or report.number <= executor.reported:
             return news

@@ -12,6 +12,7 @@ from bough.core.records import ArrayRecord
 from bough.errors import UnknownName, UserError
 from bough.model.facts import Cancelled, GroupClosed, PagesAdded, RunClosed, RunOpened
 from bough.model.ids import GroupId
+from bough.model.sandboxes import is_tidy
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 from bough.server.connection import Connection
 from bough.server.log import log
@@ -151,7 +152,13 @@ class Workflows:
             above = item.parent if isinstance(item, GroupSpec) else item.group
             if above != client.group and not numbers.owns_group(run, above):
                 return f"the group {above} is not one of this client's workflow"
+            if isinstance(item, TaskSpec) and item.payload_path and not self._is_kept_here(item.payload_path):
+                return f"the arguments of task {item.id} are not in the store's folder for them"
         return ""
+
+    def _is_kept_here(self, path: str) -> bool:
+        """Whether a file lies where clients put big arguments: a task must not name another file of this machine."""
+        return is_tidy(path) and path.startswith(f"{self._shell.info.folder('args')}/")
 
     def problem_with_group(self, client: Client, group: int) -> str:
         """Why a client may not close a group; empty when it may."""

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import NamedTuple, Self
 
 from bough.errors import StoreFailed
+from bough.model.outcomes import kept_time
 from bough.wire.filemessages import DIGEST, PIECE
 
 _HIDDEN = ".part-"
@@ -102,7 +103,7 @@ class Contents:
                 target.write(data)
             target.flush()
             os.fsync(target.fileno())
-            return os.fstat(target.fileno()).st_mtime_ns
+            return kept_time(os.fstat(target.fileno()).st_mtime_ns)
 
     def sweep(self) -> None:
         """Delete what was left half-written; only for who holds the store."""

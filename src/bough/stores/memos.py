@@ -14,7 +14,7 @@ import msgspec
 
 from bough.model.facts import Fact, PagesAdded, Recalled, SpanEnded, Submitted
 from bough.model.ids import MemoKey, RecordId
-from bough.model.outcomes import ResultFile
+from bough.model.outcomes import ResultFile, kept_time
 from bough.model.tasks import ArraySpec, Page, Reuse
 from bough.stores.api import OldArray, OldPages
 from bough.stores.database import Database
@@ -233,7 +233,7 @@ class Memos:
                             return False
                         continue
                     now = os.stat(made.path)
-                    if (now.st_size, now.st_mtime_ns) != (made.size, made.mtime_ns):
+                    if (now.st_size, kept_time(now.st_mtime_ns)) != (made.size, made.mtime_ns):
                         return False
         except OSError:
             return False

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bough.model.bounds import Count, Digest, FilePath, Name, Text
+from bough.model.bounds import Count, Digest, FilePath, Name, Text, Whole
 from bough.model.ids import SpanId
 
 PIECE = 1 << 20  # bytes of a file that travel in one message
@@ -86,7 +86,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
     """The answer to `Offer`: all are safe with the server, and in their places if it sees these; `times` says when."""
 
     request: Count
-    times: list[Count] = []  # nanoseconds, 0 for one that is not in its place
+    times: list[Whole] = []  # nanoseconds, 0 for one that is not in its place
     error: Text = ""
     places: list[FilePath] = []  # of a function's result: where the server keeps it
 
