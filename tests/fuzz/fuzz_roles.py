@@ -36,14 +36,15 @@ from bough.model.ids import DIGEST_SIZE, BlobId, ExecutorId
 from bough.model.resources import Needs
 from bough.transport.access import Access, read_access
 from bough.transport.dial import dial
+from bough.wire.filemessages import Put
 from bough.wire.framing import Frames, frame, frame_list, to_client_frames, to_executor_frames
-from bough.wire.messages import VERSION, Blob, ClientHello, FromClient, Manage, Proof, Welcome
+from bough.wire.messages import VERSION, Ask, Blob, ClientHello, Close, FromClient, Manage, Proof, Subscribe, Welcome
 from bough.wire.questions import AnyQuestion
 from bough.wire.relaying import FromRelay, Linked, RelayHello, ToRelay
-from bough.wire.work import Appointed, ExecutorHello, FromExecutor, Run
+from bough.wire.work import Appointed, ExecutorHello, FromExecutor, Leaving, Run
 from tests.fuzz.messages import hostile, kinds, valid
 
-ROLES = ("stranger", "read", "submit", "execute", "relay", "owner", "task")
+ROLES = ("stranger", "read", "execute", "relay", "member", "task", "submit", "owner")  # the last two may do all
 DEADLINE = 30.0
 _AT_ONCE = 40  # messages in one frame
 _LIVES = 400  # messages on one connection, at most
@@ -74,15 +75,16 @@ class Target:
         self.access = {role: self._access(role) for role in ("read", "submit", "execute")}
         self.executor = self._spawn("executor", "start", "--emulate", "2", log="executor.log")
         self.worker = self._spawn("executor", "start", "--cores", "1", "--site", "real", log="worker.log")
+        self.relay = self._start_relay()
         self.bough("submit", "--wait", "--queue", "honest", "--array", "1-50", "--", "true")
         self.here = ""
         self.is_steered = False  # who attacks may do by right what he likes to the tasks that are there
 
-    def _spawn(self, *words: str, log: str) -> subprocess.Popen[bytes]:
+    def _spawn(self, *words: str, log: str, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         with open(self.folder / log, "ab") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", "bough.cli.main", *words],
-                env=self.environment,
+                env=environment or self.environment,
                 cwd=self.work,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -127,13 +129,33 @@ class Target:
         self.bough("server", "access", "--role", role, "--output", str(path))
         return read_access(str(path))
 
+    def _start_relay(self) -> subprocess.Popen[bytes]:
+        home = self.folder / "relay-home"
+        home.mkdir()
+        environment = {**self.environment, "BOUGH_HOME": str(home)}
+        words = (
+            "relay",
+            "start",
+            "--server",
+            str(self.folder / "execute.json"),
+            "--dispatch",
+            "--listen",
+            "127.0.0.1:0",
+        )
+        relay = self._spawn(*words, log="relay.log", environment=environment)
+        own = home / "relay" / "access.json"
+        self.until(own.exists, "the relay", relay)
+        self.access["member"] = read_access(str(own))
+        return relay
+
     def tail(self) -> str:
         """What the server said last."""
         return self.log.read_text(errors="replace")[-4000:]
 
     def is_whole(self) -> None:
         """Everything lives, answers, and is what it was."""
-        for name, process in (("server", self.server), ("executor", self.executor), ("worker", self.worker)):
+        living = {"server": self.server, "executor": self.executor, "worker": self.worker, "relay": self.relay}
+        for name, process in living.items():
             if process.poll() is not None:
                 text = (self.folder / f"{name}.log").read_text(errors="replace")[-4000:]
                 raise Broken(f"the {name} has ended with {process.returncode}\n{text}")
@@ -173,6 +195,7 @@ class Attacker:
     union: object = FromClient
     frames: Callable[[], Frames[Any]] = staticmethod(to_client_frames)
     never: frozenset[type] = frozenset()  # messages that would end the server by right
+    seldom: frozenset[type] = frozenset()  # messages for which who says them is thrown out
 
     def __init__(self, target: Target, role: str, dice: random.Random) -> None:
         self.target = target
@@ -258,15 +281,18 @@ class Attacker:
 
     def messages(self) -> list[Any]:
         """What is said next."""
-        choice = [kind for kind in kinds(self.union) if kind not in self.never]
-        return [self.make(self.dice.choice(choice)) for _ in range(self.dice.choice((1, 1, 2, 5, _AT_ONCE)))]
+        return [self.make(self.kind()) for _ in range(self.dice.choice((1, 1, 2, 5, _AT_ONCE)))]
+
+    def kind(self) -> type:
+        known = [kind for kind in kinds(self.union) if kind not in self.never]
+        kind = self.dice.choice(known)
+        return kind if kind not in self.seldom or self.dice.random() < 0.01 else self.kind()
 
     def make(self, kind: type) -> Any:
         return valid(kind, self.dice, self.known)
 
     def spoiled(self) -> Any:
-        choice = [kind for kind in kinds(self.union) if kind not in self.never]
-        return hostile(self.dice.choice(choice), self.dice, self.known)
+        return hostile(self.kind(), self.dice, self.known)
 
     def attack(self) -> int:
         """Say something; how many messages that was."""
@@ -328,11 +354,14 @@ class Attacker:
 class Reader(Attacker):
     """May only ask, but says everything."""
 
+    seldom = frozenset(kinds(FromClient)) - {Ask, Subscribe}
+
 
 class Submitter(Attacker):
     """A client; what ends the server by right is not said, and nothing but garbage is submitted to run."""
 
     never = frozenset({Manage})
+    seldom = frozenset({Proof, ClientHello, Close})
 
     def make(self, kind: type) -> Any:
         made = super().make(kind)
@@ -357,6 +386,7 @@ class Worker(Attacker):
     """An executor that says what it likes of the work it is given, and of what it is not."""
 
     union = FromExecutor
+    seldom = frozenset({Proof, ExecutorHello, Put, Leaving})
     frames = staticmethod(to_executor_frames)
 
     def greeting(self) -> list[object]:
@@ -414,7 +444,11 @@ class Stranger(Attacker):
 
     def attack(self) -> int:
         self.hang_up()
-        self.sock, _, _ = self.dial()
+        try:
+            self.sock, _, _ = self.dial()
+        except BoughError:  # there are too many strangers just now
+            self.counts["not let in"] += 1
+            return 0
         self.reader = self.frames()
         said = [
             self.make(self.dice.choice(kinds(FromClient | FromExecutor))) for _ in range(self.dice.choice((0, 1, 5)))
@@ -471,7 +505,7 @@ def attacker(target: Target, role: str, dice: random.Random) -> Attacker:
             return dice.choice((Reader, Asker))(target, role, dice)
         case "submit" | "owner":
             return dice.choice((Submitter, Asker))(target, role, dice)
-        case "execute":
+        case "execute" | "member":
             return Worker(target, role, dice)
         case "relay":
             return RelayLine(target, role, dice)

@@ -64,6 +64,8 @@ class Here:
 
     def progress(self, share: float) -> None:
         """Say how much of it is done, from 0 to 1. Also a sign of life."""
+        if not 0 <= share <= 1:
+            raise UserError(f"progress is a number from 0 to 1, not {share!r}")
         self.ask(questions.Progress(float(share)))
 
     def alive(self) -> None:

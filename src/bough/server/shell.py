@@ -161,7 +161,10 @@ class Shell:
         except BoughError as error:
             self.on_fatal(error)
         except Exception as error:  # noqa: BLE001 -- half a turn was made: whatever it is, it is ours, and nothing can follow
-            self.on_fatal(InternalError(f"{type(error).__name__}: {error}", traceback.format_exc()))
+            text = f"{type(error).__name__}: {error}; all turns before are stored: start again, and if it comes back"
+            self.on_fatal(
+                InternalError(f"{text}, see bough store check and bough store repair", traceback.format_exc())
+            )
 
     def _write(self, batch: Batch) -> None:
         turn = batch.turn
@@ -272,9 +275,14 @@ class Shell:
                     self.loop.call_later(_TRY_AGAIN, self.news, fact)
                 log(f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}")
                 return
-            failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {error}")
-            elements = range(order.start, order.stop)
-            self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
+            self._fail_span(order, str(error))
+        except Exception as error:  # noqa: BLE001 -- a bug that concerns these tasks and nobody else
+            self._fail_span(order, self.faults.note(f"span {order.span} could not be sent", error))
+
+    def _fail_span(self, order: SendSpan, reason: str) -> None:
+        failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {reason}")
+        elements = range(order.start, order.stop)
+        self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
 
     def _workplace(self, record: RecordId) -> Workplace:
         workflow = self.machine.state.records[record].group.workflow

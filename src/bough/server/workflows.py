@@ -152,13 +152,21 @@ class Workflows:
             above = item.parent if isinstance(item, GroupSpec) else item.group
             if above != client.group and not numbers.owns_group(run, above):
                 return f"the group {above} is not one of this client's workflow"
-            if isinstance(item, TaskSpec) and item.payload_path and not self._is_kept_here(item.payload_path):
-                return f"the arguments of task {item.id} are not in the store's folder for them"
+            if isinstance(item, TaskSpec) and item.payload_path and not self._may_name(client, item.payload_path):
+                return (
+                    f"the arguments of task {item.id} are too big to send, and {item.payload_path} is not below the"
+                    " workflow's directory; open the session with a store that is"
+                )
         return ""
 
-    def _is_kept_here(self, path: str) -> bool:
-        """Whether a file lies where clients put big arguments: a task must not name another file of this machine."""
-        return is_tidy(path) and path.startswith(f"{self._shell.info.folder('args')}/")
+    def _may_name(self, client: Client, path: str) -> bool:
+        """Whether a client may name a file with arguments: who comes from afar only one below a directory it shares."""
+        if client.connection.role == "owner":
+            return True
+        workflow = self._shell.machine.state.workflows.get(client.run)
+        if workflow is None or not is_tidy(path) or not path.startswith(f"{workflow.directory}/"):
+            return False
+        return sees_directory(workflow.directory, workflow.token)
 
     def problem_with_group(self, client: Client, group: int) -> str:
         """Why a client may not close a group; empty when it may."""
