@@ -38,6 +38,8 @@ class _Plain:
     def __call__(self, item: Item) -> bool:
         if type(item) is not TaskSpec:
             return False
+        if "\0" in item.name or "\0" in item.template or item.payload_path:
+            return False  # it wants a closer look
         id_, new, records = item.id, self._new, self._records
         group = self._groups.get(item.group)
         if group is None or group.closed or id_ in records or id_ in new or (item.group and _is_awaited(group)):
