@@ -79,7 +79,7 @@ class Frames(Generic[M]):
         try:
             return self._decode(view)  # type: ignore[return-value]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # bad text, too deep
-            raise ProtocolError(f"a frame could not be read: {error}") from error
+            raise ProtocolError(f"a frame could not be read: {error!s:.300}") from error
 
 
 def server_frames() -> Frames[FromClient | FromExecutor | RelayHello]:

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from bough.model.bounds import Count, FilePath, Label, Name, Pid, Text, Word
+from bough.model.bounds import Count, FilePath, Index, Label, Name, Pid, Text, Word
 from bough.model.facts import WorkNews
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import ResultFile
@@ -147,8 +147,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
 
     span: SpanId
     record: RecordId
-    start: Count
-    stop: Count
+    start: Index
+    stop: Index
     attempt: Count
     kind: Kind
     body: BlobId  # a blob sent before, or empty for a loose command
