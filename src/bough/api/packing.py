@@ -13,7 +13,6 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
@@ -23,7 +22,8 @@ from bough.api.classes import dumps
 from bough.api.identity import Known, known_function
 from bough.api.ownership import is_own
 from bough.errors import NotPicklable
-from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey
+from bough.model.blobs import blob_id
+from bough.model.ids import BlobId, MemoKey
 from bough.model.tasks import Page
 
 PAGE_ITEMS = 1000
@@ -70,11 +70,6 @@ def by_value(obj: object) -> bytes:
     """Pickle so that nothing of the user's own modules is needed to read it."""
     _register()
     return dumps(obj)
-
-
-def blob_id(data: bytes) -> BlobId:
-    """The name of a blob."""
-    return BlobId(blake2b(data, digest_size=DIGEST_SIZE).digest())
 
 
 # --- functions ----------------------------------------------------------------------------------------

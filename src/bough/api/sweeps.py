@@ -15,13 +15,14 @@ from bough.api.commands import PlannedCommand, PlannedSweep, plan_command, plan_
 from bough.api.fileidentity import file_identity
 from bough.api.files import Declared
 from bough.api.identity import command_key, template_key
-from bough.api.packing import blob_id, pack_table
+from bough.api.packing import pack_table
 from bough.api.rows import CommandRows, shown_text
 from bough.api.task import Task
 from bough.api.texts import unsendable
 from bough.api.view import View
 from bough.api.waits import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
+from bough.model.blobs import blob_id
 from bough.model.commands import Clash, CommandCall, CommandTemplate, Slot, encode_call
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey
 from bough.model.spaces import Tie

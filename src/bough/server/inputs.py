@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bough.core.loose import Success
 from bough.errors import StoreFailed
+from bough.model.blobs import is_blob
 from bough.model.facts import SpanEnded
 from bough.model.ids import BlobId, RecordId
 from bough.model.orders import SendSpan
@@ -110,9 +111,12 @@ class Sender:
 
     def _blob(self, blob: BlobId) -> bytes:
         try:
-            return self._read_blob(blob)
+            data = self._read_blob(blob)
         except KeyError:
             raise StoreFailed(f"its function or table {blob.hex()} was never sent to the server") from None
+        if not is_blob(blob, data):
+            raise StoreFailed(f"its function or table {blob.hex()} was damaged in the store: see bough store check")
+        return data
 
     def _value(self, dep: Dep) -> Value:
         successes = self._result_turns(dep)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from bough.core.surveying import survey
 from bough.errors import BoughError, SiteError
+from bough.model.blobs import is_blob
 from bough.model.facts import (
     ExecutorJoined,
     ExecutorLost,
@@ -279,8 +280,13 @@ class Reception:
                 client.connection.refuse(f"a client may not say {type(message).__name__}", "ProtocolError")
                 return
             handler(client, message)
+            if not client.connection.is_open:
+                return  # it was refused, and with it what it says next
 
-    def _blob(self, _: Client, message: Blob) -> None:
+    def _blob(self, client: Client, message: Blob) -> None:
+        if not is_blob(message.id, message.data):  # or it could take the place of somebody else's function
+            client.connection.refuse(f"the blob {message.id.hex()} is not what its name says", "ProtocolError")
+            return
         self._shell.store.put_blob(message.id, message.data)  # written with the next turn
 
     def _submit(self, client: Client, message: Submit) -> None:

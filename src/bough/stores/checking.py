@@ -6,14 +6,13 @@ Rule: looking changes nothing and may be done beside a running server.
 from __future__ import annotations
 
 import sqlite3
-from hashlib import blake2b
 from typing import Final
 
 import msgspec
 
 from bough.journal.codec import Unreadable, decode
+from bough.model.blobs import is_blob
 from bough.model.facts import Submitted
-from bough.model.ids import DIGEST_SIZE
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.stores.reading import Reader, open_reader
 
@@ -83,7 +82,7 @@ def _blobs(reader: Reader, found: Checked, wanted: dict[bytes, int]) -> None:
     for blob, data in reader.rows("blobs"):
         found.blobs += 1
         wanted.pop(blob, None)
-        if blake2b(data, digest_size=DIGEST_SIZE).digest() != blob:
+        if not is_blob(blob, data):
             found.problems.append(f"the blob {blob.hex()} is not what its name says")
     for blob, turn in wanted.items():
         found.problems.append(f"the blob {blob.hex()}, which turn {turn} needs, is missing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from test_server_shell import Harness, Peer, a_task
+from test_server_shell import BODY, Harness, Peer, a_task
 
 from bough.model.facts import Cancelled, SpanEnded
 from bough.model.resources import Needs
@@ -30,7 +30,7 @@ def begun(count: int) -> tuple[Peer, Peer, Run]:
     """A client with so many tasks, an executor of one core, and the first of the tasks, which it has."""
     harness = Separate()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(number) for number in range(1, count + 1)], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(number) for number in range(1, count + 1)], 1))
     run = next(message for message in executor.said() if isinstance(message, Run))
     return client, executor, run
 

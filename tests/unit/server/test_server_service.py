@@ -7,6 +7,7 @@ import pytest
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
+from bough.model.blobs import blob_id
 from bough.model.facts import (
     ElementFailed,
     ExecutorLost,
@@ -221,7 +222,7 @@ def test_what_a_returning_executor_does_not_hold_is_given_out_again_and_what_it_
 
 def test_what_was_sent_just_before_a_connection_broke_is_sent_again(service: Harness) -> None:
     client, executor = service.client(), service.executor()
-    blob = Blob(b"f" * 16, b"a function")
+    blob = Blob(blob_id(b"a function"), b"a function")
     first = client.welcome.first_id
     tasks = [TaskSpec(first + n, Kind.FUNCTION, blob.id, b"()", group=client.welcome.group) for n in range(2)]
     client.say(blob, Submit(tasks, 1))

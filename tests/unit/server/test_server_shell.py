@@ -9,6 +9,7 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
 from bough.errors import StoreFailed
+from bough.model.blobs import blob_id
 from bough.model.facts import Cancelled, ElementFailed, GroupClosed, Killed, RunOpened, SpanEnded, SpanStarted
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
@@ -40,6 +41,8 @@ from bough.wire.messages import (
 )
 from bough.wire.work import Alive, Appointed, ExecutorHello, Heard, Report, Run, Stop
 from tests.builders import question
+
+BODY, TABLE = blob_id(b"body"), blob_id(b"table")
 
 
 class Harness:
@@ -101,7 +104,7 @@ class Peer:
 
 
 def a_task(number: int, **fields: object) -> TaskSpec:
-    return TaskSpec(number, Kind.FUNCTION, b"f" * 16, pickle.dumps(((), {})), **fields)
+    return TaskSpec(number, Kind.FUNCTION, BODY, pickle.dumps(((), {})), **fields)
 
 
 def the(kind: type, messages: list[object]) -> object:
@@ -113,11 +116,11 @@ def test_a_submission_is_accepted_placed_and_its_outcome_told() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
 
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 5))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1)], 5))
 
     assert client.said() == [Accepted(5)]
     blob, run = executor.said()
-    assert blob == Blob(b"f" * 16, b"body")
+    assert blob == Blob(BODY, b"body")
     assert (run.record, run.attempt, run.payload) == (1, 1, pickle.dumps(((), {})))
 
     executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
@@ -131,7 +134,7 @@ def test_a_submission_is_accepted_placed_and_its_outcome_told() -> None:
 def test_the_acknowledgement_of_a_task_known_to_be_short_goes_with_its_outcome_or_after_a_moment() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1, template="short")], 5))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1, template="short")], 5))
     executor.report(SpanEnded(the(Run, executor.said()).span, 0, 1, 0.0001, b"result"))
     client.said()
 
@@ -150,7 +153,7 @@ def test_the_acknowledgement_of_a_task_known_to_be_short_goes_with_its_outcome_o
 def test_outcomes_go_together_to_a_client_that_only_listens_while_work_goes_on() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(number) for number in range(1, 6)], 5))
+    client.say(Blob(BODY, b"body"), Submit([a_task(number) for number in range(1, 6)], 5))
     assert client.said() == [Accepted(5)]
     told: list[list[int]] = []
     for _ in range(5):
@@ -167,7 +170,7 @@ def test_outcomes_go_together_to_a_client_that_only_listens_while_work_goes_on()
 def test_a_blob_goes_to_an_executor_once_and_again_to_its_successor() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor(cores=4)
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1), a_task(2)], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1), a_task(2)], 1))
     assert [type(message) for message in executor.said()] == [Blob, Run, Run]
 
     executor.lose()
@@ -179,7 +182,7 @@ def test_a_blob_goes_to_an_executor_once_and_again_to_its_successor() -> None:
 def test_everything_said_in_a_turn_is_one_write() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor(cores=1)
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1), a_task(2)], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1), a_task(2)], 1))
     run = executor.said()[-1]
 
     executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
@@ -207,7 +210,7 @@ def test_a_value_is_sent_along_with_the_task_that_wants_it() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
     needs = Dep(On.TASK, 1)
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1), a_task(2, after=(needs,), inputs=(needs,))], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1), a_task(2, after=(needs,), inputs=(needs,))], 1))
     run = executor.said()[-1]
 
     executor.report(SpanEnded(run.span, 0, 1, 0.5, pickle.dumps([42])))
@@ -224,8 +227,8 @@ def test_the_values_of_an_array_come_as_pages_in_order() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
     on = Dep(On.ARRAY, 1)
-    array = ArraySpec(1, Kind.FUNCTION, b"f" * 16, 2, table=b"t" * 16)
-    client.say(Blob(b"f" * 16, b""), Blob(b"t" * 16, b""), Submit([array, a_task(2, after=(on,), inputs=(on,))], 1))
+    array = ArraySpec(1, Kind.FUNCTION, BODY, 2, table=TABLE)
+    client.say(Blob(BODY, b"body"), Blob(TABLE, b"table"), Submit([array, a_task(2, after=(on,), inputs=(on,))], 1))
     sent = executor.said()
     while True:
         runs = [message for message in sent if isinstance(message, Run)]
@@ -256,7 +259,7 @@ def test_a_task_whose_function_was_never_sent_fails_and_says_so() -> None:
 def test_nothing_takes_effect_until_a_full_disk_has_room_again() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor(cores=2)
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
     client.said()
     run = executor.said()[-1]
     rows = len(harness.store.rows)
@@ -295,7 +298,7 @@ def test_a_store_that_will_not_recover_is_fatal() -> None:
 def test_a_lost_executor_gives_its_tasks_back_and_clients_hear_it() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
     run = executor.said()[-1]
     executor.report(SpanStarted(run.span, 0, 1))
     assert Running(1, 0, 1, 1, "node") in client.said()
@@ -310,7 +313,7 @@ def test_a_lost_executor_gives_its_tasks_back_and_clients_hear_it() -> None:
 def test_a_report_that_comes_twice_counts_once_and_is_acknowledged_again() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
     run = executor.said()[-1]
     report = Report(1, [SpanEnded(run.span, 0, 1, 0.5, b"result")])
 
@@ -326,7 +329,7 @@ def test_cancelling_stops_the_span_and_tells_every_subscriber() -> None:
     harness = Harness()
     owner, other, executor = harness.client(), harness.client(owner=False), harness.executor()
     other.say(Subscribe())
-    owner.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+    owner.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
     owner.said()
     run = executor.said()[-1]
 
@@ -342,7 +345,7 @@ def test_cancelling_stops_the_span_and_tells_every_subscriber() -> None:
 def test_killing_fails_the_attempt_and_tells_which_one() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1, limits=Limits(retries=3))], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1, limits=Limits(retries=3))], 1))
     run = executor.said()[-1]
     executor.report(SpanStarted(run.span, 0, 1))
     client.said()
@@ -356,7 +359,7 @@ def test_killing_fails_the_attempt_and_tells_which_one() -> None:
 def test_a_failure_that_is_retried_is_no_outcome() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1, limits=Limits(retries=1))], 1))
+    client.say(Blob(BODY, b"body"), Submit([a_task(1, limits=Limits(retries=1))], 1))
     client.said()
     run = executor.said()[-1]
 
@@ -372,7 +375,7 @@ def test_a_failure_that_is_retried_is_no_outcome() -> None:
 def test_a_closed_group_is_told_when_it_is_done() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
-    client.say(Blob(b"f" * 16, b"body"), Submit([GroupSpec(1, "g"), a_task(1, group=1)], 1), GroupClosed(1))
+    client.say(Blob(BODY, b"body"), Submit([GroupSpec(1, "g"), a_task(1, group=1)], 1), GroupClosed(1))
     run = executor.said()[-1]
     client.said()
 
@@ -464,7 +467,7 @@ def test_a_span_that_cannot_be_sent_for_a_moment_is_sent_later_at_no_cost(monkey
             raise OSError(errno.EMFILE, "Too many open files")
 
         used_up.setattr(harness.shell._sender, "_blob", no_descriptors)
-        client.say(Blob(b"f" * 16, b"body"), Submit([a_task(1)], 1))
+        client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
         assert not [message for message in executor.said() if isinstance(message, Run)]
 
     harness.loop.advance(0.6)
