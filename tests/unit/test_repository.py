@@ -17,6 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 MOST_LINES = 400
 LONGER = {  # modules that may be longer, each with the reason
+    "src/bough/executor/loop.py": "one loop, one subject",
 }
 
 TEXTS = [

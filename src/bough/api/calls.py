@@ -12,6 +12,7 @@ from itertools import chain
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from bough import private
 from bough.api.array import Array
 from bough.api.identity import call_key, function_key, known_function
 from bough.api.packing import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
@@ -189,6 +190,6 @@ def function_name(fn: Callable[..., Any]) -> str:
 def keep_argument(store: str, record: RecordId, payload: bytes) -> str:
     """Write arguments that are too big to send to a file of the store."""
     path = os.path.join(store, "args", f"{record}.pickle")
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=private.opener) as file:
         file.write(payload)
     return path

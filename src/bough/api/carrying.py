@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-import tempfile
 import threading
 import weakref
 from collections import deque
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from bough import private
 from bough.api.sideline import SideLine
 from bough.errors import BoughError, InvalidWorkload, StoreFailed
 from bough.executor.sandbox import digest_of
@@ -53,7 +52,7 @@ class FileCarrier:
         self._thread: threading.Thread | None = None
         self._abandoned = False
         self.sent = 0  # files that were sent
-        self._folder = ""  # for big results, once there are some
+        self._folder: private.TemporaryFolder | None = None  # for big results, once there are some
 
     @property
     def is_far(self) -> bool:
@@ -190,11 +189,11 @@ class FileCarrier:
 
     def _fetch_result(self, outcome: Outcome, result: ResultFile) -> ResultFile:
         """A big result, from a server whose files are not seen here, as a file that goes with this process."""
-        if not self._folder:
-            self._folder = tempfile.mkdtemp(prefix="bough-")
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        path = f"{self._folder}/{outcome.record}-{outcome.start}-{outcome.attempt}"
-        with open(path, "wb") as file:
+        if self._folder is None:
+            self._folder = private.TemporaryFolder("results")
+            weakref.finalize(self, self._folder.remove)
+        path = f"{self._folder.make()}/{outcome.record}-{outcome.start}-{outcome.attempt}"
+        with open(path, "wb", opener=private.opener) as file:
             at = 0
             while at < result.size:
                 data = self._line.ask(questions.Piece(result=result.path, offset=at))

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from hashlib import blake2b
 
+from bough import private
 from bough.errors import StoreFailed
 
 SIZE = 8  # bytes of a digest
@@ -35,7 +36,7 @@ def keep_claims(store: str, record: int, digests: bytes, *, more: bool = False) 
                 file.seek(file.seek(0, os.SEEK_END) // SIZE * SIZE)  # over half a digest, if a write was cut short
                 file.write(digests)
             return
-        with open(f"{path}.new", "wb") as file:
+        with open(f"{path}.new", "wb", opener=private.opener) as file:
             file.write(digests)
         os.replace(f"{path}.new", path)
     except OSError as error:

@@ -13,11 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import NamedTuple
 
+from bough import private
 from bough.api import defaults
 from bough.api.knobs import Knobs, server_words
 from bough.errors import StoreFailed, UserError
+from bough.stores.folder import CLOSED, make_store_folder
 
 HOME = ".bough"
 LOG = "server.log"
@@ -86,8 +89,13 @@ class Server:
     def __init__(self, place: Place, options: list[str]) -> None:
         self.place = place
         try:
-            os.makedirs(place.store, mode=0o700, exist_ok=True)  # results are pickles: nobody else may touch them
-            log = open(place.log, "ab")  # noqa: SIM115 - the child's from here on
+            if os.path.basename(os.path.dirname(place.store)) == HOME:
+                private.make_folder(os.path.dirname(place.store))
+            closed = make_store_folder(place.store)  # results are pickles: nobody else may touch them
+            log = open(place.log, "ab", opener=private.opener)  # noqa: SIM115 - the child's from here on
+            if closed:
+                log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {CLOSED.format(place.store)}\n".encode())
+                log.flush()
         except OSError as error:
             raise StoreFailed(f"the store {place.store} cannot be used: {error.strerror}") from error
         self.socket, theirs = socket.socketpair()

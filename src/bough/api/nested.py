@@ -1,7 +1,8 @@
 """Sessions within a task: nested work on the cores that the task has.
 
 The task waits for it and uses nothing meanwhile, so that its cores are lent to what it started, and no more than those
-are ever used. Rule: a nested session ends with the process of its task, however that ends.
+are ever used. Rule: a nested session ends with the process of its task, however that ends; its folder goes with it, or
+with the executor if the process was killed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bough.api.session import Session
 from bough.errors import UserError
+from bough.private import TemporaryFolder
 
 if TYPE_CHECKING:
     from bough.api.here import Here
@@ -30,17 +32,19 @@ def nested_session(here: Here, options: dict[str, Any]) -> Session:
     cores = attributes["cores"]
     assert isinstance(cores, int | float)
     options.setdefault("name", f"task-{attributes['id']}")
-    folder = ""
+    folder: TemporaryFolder | None = None
     if options.get("store") is None:
-        import tempfile
-
-        folder = options["store"] = tempfile.mkdtemp(prefix="bough-nested-")
-    with _outside():
-        session = Session(cores=max(1, cores), **options)
-    if folder:
-        import shutil
-
-        weakref.finalize(session, shutil.rmtree, folder, ignore_errors=True)
+        folder = TemporaryFolder("nested")
+        options["store"] = folder.make()
+    try:
+        with _outside():
+            session = Session(cores=max(1, cores), **options)
+    except BaseException:
+        if folder is not None:
+            folder.remove()
+        raise
+    if folder is not None:
+        weakref.finalize(session, folder.remove)
     return session
 
 

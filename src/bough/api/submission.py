@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bough import private
 from bough.api.claims import keep_claims
 from bough.api.elements import Elements
 from bough.api.fed import FedElements
@@ -186,7 +187,7 @@ def _match_with_files(store: str, olds: list[OldArray], parts: ArrayParts, new: 
 
 
 def _keep_identities(store: str, record: int, identities: Mapping[str, bytes]) -> None:
-    with open(_identities_path(store, record), "wb") as file:
+    with open(_identities_path(store, record), "wb", opener=private.opener) as file:
         pickle.dump(dict(identities), file)
 
 

@@ -11,6 +11,7 @@ import getpass
 import os
 import secrets
 
+from bough import private
 from bough.api.launch import HOME
 from bough.errors import StoreFailed
 
@@ -25,8 +26,8 @@ def own_token() -> str:
             return found
     token, hidden = secrets.token_hex(16), f"{path}.{os.getpid()}"
     try:
-        os.makedirs(HOME, mode=0o700, exist_ok=True)
-        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        private.make_folder(HOME)
+        with open(hidden, "w", encoding="ascii", opener=private.opener) as file:
             file.write(token + "\n")
         os.link(hidden, path)  # somebody else may have made one just now: theirs counts
     except FileExistsError:
@@ -51,7 +52,8 @@ def own_folder(name: str) -> str:
     """Where this side keeps what it must remember of the workflow: big arguments, claims of outputs."""
     folder = os.path.abspath(os.path.join(HOME, "served", name))
     try:
-        os.makedirs(os.path.join(folder, "args"), mode=0o700, exist_ok=True)
+        for inner in (HOME, os.path.dirname(folder), folder, os.path.join(folder, "args")):
+            private.make_folder(inner)
     except OSError as error:
         raise StoreFailed(f"the folder {folder} cannot be made: {error.strerror}") from error
     return folder

@@ -7,9 +7,11 @@ of a session that is over. Rule: looking never makes anything; a store is a fold
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from typing import NamedTuple
 
+from bough import private
 from bough.errors import UnknownName, UserError
 
 HOME = ".bough"
@@ -71,7 +73,7 @@ def find_target(args: argparse.Namespace) -> Place | Service:
     named = args.server or os.environ.get("BOUGH_SERVER")
     if named:
         return Service(named)
-    places = _stores_in(HOME)
+    places = _own_stores()
     mine = [place for place in places if args.name in {None, place.name}]
     live = [place for place in mine if _is_live(place)]
     if live:
@@ -106,7 +108,7 @@ def find_store(args: argparse.Namespace) -> Place:
     home = args.store or HOME
     if os.path.isfile(os.path.join(home, JOURNAL)):
         return _itself(home, args.name)
-    places = {place.name: place for place in _stores_in(home)}
+    places = {place.name: place for place in (_stores_in(home) if args.store else _own_stores())}
     if args.name:
         if args.name not in places:
             there = f"there are {', '.join(sorted(places))}" if places else "there is none"
@@ -128,6 +130,13 @@ def _itself(folder: str, name: str | None) -> Place:
     if name and name != place.name:
         raise UnknownName(f"{folder} is the store of {place.name!r}, not of {name!r}; leave one option out")
     return place
+
+
+def _own_stores() -> list[Place]:
+    """The stores in the present directory; SiteError when somebody else can have put them there."""
+    with contextlib.suppress(OSError):  # which the next step tells
+        private.check_folder(HOME)
+    return _stores_in(HOME)
 
 
 def _stores_in(home: str) -> list[Place]:

@@ -73,7 +73,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         words.append("--dispatch")
     if server:
         words += ["--server", server]
-    pid = detach(words, "relay.log", _is_up, home.make_private_dir(home.relay_dir()))
+    pid = detach(words, "relay.log", _is_up, home.make_relay_dir())
     note = place.running()
     value = {"pid": pid, "address": note.address if note else "", "access": place.access_path()}
     output.answer(

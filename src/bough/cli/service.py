@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from bough import private
 from bough.cli.live import PATIENCE as ANSWER
 from bough.cli.live import Server
 from bough.errors import PeerLost, SiteError
@@ -69,7 +70,7 @@ def connect(server: str | None, role: str = "submit", patience: float | None = A
 def detach(words: Sequence[str], log_name: str, is_up: Callable[[int], bool], folder: str = "") -> int:
     """Start `python -m bough.cli.main WORDS` in a session of its own; its pid, once `is_up` says so."""
     log_path = os.path.join(folder or make_server_dir(), log_name)
-    with open(log_path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+    with open(log_path, "ab", opener=private.opener) as log:
         begin = log.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "bough.cli.main", *words],

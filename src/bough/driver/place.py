@@ -1,7 +1,8 @@
 """Where the driver's processes run: a session that was chosen, or one of its own, opened at first use.
 
 Rule: a program that only changed its import leaves nothing behind and disturbs nobody: the driver's own session keeps
-its store in a temporary folder that goes with the process. `bough run` and $BOUGH_SERVER decide as for any session.
+its store in a temporary folder that goes with the process; the next program removes that of one that was killed.
+`bough run` and $BOUGH_SERVER decide as for any session.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bough.api import defaults, interrupt
 from bough.errors import BoughError, UserError
+from bough.private import TemporaryFolder
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -36,7 +38,7 @@ _lock = threading.RLock()
 _place: Place | None = None
 _owner = 0  # the process that opened or chose it: a forked one needs its own
 _is_own = False
-_folder = ""  # of the driver's own session; empty: it is to be kept
+_folder: TemporaryFolder | None = None  # of the driver's own session; None: it is to be kept
 
 
 def use(session: Submitter | None) -> None:
@@ -73,7 +75,7 @@ def close() -> None:
         place, _place = _place, None
         if place is None or not _is_own or _owner != os.getpid():
             return
-        folder, _folder = _folder, ""
+        folder, _folder = _folder, None
         atexit.unregister(_at_exit)
         try:
             place.session.shutdown()
@@ -93,11 +95,9 @@ def _open() -> Session:
     if defaults.server(None) or defaults.options:
         session = Session()
     else:
-        import tempfile
-
-        _folder = tempfile.mkdtemp(prefix="bough-driver-")
+        _folder = TemporaryFolder("driver")
         try:
-            session = Session(name="driver", store=_folder)
+            session = Session(name="driver", store=_folder.make())
         except BaseException:
             _remove(_folder)
             raise
@@ -120,8 +120,6 @@ def _at_exit() -> None:
     _remove(_folder)
 
 
-def _remove(folder: str) -> None:
-    import shutil
-
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove(folder: TemporaryFolder | None) -> None:
+    if folder is not None:
+        folder.remove()

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from bough.executor.filecache import Arriving, FileCache
-from bough.executor.room import Room, remove_tree
+from bough.executor.room import Room
 from bough.executor.talk import Bring, Brought, Handed, HandOver
 from bough.model.facts import ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.private import remove_tree
 from bough.wire.filemessages import PIECE, Get, Kept, Located, Made, Offer, Piece, Want, Workplace
 
 if TYPE_CHECKING:
@@ -58,11 +59,11 @@ class _Download:
 
 
 class Carrier:
-    """See the module. `work`: the folder that the executor may use."""
+    """See the module. `room`: the folder that the executor may use."""
 
-    def __init__(self, work: str, line: Line, report: Callable[[SpanEnded | ElementFailed], None]) -> None:
+    def __init__(self, room: Room, line: Line, report: Callable[[SpanEnded | ElementFailed], None]) -> None:
         self._report = report
-        self._room = Room(work)
+        self._room = room
         self._line = line
         self._cache: FileCache | None = None
         self.places: dict[int, str] = {}  # workflows whose directory is not seen here, and what it is called there

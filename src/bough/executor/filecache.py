@@ -1,6 +1,8 @@
 """Contents that were brought to an executor, kept for its next tasks as long as there is room.
 
-Rule: what a task that was not told of yet needs is pinned and stays; of the rest the least recently used goes first.
+Rules: what a task that was not told of yet needs is pinned and stays; of the rest the least recently used goes first.
+A content is compared with its digest when it comes, nobody else can reach it, and one that a task has changed since (it
+may have a link to it) is not used again.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import os
 from collections import OrderedDict
 from hashlib import blake2b
 
+from bough import private
 from bough.wire.filemessages import DIGEST
 
 LIMIT = 10 << 30  # bytes kept
@@ -23,17 +26,21 @@ class FileCache:
         self._folder = folder
         self._limit = limit
         self._sizes: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
+        self._stamps: dict[bytes, tuple[int, int, int]] = {}  # what they looked like when they were compared
         self._total = 0
         self._pins: dict[object, set[bytes]] = {}
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        private.make_folder(folder)
 
     def path(self, digest: bytes) -> str:
         """Where a content lies."""
         return f"{self._folder}/{digest.hex()}"
 
     def has(self, digest: bytes) -> bool:
-        """Whether it is here; it counts as used."""
+        """Whether it is here, as it came; it counts as used."""
         if digest not in self._sizes:
+            return False
+        if _stamp(self.path(digest)) != self._stamps[digest]:
+            self._drop(digest)
             return False
         self._sizes.move_to_end(digest)
         return True
@@ -55,6 +62,7 @@ class FileCache:
         if digest not in self._sizes:
             self._total += size
         self._sizes[digest] = size
+        self._stamps[digest] = _stamp(self.path(digest))
         self._make_room(digest)
 
     def _make_room(self, newest: bytes) -> None:
@@ -64,9 +72,22 @@ class FileCache:
         for digest in [digest for digest in self._sizes if digest not in pinned]:
             if self._total <= self._limit:
                 return
-            self._total -= self._sizes.pop(digest)
-            with contextlib.suppress(OSError):
-                os.unlink(self.path(digest))
+            self._drop(digest)
+
+    def _drop(self, digest: bytes) -> None:
+        self._total -= self._sizes.pop(digest)
+        del self._stamps[digest]
+        with contextlib.suppress(OSError):
+            os.unlink(self.path(digest))
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    """What changes when a content does: its file, its size, the time it was written."""
+    try:
+        state = os.lstat(path)
+    except OSError:
+        return 0, 0, 0
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 class Arriving:
@@ -80,7 +101,7 @@ class Arriving:
         self._early: dict[int, bytes] = {}
         self._sum = blake2b(digest_size=DIGEST)
         self._hidden = f"{cache.path(digest)}.{os.getpid()}.part"
-        self._number = os.open(self._hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._number = private.opener(self._hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def add(self, offset: int, data: bytes) -> None:
         """A piece; OSError when it cannot be written."""

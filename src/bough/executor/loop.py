@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from bough import private
 from bough.errors import BoughError
 from bough.executor.connection import Connection, connect
 from bough.executor.parting import Parting
 from bough.executor.reports import Reports
-from bough.executor.terms import Terms, make_hello, shares_store, work_folder
+from bough.executor.terms import Terms, make_hello, shares_store
+from bough.model.blobs import is_blob
 from bough.model.facts import ElementFailed, SpanReturned
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
@@ -105,6 +107,7 @@ class Executor:
         if self._roster is not None:
             self._carrier.close()
             self._here.close()
+            private.sweep("nested")  # sessions within tasks: our workers are gone, and nothing removes theirs
         return self._exit
 
     def _connect(self) -> None:
@@ -220,9 +223,9 @@ class Executor:
                 self._on_message(message)
             except Exception as error:  # noqa: BLE001 -- it concerns this message, not the tasks that run
                 self._on_fault(message, error)
+            if connection is not self._connection:
+                return  # it was given up meanwhile
         self._heard_at = time.monotonic()
-        if connection is not self._connection:
-            return  # it was given up meanwhile
         if connection.lost:
             self._on_lost(connection)
         else:
@@ -270,7 +273,7 @@ class Executor:
     def _on_work(self, roster: Roster, message: object) -> None:
         match message:
             case Blob():
-                roster.blobs[message.id] = message.data
+                self._take_blob(roster, message)
             case Run():  # which comes too late
                 for one in spread(message):
                     self._reports.add(SpanReturned(one.span, one.start, one.stop))
@@ -280,6 +283,14 @@ class Executor:
                 self._send(frame(roster.read_output(message)))
             case _ if not self._here.answer(message):
                 self._carrier.hear(message)
+
+    def _take_blob(self, roster: Roster, blob: Blob) -> None:
+        """Code and tables run under their digests: what is something else is not from the server that we know."""
+        if is_blob(blob.id, blob.data):
+            roster.blobs[blob.id] = blob.data
+        elif self._connection is not None:
+            sys.stderr.write(f"bough executor: the blob {blob.id.hex()} is not what its name says; hanging up\n")
+            self._on_lost(self._connection)
 
     def _on_appointed(self, appointed: Appointed) -> None:
         self._welcome = True
@@ -302,15 +313,18 @@ class Executor:
             self._send(frame(Leaving(self._parting.reason)))
 
     def _begin(self, appointed: Appointed) -> None:
+        from bough.executor.room import Room
+
+        room = Room(self._terms.work)
         self._shared = shares_store(appointed)
         if not self._shared:
-            work = work_folder(self._terms.work)
-            appointed = replace(appointed, output_dir=f"{work}/out", result_dir=f"{work}/results")
+            out, results = room.folders()
+            appointed = replace(appointed, output_dir=out, result_dir=results)
         self._appointed = appointed
         self._is_service = not appointed.embedded
         self._silence = min(_SILENCE, appointed.heartbeat / 4)
         for folder in (appointed.output_dir, appointed.result_dir):
-            os.makedirs(folder, mode=0o777 if self._shared else 0o700, exist_ok=True)
+            private.make_folder(folder)
         os.environ["BOUGH_RUN"] = appointed.marker
         if not appointed.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
@@ -318,7 +332,7 @@ class Executor:
         from bough.executor.here import Here
         from bough.executor.roster import Roster
 
-        self._carrier = Carrier(work_folder(self._terms.work), self, self._reports.add)
+        self._carrier = Carrier(room, self, self._reports.add)
         self._roster = Roster(self._capacity, appointed, self._reports, self, self._carrier, inline=not self._shared)
         self._here = Here(self._epoll, self._roster.find, self.say)
 

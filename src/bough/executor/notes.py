@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from bough import private
+
 
 class Note:
     """One file, made when it is first needed: paths, each ended by a zero byte."""
@@ -22,7 +24,7 @@ class Note:
         """Put these paths in place of the earlier ones. A full disk may cost the note, never the command."""
         try:
             if self._number < 0:
-                self._number = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._number = private.opener(self._path, os.O_WRONLY | os.O_CREAT)
             os.ftruncate(self._number, 0)
             os.pwrite(self._number, b"".join([os.fsencode(path) + b"\0" for path in hidden]), 0)
         except OSError:

@@ -9,6 +9,7 @@ import os
 
 from msgspec.structs import replace
 
+from bough import private
 from bough.model.facts import ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.wire import reports
@@ -70,10 +71,10 @@ class Reports(reports.Reports):
         self.cut()
         if not self._kept:
             return ""
-        os.makedirs(directory, exist_ok=True)
+        private.make_folder(directory)
         path = os.path.join(directory, f"{executor}.spill")
         hidden = os.path.join(directory, f".{executor}.spill.part")
-        with open(hidden, "wb") as file:
+        with open(hidden, "wb", opener=private.opener) as file:
             file.writelines(self.unheard())
             file.flush()
             os.fsync(file.fileno())

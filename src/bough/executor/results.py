@@ -10,6 +10,7 @@ import os
 import pickle
 from collections.abc import Iterator
 
+from bough import private
 from bough.executor.failures import unsendable_failure
 from bough.model.outcomes import Failure, ResultFile, Results
 
@@ -60,7 +61,7 @@ def write_result(data: bytes, directory: str, name: str) -> ResultFile | Failure
     path = os.path.join(directory, f"{name}.pickle")
     hidden = os.path.join(directory, f".{name}.part")
     try:
-        with open(hidden, "wb") as file:
+        with open(hidden, "wb", opener=private.opener) as file:
             file.write(data)
         os.replace(hidden, path)
     except OSError as error:

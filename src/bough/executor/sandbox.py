@@ -15,11 +15,11 @@ from hashlib import blake2b
 from msgspec.structs import replace
 
 from bough.executor.programs import Unstartable
-from bough.executor.room import remove_tree
 from bough.model.commands import CommandCall, Part, Slot
 from bough.model.outcomes import Output
 from bough.model.paths import absolute
 from bough.model.sandboxes import leads_outside, place_inside
+from bough.private import remove_tree
 from bough.wire.filemessages import DIGEST, PIECE, Made
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from bough import private
 from bough.executor.board import ERR, GENERATION, OUT
 from bough.model.outcomes import Stream
 
@@ -58,7 +59,7 @@ class Streams:
         board = self._board
         for fd, suffix, cell in ((1, "out", OUT), (2, "err", ERR)):
             path = stream_path(self._directory, self._slot, board[GENERATION], suffix)
-            opened = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            opened = private.opener(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             os.dup2(opened, fd)
             os.close(opened)
             self._paths[fd - 1] = path

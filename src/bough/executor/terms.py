@@ -64,16 +64,3 @@ def shares_store(appointed: Appointed) -> bool:
             return file.read(200).strip() == appointed.store_token
     except (OSError, UnicodeDecodeError):
         return False
-
-
-def work_folder(named: str) -> str:
-    """The folder for outputs of an executor that does not see the server's store."""
-    if named:
-        return os.path.abspath(named)
-    name = f"executor-{socket.gethostname()}-{os.getpid()}"
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if cache:
-        return os.path.join(os.path.abspath(cache), "bough", name)
-    import tempfile
-
-    return os.path.join(tempfile.gettempdir(), f"bough-{os.getuid()}", name)

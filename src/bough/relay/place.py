@@ -12,8 +12,9 @@ import time
 
 import msgspec
 
+from bough import private
 from bough.errors import SiteError, StoreHeld, UserError
-from bough.stores.lock import StoreLock, holder
+from bough.stores.lock import StoreLock, holder, is_held, who_holds
 from bough.transport import home
 from bough.transport.access import UNIX, Access, reachable_address, read_access, split_address, write_access
 
@@ -44,7 +45,7 @@ def access_path() -> str:
 
 def lock_folder() -> StoreLock:
     """Make sure that there is one relay only."""
-    folder = home.make_private_dir(home.relay_dir())
+    folder = home.make_relay_dir()
     until = time.monotonic() + _GLANCE
     while True:
         try:
@@ -53,9 +54,8 @@ def lock_folder() -> StoreLock:
             if time.monotonic() < until:  # somebody may only be looking whether a relay runs
                 time.sleep(0.01)
                 continue
-            pid, host = holder(folder)
             raise StoreHeld(
-                f"a relay runs already in {home.home()}: pid {pid} on host {host};"
+                f"a relay runs already in {home.home()}: {who_holds(folder)};"
                 " end it with bough relay stop, or set $BOUGH_HOME for another"
             ) from None
 
@@ -68,13 +68,7 @@ def running() -> RelayNote | None:
             note = msgspec.json.decode(file.read(), type=RelayNote)
     except (OSError, msgspec.MsgspecError):
         return None
-    if not os.path.exists(os.path.join(folder, "lock")):
-        return None
-    try:
-        StoreLock(folder).release()
-    except StoreHeld:
-        return note if holder(folder)[0] == note.pid else None
-    return None  # a killed one left its note
+    return note if is_held(folder) and holder(folder)[0] == note.pid else None  # else a killed one left its note
 
 
 def write_note(note: RelayNote) -> None:
@@ -132,16 +126,9 @@ def _bind_unix(path: str) -> tuple[socket.socket, str]:
     path = os.path.abspath(path)
     if len(os.fsencode(path)) > _LONGEST:
         raise UserError(f"the path of the socket {path} is too long: name a shorter one with --listen unix:PATH")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # a killed one left it: we hold the lock
-        listener.bind(path)
-        listener.listen(_BACKLOG)
+        return private.bind_socket(
+            path, _BACKLOG
+        ), f"{UNIX}{path}"  # a killed one may have left its own: we hold the lock
     except OSError as error:
-        listener.close()
         raise SiteError(f"cannot listen on {path}: {error.strerror}") from error
-    finally:
-        os.umask(mask)
-    return listener, f"{UNIX}{path}"

@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 
+from bough.errors import BoughError, StoreFailed
 from bough.server import place
 from bough.server.options import Options
 from bough.server.supervise import Command
@@ -21,14 +22,16 @@ def main() -> int:
     options = Options(sys.argv[1:])
     os.set_inheritable(options.fd, False)
     try:
-        os.makedirs(options.store, exist_ok=True)
+        place.make_store(options.store)
         listener, path = place.bind(options.store)
-    except OSError as error:
-        from bough.errors import StoreFailed
+    except (OSError, BoughError) as error:
         from bough.server.embedded import refuse
 
-        refuse(options.fd, StoreFailed(f"the store {options.store} cannot be used: {error}"))
-        return 3
+        problem = (
+            StoreFailed(f"the store {options.store} cannot be used: {error}") if isinstance(error, OSError) else error
+        )
+        refuse(options.fd, problem)
+        return problem.exit_code
     try:
         command = Command(path, options.store, options.cores, f"{place.store_id(options.store)}:0")
         pid = command.start() if options.fresh or place.is_new(options.store) else 0

@@ -34,6 +34,7 @@ from bough.server.run import RunInfo
 from bough.server.separately import make_shell
 from bough.server.supervise import Command, Supervisor
 from bough.stores.faults import reported
+from bough.stores.folder import make_store_folders
 from bough.stores.lock import StoreLock, holder
 from bough.stores.sqlite import SqliteStore
 from bough.wire.framing import frame
@@ -114,8 +115,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
     """Open the store, settle what a crashed run left, and begin a new run."""
     policy = load_placement(options.policy)  # first: an unknown name shall leave no trace
     with reported(options.store):
-        for folder in place.FOLDERS:
-            os.makedirs(os.path.join(options.store, folder), exist_ok=True)
+        make_store_folders(options.store)
     store = SqliteStore(options.store)
     store.claim("session")
     catch_up(store, lambda: _tell(options.fd, Notice(_BEHIND)))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from bough import private
 from bough.model.facts import ElementFailed, SpanEnded, WorkNews
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.model.sandboxes import is_tidy
@@ -63,7 +64,7 @@ class FarStreams:
         path = f"{self._folder}/x{executor}-far.{suffix}"
         offset = 0
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = private.opener(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 offset = os.lseek(descriptor, 0, os.SEEK_END)
                 written = os.write(descriptor, stream.data)

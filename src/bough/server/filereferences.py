@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Container, Iterable
 
+from bough import private
 from bough.stores.contents import Contents
 from bough.wire.filemessages import DIGEST
 
@@ -36,8 +37,8 @@ class FileReferences:
         known = self._runs.setdefault(run, set())
         new = [digest for digest in dict.fromkeys(digests) if digest not in known]
         if new:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            with open(f"{self._folder}/{run}", "ab") as file:
+            private.make_folder(self._folder)
+            with open(f"{self._folder}/{run}", "ab", opener=private.opener) as file:
                 if file.tell() % DIGEST:  # a writer that was killed left a part of one
                     file.truncate(file.tell() - file.tell() % DIGEST)
                 file.write(b"".join(new))

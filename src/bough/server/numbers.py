@@ -11,6 +11,7 @@ import errno
 import os
 from typing import NamedTuple
 
+from bough import private
 from bough.errors import SiteError
 from bough.model.ids import ExecutorId
 from bough.stores.faults import reported
@@ -40,7 +41,7 @@ class NumberBook:
         self.own_run = self.own_turn = 0  # 0: not known here
         with reported(folder):
             self._read()
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = private.opener(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.ftruncate(self._file, self._whole)
 
     def begin(self, run: int, turn: int) -> None:

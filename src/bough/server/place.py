@@ -7,16 +7,25 @@ whose store it is can connect (mode 0600), and a socket never lies on a network 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import socket
 
+from bough import private
+from bough.errors import SiteError
 from bough.server.log import log
 from bough.stores.filesystems import is_network_filesystem
+from bough.stores.folder import CLOSED, FOLDERS, make_store_folder
 
 LONGEST = 100  # bytes; the kernel's own limit is 108
-FOLDERS = ("out", "results", "args", "spill")
+_BACKLOG = 128  # connections that may wait in the kernel
+_SOCKET = "socket"  # the file that says where a service had its socket, when there was no place for it in its folder
+
+
+def make_store(store_dir: str) -> None:
+    """Make the folder of a store; one that others could reach is closed to them, and the log says so."""
+    if make_store_folder(store_dir):
+        log(CLOSED.format(store_dir))
 
 
 def is_new(store_dir: str) -> bool:
@@ -35,18 +44,7 @@ def bind_lasting(folder: str) -> tuple[socket.socket, str]:
 
 
 def _bind(path: str) -> tuple[socket.socket, str]:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        _remove(path)  # a dead process with our number may have left it
-        listener.bind(path)
-    except OSError:
-        listener.close()
-        raise
-    finally:
-        os.umask(mask)
-    listener.listen(128)
-    return listener, path
+    return private.bind_socket(path, _BACKLOG), path
 
 
 def unbind(path: str) -> None:
@@ -80,7 +78,7 @@ def publish(store_dir: str, facts: dict[str, object]) -> None:
     path = os.path.join(store_dir, "server.json")
     hidden = f"{path}.{os.getpid()}"
     try:
-        with open(hidden, "wb") as file:
+        with open(hidden, "wb", opener=private.opener) as file:
             file.write(msgspec.json.encode(facts))
         os.replace(hidden, path)
     except OSError as error:
@@ -109,21 +107,22 @@ def _socket_path(store_dir: str) -> str:
     path = os.path.join(os.path.abspath(store_dir), name)
     if len(os.fsencode(path)) < LONGEST and not is_network_filesystem(store_dir):
         return path
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    path = os.path.join(runtime, f"bough-{name}")
-    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK) and len(os.fsencode(path)) < LONGEST:
-        return path
-    import tempfile
+    return _in_runtime_folder(f"bough-{name}") or os.path.join(
+        private.TemporaryFolder("socket", _short_folder()).make(), name
+    )
 
-    return os.path.join(tempfile.mkdtemp(prefix="bough-", dir=_short_folder()), name)  # made with mode 0700
+
+def _in_runtime_folder(name: str) -> str:
+    """The path of a socket in $XDG_RUNTIME_DIR; empty if there is none, or if it is too deep."""
+    runtime = private.runtime_folder()
+    path = os.path.join(runtime, name)
+    return path if runtime and len(os.fsencode(path)) < LONGEST else ""
 
 
 def _short_folder() -> str:
     """Where temporary files go, or, if that is too deep for a socket's name, where they usually do."""
-    import tempfile
-
-    usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) < LONGEST - 40 else "/tmp"
+    usual = private.temporary_place()
+    return usual if len(os.fsencode(usual)) < LONGEST - 60 else "/tmp"
 
 
 def _lasting_path(folder: str) -> str:
@@ -131,17 +130,21 @@ def _lasting_path(folder: str) -> str:
     if len(os.fsencode(path)) < LONGEST and not is_network_filesystem(folder):
         return path
     mark = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=8).hexdigest()
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    path = os.path.join(runtime, f"bough-{mark}.sock")
-    if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK) and len(os.fsencode(path)) < LONGEST:
-        return path
+    return _in_runtime_folder(f"bough-{mark}.sock") or _remembered_path(os.path.join(folder, _SOCKET))
 
-    private = os.path.join(_short_folder(), f"bough-{os.getuid()}-{mark}")
-    os.makedirs(private, mode=0o700, exist_ok=True)
-    status = os.lstat(private)
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise OSError(errno.EPERM, f"{private} belongs to somebody else")
-    return os.path.join(private, "server.sock")
+
+def _remembered_path(note: str) -> str:
+    """Where it was the last time, if that place is still ours; else in a new folder, whose name nobody can guess."""
+    with contextlib.suppress(OSError, SiteError):
+        with open(note, encoding="utf-8", errors="surrogateescape") as file:
+            path = file.read(2 * LONGEST)
+        if os.path.isabs(path) and len(os.fsencode(path)) < LONGEST:
+            private.make_folder(os.path.dirname(path))
+            return path
+    path = os.path.join(_short_folder(), f"bough-{os.urandom(8).hex()}", "server.sock")
+    private.make_folder(os.path.dirname(path))
+    private.write_file(note, os.fsencode(path))
+    return path
 
 
 def _remove(path: str) -> None:

@@ -12,6 +12,7 @@ from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable
 
+from bough import private
 from bough.errors import StoreFailed
 from bough.model.facts import SpanEnded
 from bough.model.ids import RecordId
@@ -30,7 +31,7 @@ def cut_file(source: ResultFile, skip: int, count: int) -> ResultFile:
     path = f"{source.path}.{skip}-{skip + count}"
     if not os.path.exists(path):
         hidden = f"{path}.{os.getpid()}"
-        with open(source.path, "rb") as old, open(hidden, "wb") as new:
+        with open(source.path, "rb") as old, open(hidden, "wb", opener=private.opener) as new:
             new.write(HEAD)
             left = source.size - 1
             while left > 0 and (block := old.read(min(left, 1 << 20))):

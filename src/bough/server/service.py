@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
+from bough import private
 from bough.core.machine import Machine
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.facts import RunOpened
@@ -36,7 +37,8 @@ from bough.server.shell import Shell
 from bough.server.workflows import Workflows
 from bough.stores.api import LastRun, Store
 from bough.stores.faults import reported
-from bough.stores.lock import StoreLock, holder
+from bough.stores.folder import make_store_folders
+from bough.stores.lock import StoreLock, who_holds
 from bough.stores.opening import Lock, is_postgres, lock_store, open_store
 from bough.transport import home
 from bough.wire.work import Leave
@@ -85,6 +87,8 @@ def serve(settings: Settings) -> int:
     locks: list[Lock] = [_lock_home(server_dir)]
     try:
         if os.path.realpath(settings.folder) != os.path.realpath(server_dir):
+            with reported(settings.folder):
+                place.make_store(settings.folder)
             locks.append(StoreLock(settings.folder))
         if is_postgres(settings.store):
             locks.append(lock_store(settings.store))
@@ -102,9 +106,8 @@ def _lock_home(server_dir: str) -> StoreLock:
     try:
         return StoreLock(server_dir)
     except StoreHeld:
-        pid, host = holder(server_dir)
         raise StoreHeld(
-            f"a server runs already in {home.home()}: pid {pid} on host {host};"
+            f"a server runs already in {home.home()}: {who_holds(server_dir)};"
             " end it with bough server stop, or set $BOUGH_HOME for another"
         ) from None
 
@@ -112,8 +115,7 @@ def _lock_home(server_dir: str) -> StoreLock:
 def open_own_store(settings: Settings) -> Store:
     """The store that was named; it must be a service's, or new."""
     with reported(settings.folder):
-        for folder in place.FOLDERS:
-            os.makedirs(os.path.join(settings.folder, folder), exist_ok=True)
+        make_store_folders(settings.folder)
     store = open_store(settings.place)
     try:
         store.claim("service")
@@ -197,9 +199,7 @@ class Service:
 
     def _write_token(self, token: str) -> None:
         path = os.path.join(self._settings.folder, TOKEN)
-        with open(f"{path}.{os.getpid()}", "w", encoding="ascii") as file:
-            file.write(token)
-        os.replace(file.name, path)
+        private.write_file(path, token.encode("ascii"))
 
     async def live(self) -> int:
         """Serve until told to end."""

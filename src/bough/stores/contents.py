@@ -7,12 +7,14 @@ writes it under a hidden name first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple, Self
 
+from bough import private
 from bough.errors import StoreFailed
 from bough.model.outcomes import kept_time
 from bough.wire.filemessages import DIGEST, PIECE
@@ -69,7 +71,7 @@ class Contents:
 
     def receive(self, digest: bytes = b"") -> Incoming:
         """Begin to write one; without a digest it is found by writing."""
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        private.make_folder(self.folder)
         return Incoming(self, digest, f"{self.folder}/{_HIDDEN}{os.getpid()}-{next(self._numbers)}")
 
     def take_in(self, path: str) -> tuple[bytes, int]:
@@ -99,8 +101,12 @@ class Contents:
         os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
         with open(self.path(wanted.digest), "rb") as source, open(wanted.hidden, "wb") as target:
             os.fchmod(target.fileno(), wanted.mode & 0o777 & ~self._mask)
+            digest = blake2b(digest_size=DIGEST)
             while data := source.read(PIECE):
+                digest.update(data)
                 target.write(data)
+            if digest.digest() != wanted.digest:
+                raise OSError(errno.EIO, "the content was damaged in the store", wanted.path)
             target.flush()
             os.fsync(target.fileno())
             return kept_time(os.fstat(target.fileno()).st_mtime_ns)
@@ -121,7 +127,7 @@ class Incoming:
         self._wanted = digest
         self._hidden = hidden
         self._digest = blake2b(digest_size=DIGEST)
-        self._file = open(hidden, "xb", opener=_private)  # noqa: SIM115 -- closed by `finish` or `drop`
+        self._file = open(hidden, "xb", opener=private.opener)  # noqa: SIM115 -- closed by `finish` or `drop`
         self.size = 0
 
     def write(self, data: bytes) -> None:
@@ -140,7 +146,7 @@ class Incoming:
         os.fsync(self._file.fileno())
         self._file.close()
         path = elsewhere or self._contents.path(digest)
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        private.make_folder(os.path.dirname(path))
         os.replace(self._hidden, path)
         _sync_folder(os.path.dirname(path))
         return digest
@@ -157,10 +163,6 @@ class Incoming:
     def __exit__(self, *exc: object) -> None:
         if exc[0] is not None:
             self.drop()
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _sync_folder(path: str) -> None:

@@ -20,9 +20,10 @@ import msgspec
 from bough.errors import Clash, StoreFailed, UnknownName, UserError
 from bough.stores.database import Database
 from bough.stores.faults import reported
+from bough.stores.folder import make_store_folder
 from bough.stores.opening import is_postgres, lock_store, open_store
 from bough.stores.reading import DURABLE, Reader, open_reader
-from bough.stores.sqlite import FILE
+from bough.stores.sqlite import FILE, make_private_database
 from bough.stores.sqlstore import SqlStore
 
 BATCH_BYTES: Final = 4 << 20
@@ -64,7 +65,7 @@ def backup(source: str, target: str) -> Copied:
         raise Clash(f"there is a store in {target} already: choose another folder for the backup")
     with open_reader(source) as reader:
         with reported(target):
-            Path(target).mkdir(parents=True, exist_ok=True)
+            make_store_folder(target)
         if is_postgres(source):
             with closing(open_store(target)) as copied:
                 _fill(copied, reader)
@@ -79,7 +80,9 @@ def _online(source: str, path: Path) -> None:
     hidden = path.with_name(f".{FILE}.{os.getpid()}")
     name = f"file:{quote(str(Path(source, FILE).absolute()))}?mode=ro"
     with reported(str(path)):
+        hidden.unlink(missing_ok=True)  # of a dead process with our number
         try:
+            make_private_database(str(hidden))
             with (
                 closing(sqlite3.connect(name, uri=True, timeout=30.0)) as one,
                 closing(sqlite3.connect(hidden)) as other,

@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from bough import private
 from bough.errors import StoreFailed
 from bough.stores import schema
 from bough.stores.faults import failed, reported
 from bough.stores.filesystems import is_network_filesystem
+from bough.stores.folder import make_store_folder
 from bough.stores.sqlstore import SqlStore
 
 FILE: Final = "journal.db"
@@ -38,7 +40,8 @@ class SqliteStore(SqlStore):
         self.directory = os.fspath(directory)
         self.path = os.path.join(self.directory, FILE)
         with reported(self.directory):
-            os.makedirs(self.directory, exist_ok=True)
+            make_store_folder(self.directory)
+            make_private_database(self.path)
             self.wal = not is_network_filesystem(self.directory) if wal is None else wal
             database = sqlite3.connect(
                 self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False, cached_statements=256
@@ -127,7 +130,7 @@ class SqliteStore(SqlStore):
             # Never open the main file besides SQLite: closing it would drop SQLite's own locks on it (POSIX).
             # A checkpoint syncs both files itself.
             if self._log < 0:
-                self._log = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._log = private.opener(f"{self.path}-wal", os.O_RDWR | os.O_CREAT)
                 _sync_directory(self.directory)
             os.fdatasync(self._log)
 
@@ -159,6 +162,14 @@ class SqliteStore(SqlStore):
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
+
+
+def make_private_database(path: str) -> None:
+    """Make an empty file for a database, if there is none, that only we can read: its log gets the same mode."""
+    try:
+        os.close(private.opener(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        private.close_file(path)
 
 
 def _sync_directory(directory: str) -> None:

@@ -1,4 +1,4 @@
-"""Bough's own folder of a user, and files in it that only the user may read.
+"""Bough's own folder of a user, and the secrets in it.
 
 `$BOUGH_HOME`, or `$XDG_STATE_HOME/bough`, or `~/.local/state/bough`. Its folder `server/` holds what
 the user's server is known by: `server.json`, the certificate and its key, the tokens; `relay/` the same of a
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 
 import msgspec
 
+from bough import private
 from bough.errors import SiteError, UserError
+
+_OURS = frozenset({"server", "relay"})
 
 
 class ServerNote(msgspec.Struct, frozen=True):
@@ -50,18 +52,29 @@ def relay_dir() -> str:
 
 def make_server_dir() -> str:
     """The folder of the user's server, made if need be, closed to others."""
-    return make_private_dir(server_dir())
+    return _make(server_dir())
 
 
-def make_private_dir(path: str) -> str:
-    """A folder, made if need be, closed to others."""
+def make_relay_dir() -> str:
+    """The folder of the user's relay, made if need be, closed to others."""
+    return _make(relay_dir())
+
+
+def _make(path: str) -> str:
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
-            os.chmod(path, 0o700)
+        _make_home(home())
+        private.make_folder(path)
     except OSError as error:
         raise SiteError(f"the folder {path} cannot be made: {error.strerror}") from error
     return path
+
+
+def _make_home(path: str) -> None:
+    """A folder in which the user keeps other things, too, is not closed: our own in it are."""
+    if os.path.isdir(path) and not _OURS.issuperset(os.listdir(path)):
+        private.check_folder(path)
+    else:
+        private.make_folder(path)
 
 
 def write_note(note: ServerNote) -> None:
@@ -70,8 +83,9 @@ def write_note(note: ServerNote) -> None:
 
 
 def read_note() -> ServerNote | None:
-    """What `server.json` says, or nothing when there is none or it makes no sense."""
+    """What `server.json` says, or nothing when there is none or it makes no sense; SiteError if others may write it."""
     try:
+        private.check_folder(server_dir())
         with open(os.path.join(server_dir(), "server.json"), "rb") as file:
             return msgspec.json.decode(file.read(), type=ServerNote)
     except (OSError, msgspec.MsgspecError):
@@ -86,19 +100,8 @@ def remove_note() -> None:
 
 def write_private(path: str, data: bytes) -> None:
     """Write a file of mode 0600, complete or not at all, on the disk when this returns."""
-    hidden = f"{path}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(hidden, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(hidden)
-            raise
+        private.write_file(path, data)
     except OSError as error:
         raise SiteError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -110,6 +113,8 @@ def read_private(path: str, what: str, limit: int = 1 << 20) -> bytes:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UserError(f"{what} {path} is not a file")
+            if status.st_uid != os.geteuid():
+                raise UserError(f"{what} {path} belongs to uid {status.st_uid}, not to you: make a copy of your own")
             if stat.S_IMODE(status.st_mode) & 0o077:
                 raise UserError(f"{what} {path} can be read by others: chmod 600 {path}")
             return file.read(limit)
