@@ -46,7 +46,7 @@ def make_store_folders(directory: str) -> None:
 
 def _refuse_shared(directory: str) -> None:
     names = os.listdir(directory)
-    if names and _JOURNAL not in names and "lock" not in names:
+    if names and not {*_FILES}.intersection(names):
         raise UserError(
             f"{directory} holds other files, and other users can reach it: give the store a folder of its own,"
             f" or close this one with chmod 700 {directory}"
