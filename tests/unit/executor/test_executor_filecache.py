@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from hashlib import blake2b
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bough import private
 from bough.executor.filecache import FileCache
 from bough.executor.room import Room
 from bough.wire.filemessages import DIGEST
@@ -83,3 +85,53 @@ def test_rooms_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path:
     again.open()
     assert list(tmp_path.iterdir()) == [Path(again.folder)]
     again.close()
+
+
+def test_a_content_that_a_task_has_changed_is_not_used_again(tmp_path: Path) -> None:
+    cache = FileCache(str(tmp_path))
+    digest = bring(cache, b"right")
+    path = Path(cache.path(digest))
+    assert cache.has(digest)
+    path.chmod(0o755)  # as a task can that has a link to it
+    path.write_bytes(b"wrong")
+    os.utime(path, ns=(1, 1))
+    assert not cache.has(digest)
+    assert not path.exists()
+    bring(cache, b"right")
+    assert cache.has(digest)
+    assert path.read_bytes() == b"right"
+    path.unlink()
+    assert not cache.has(digest)
+
+
+def test_outputs_that_the_server_cannot_see_lie_where_nobody_can_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(private, "temporary_place", lambda: str(tmp_path))
+    (tmp_path / f"bough-{os.getuid()}").mkdir()  # what was used before, made by whoever was first
+    room = Room()
+    out, results = room.folders()
+    assert (os.path.dirname(out), os.path.dirname(results)) == (room.folder, room.folder)
+    assert os.stat(room.folder).st_mode & 0o777 == 0o700
+    assert os.listdir(tmp_path / f"bough-{os.getuid()}") == []
+    again = Room()
+    assert again.folder != room.folder
+    room.close()
+    assert [path.name for path in tmp_path.iterdir()] == [f"bough-{os.getuid()}"]
+
+
+def test_the_users_cache_and_a_folder_that_was_named_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    room = Room()
+    room.open()
+    assert os.path.dirname(room.folder) == str(tmp_path / "cache" / "bough")
+    assert os.stat(tmp_path / "cache" / "bough").st_mode & 0o777 == 0o700
+    room.close()
+    named = Room(str(tmp_path / "named"))
+    assert named.folders() == (str(tmp_path / "named/out"), str(tmp_path / "named/results"))
+    named.open()
+    assert os.path.dirname(named.folder) == str(tmp_path / "named")
+    named.close()

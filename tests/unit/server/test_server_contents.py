@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from hashlib import blake2b
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from bough.errors import StoreFailed
 from bough.server.filereferences import FileReferences
 from bough.stores.contents import Contents, Wanted
 from bough.wire.filemessages import DIGEST, PIECE
+from tests.second_user import umask
 
 
 def digest_of(data: bytes) -> bytes:
@@ -102,3 +104,25 @@ def test_contents_of_removed_runs_go_unless_another_run_refers_to_them(tmp_path:
     assert not contents.has(mine)
     assert contents.has(ours)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["2"]
+
+
+def test_a_content_that_was_damaged_in_the_store_is_not_given_out(tmp_path: Path) -> None:
+    contents = Contents(str(tmp_path / "files"))
+    digest = add(contents, b"hello")
+    Path(contents.path(digest)).write_bytes(b"jello")
+    with pytest.raises(OSError, match="damaged in the store"):
+        contents.give_out([Wanted(digest, str(tmp_path / "a"), str(tmp_path / ".a"))])
+    assert [path.name for path in tmp_path.iterdir()] == ["files"]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077], ids=oct)
+def test_contents_are_private_and_what_is_given_out_follows_the_umask(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        contents = Contents(str(tmp_path / "files"))
+        digest = add(contents, b"hello")
+        FileReferences(contents).add(1, [digest])
+        contents.give_out([Wanted(digest, str(tmp_path / "deep/a"), str(tmp_path / "deep/.a"), 0o666)])
+    modes = {stat.S_ISDIR(path.stat().st_mode): path.stat().st_mode & 0o777 for path in (tmp_path / "files").rglob("*")}
+    assert modes == {True: 0o700, False: 0o600}
+    assert (tmp_path / "deep/a").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o777 & ~mask

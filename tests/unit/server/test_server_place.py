@@ -10,6 +10,7 @@ import pytest
 
 from bough.server import place
 from bough.server.options import Options
+from tests.second_user import NOBODY, needs_root
 
 
 def test_the_socket_lies_in_the_store_and_is_its_owners_alone(tmp_path) -> None:
@@ -101,3 +102,55 @@ def test_options_are_read() -> None:
 def test_a_wrong_command_line_says_how_it_should_be(words: str) -> None:
     with pytest.raises(SystemExit, match="usage"):
         Options(words.split())
+
+
+def lasting(folder: Path) -> str:
+    listener, path = place.bind_lasting(str(folder))
+    listener.close()
+    return path
+
+
+def test_a_service_finds_its_socket_again_at_a_place_nobody_can_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    path = lasting(folder)
+    assert len(path) < place.LONGEST
+    assert f"-{os.getuid()}-" not in path
+    assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+    assert lasting(folder) == path  # after a kill
+    place.unbind(path)
+    assert lasting(folder) == path  # and after an end in good order
+    place.unbind(path)
+
+
+@needs_root
+def test_a_place_for_the_socket_that_somebody_else_has_taken_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    path = lasting(folder)
+    taken = Path(path).parent
+    os.chown(taken, NOBODY, NOBODY)
+    other = lasting(folder)
+    assert other != path
+    place.unbind(other)
+    Path(path).unlink()
+    taken.rmdir()
+
+
+def test_a_runtime_directory_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / ("x" * 120)
+    store.mkdir()
+    runtime = Path(tempfile.mkdtemp(prefix="run"))
+    runtime.chmod(0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    listener, path = place.bind(str(store))
+    with listener:
+        assert not path.startswith(str(runtime))
+    place.unbind(path)
+    runtime.rmdir()
