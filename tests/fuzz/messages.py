@@ -164,7 +164,9 @@ def _wrong(value: Any, dice: random.Random) -> Any:
         case bool():
             return dice.choice((0, 1, None, "yes"))
         case int():
-            return dice.choice((*_HUGE, value + 1, -value, value * 2, dice.getrandbits(64)))
+            return max(
+                -(2**63), min(2**64 - 1, dice.choice((*_HUGE, value + 1, -value, value * 2, dice.getrandbits(64))))
+            )
         case float():
             return dice.choice((*_FLOATS, value + 1, -value))
         case str():

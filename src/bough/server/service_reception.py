@@ -18,7 +18,7 @@ from bough.model.facts import (
     Submitted,
     WorkNews,
 )
-from bough.model.ids import ExecutorId
+from bough.model.ids import ROOT, ExecutorId
 from bough.server.amendments import Amendments
 from bough.server.answers import ServiceDesk
 from bough.server.carrying import Carrying
@@ -34,7 +34,7 @@ from bough.server.sqlwindow import SqlWindow
 from bough.server.workflows import Workflows
 from bough.wire import questions
 from bough.wire.filemessages import Put
-from bough.wire.messages import Amend, Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
+from bough.wire.messages import Act, Amend, Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
 from bough.wire.relaying import RelayHello
 from bough.wire.work import (
     Alive,
@@ -194,6 +194,13 @@ class ServiceReception(Reception):
             client.connection.say(Refused(problem, kind="InvalidWorkload"))
         else:
             self._shell.news(message)
+
+    def _act(self, client: Client, message: Act) -> None:
+        target = message.deed.target
+        if target.is_group and target.id == ROOT:  # it would concern every workflow, those to come included
+            client.connection.say(Refused("name a workflow, a group or a task, not all there is", message.request))
+        else:
+            super()._act(client, message)
 
     def _close(self, client: Client, message: Close) -> None:
         self._workflows.close(client, message.how)
