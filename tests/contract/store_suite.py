@@ -8,14 +8,17 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from bough.errors import InvariantBroken, UserError
+from bough.errors import InvariantBroken, StoreFailed, UserError
 from bough.model.facts import (
+    VERSION,
     Amended,
     Cancelled,
     ElementFailed,
@@ -27,6 +30,7 @@ from bough.model.facts import (
     NotRunnable,
     PagesAdded,
     Placed,
+    Prioritised,
     Recalled,
     Released,
     Retried,
@@ -39,7 +43,7 @@ from bough.model.facts import (
     SpanStarted,
     Submitted,
 )
-from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile
+from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec
 from bough.stores.api import LastRun, Store
@@ -154,6 +158,27 @@ AN_AMENDED: list[list[Fact]] = [
 ]
 
 
+HUGE = 2**64 - 1
+
+# facts of stores of earlier versions that no database can hold, and that no store is given any more
+POISONS: dict[str, Fact] = {
+    "priority": Submitted([a_task(9, priority=2**63)]),
+    "id": Submitted([a_task(HUGE)]),
+    "array": Submitted([an_array(9, 3, priority=2**63)]),
+    "cancelled": Cancelled(Dep(On.TASK, HUGE)),
+    "prioritised": Prioritised(Dep(On.TASK, 1), 2**63),
+    "executor": ExecutorJoined(9, "local", "here", HUGE, Needs()),
+    "memory": ExecutorJoined(9, "local", "here", 7, Needs(memory=HUGE)),
+    "exit code": failed(1, 1, retry_at=9.0, detail=Detail(0, exit_code=1, memory=HUGE)),
+    "offset": ended(1, 1, details=(Detail(0, stdout=Stream("/o", HUGE, 1)),)),
+}
+
+
+def as_it_was(facts: list[Fact]) -> bytes:
+    """A row of the journal as an earlier version wrote it."""
+    return bytes((VERSION,)) + msgspec.msgpack.encode(facts)
+
+
 class StoreSuite:
     """The suite; `open_store` is called with a directory as often as a test wants a fresh process's view."""
 
@@ -178,6 +203,13 @@ class StoreSuite:
         for facts in turns:
             turn += 1
             store.append(turn, 100.0 + turn, facts)
+        return turn
+
+    def smuggle(self, store: SqlStore, row: bytes) -> int:
+        """Write a row past all checks."""
+        turn = store.last_turn + 1
+        store._database.execute("INSERT INTO journal VALUES (?, ?, ?)", (turn, 100.0 + turn, row))
+        store.reopened()
         return turn
 
     def tables(self, store: SqlStore) -> dict[str, list[tuple[object, ...]]]:
@@ -684,6 +716,103 @@ class StoreSuite:
         store.append(5, 1.0, [])
         store.append(6, 1.0, [])
         assert [store.project(1), store.project(1), store.project(1)] == [False, True, True]
+
+    # --- what cannot be folded ---
+
+    @pytest.mark.parametrize("poison", POISONS)
+    def test_a_fact_that_cannot_be_folded_is_set_aside_and_the_rest_of_the_store_serves(self, opened, tmp_path, poison):
+        before = [OPENED, [Submitted([a_task(1)]), Placed(1, 1, 0, 1, 1, 1)]]
+        around: tuple[list[Fact], list[Fact]] = ([Submitted([a_task(2)])], [Placed(2, 2, 0, 1, 1, 1)])
+        after = [[ended(2, 2)], [SpanStarted(1, 0, 1, 1), Submitted([a_task(3)])]]
+        whole = type(self).open_store(tmp_path / "whole")
+        self.write(whole, *before, [*around[0], *around[1]], *after)
+        whole.project()
+        expected = self.tables(whole)
+        whole.close()
+
+        store, told = opened(), []
+        store.tell = told.append
+        self.write(store, *before)
+        turn = self.smuggle(store, as_it_was([*around[0], POISONS[poison], *around[1]]))
+        self.write(store, *after)
+        assert store.project()
+        assert self.tables(store) == expected
+        if poison == "cancelled" and not store.quarantined():
+            return  # a database that has greater numbers finds nothing under this one, and that is all
+        (aside,) = store.quarantined()
+        assert (aside.turn, aside.position, aside.kind) == (turn, 1, type(POISONS[poison]).__name__)
+        assert f"set aside, turn {turn}: a {aside.kind} is" in told[0]
+
+        store, told = opened(), []
+        store.tell = told.append
+        assert store.project()
+        assert store.quarantined() == [aside]
+        assert not told  # once is enough
+        self.fold_anew(store)
+        store = opened()
+        assert store.project(1) is False
+        while not store.project(1):
+            pass
+        assert self.tables(store) == expected
+        assert store.last_run().last_record in {3, 9}  # numbers that were given away are not given again
+
+    def test_a_turn_of_which_nothing_can_be_read_is_set_aside(self, opened):
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1)])])
+        damaged = [self.smuggle(store, row) for row in (b"", b"\x01\xc1", b"\x81 not compressed", b"\x01\x93\x01")]
+        self.write(store, [Placed(1, 1, 0, 1, 1, 1)], [ended(1, 1)])
+        store = opened()
+        assert store.project()
+        assert [row[7] for row in self.tables(store)["tasks"]] == ["done"]
+        found = store.quarantined()
+        assert [(one.turn, one.position, one.scope) for one in found] == [(turn, -1, "unreadable") for turn in damaged]
+        assert [facts for turn, _, facts in store.journal() if turn in damaged] == [[]] * 4
+
+    def test_turns_of_a_newer_version_are_not_taken_for_damaged_ones(self, opened):
+        store = opened()
+        self.write(store, OPENED)
+        self.smuggle(store, b"\x7f" + b"whatever that may mean")
+        with pytest.raises(StoreFailed, match="use a newer one"):
+            store.project()
+        assert store.quarantined() == []
+        store._database.execute("DELETE FROM journal WHERE turn = 2")
+        store.reopened()
+
+    def test_many_facts_that_cannot_be_folded_cost_no_more_than_themselves(self, opened):
+        store = opened()
+        self.write(store, OPENED)
+        poison = [POISONS["priority"], POISONS["executor"]]
+        turns = [self.smuggle(store, as_it_was([*poison * 50, Submitted([a_task(n)])])) for n in range(1, 4)]
+        assert store.project()
+        assert [row[0] for row in self.tables(store)["tasks"]] == [1, 2, 3]
+        assert Counter(one.turn for one in store.quarantined()) == dict.fromkeys(turns, 100)
+
+    def test_a_rebuilt_jobs_database_is_the_one_that_was(self, opened):
+        store = opened()
+        self.write(store, *A_SERVICE)
+        self.smuggle(store, as_it_was([POISONS["priority"], Submitted([a_task(6, group=8)])]))
+        store.project()
+        whole, last = self.tables(store), store.last_run()
+        store.rebuild()
+        assert store.folded == 0
+        assert store.project()
+        assert self.tables(store) == whole
+        assert store.last_run() == last
+        assert len(store.quarantined()) == 1
+
+    def test_what_is_set_aside_survives_the_removal_of_its_run(self, opened):
+        store = opened()
+        self.write(store, *A_SERVICE)
+        self.smuggle(store, as_it_was([POISONS["priority"], Placed(6, 5, 0, 1, 2, 1), Cancelled(Dep(On.TASK, HUGE))]))
+        turn = self.write(store, [RunClosed(3)], [RunRemoved(2)], [RunRemoved(3)], [])
+        store.save_snapshot(turn, 1, b"the core")
+        assert store.project()
+        self.swept(store, 2, 3)
+        self.fold_anew(store)
+        store = opened()
+        assert store.project()
+        assert store.last_run().last_turn == turn
+        assert self.tables(store)["tasks"] == []
 
     # --- crashes ---
 

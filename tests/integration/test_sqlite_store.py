@@ -424,16 +424,6 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path):
         SqliteStore(tmp_path)
 
 
-def test_a_damaged_row_names_its_turn(tmp_path):
-    store = SqliteStore(tmp_path)
-    store.append(1, 1.0, [])
-    store._database.execute("UPDATE journal SET facts = x'01c1'")
-    with pytest.raises(StoreFailed, match="turn 1 of the store"):
-        list(store.journal())
-    store._database.execute("DELETE FROM journal")
-    store.close()
-
-
 def test_a_store_that_cannot_be_made_says_why(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreFailed):

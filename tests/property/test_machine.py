@@ -95,6 +95,7 @@ class Histories(RuleBasedStateMachine):
         self.next_run = 2
         self.sent: list[SendSpan] = []
         self.recalls: list[Recall] = []
+        self.journal: list[tuple[int, float, list[facts.Fact]]] = []
         self.turn(facts.RunOpened(1, "test", "h", 1, fail_fast and policy == "fifo", policy, memos))
 
     def turn(self, *news: facts.Fact) -> list[facts.Fact]:
@@ -106,6 +107,7 @@ class Histories(RuleBasedStateMachine):
             elif isinstance(order, Recall):
                 self.recalls.append(order)
         if turn.facts:
+            self.journal.append((turn.number, self.now, turn.facts))
             self.twin.replay(turn.number, self.now, decode_facts(encode_facts(turn.facts)))
         return turn.facts
 
@@ -303,6 +305,24 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), priority=st.integers(-2, 2))
     def a_priority_changes(self, data: st.DataObject, priority: int) -> None:
         self.turn(facts.Prioritised(Dep(On.ARRAY, data.draw(st.integers(1, self.next_id))), priority))
+
+    @rule(data=st.data())
+    def the_journal_has_lost_facts(self, data: st.DataObject) -> None:
+        """What is left of it makes a lawful state, with which a server goes on; nothing of it raises."""
+        dice = data.draw(st.randoms(use_true_random=False))
+        share = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
+        healed = Machine(Fifo())
+        healed.replay(*self.journal[0])
+        for number, now, written in self.journal[1:]:
+            left = [fact for fact in written if dice.random() >= share]
+            healed.replay_what_fits(number, now, left)
+            check(healed.state)
+        if not share:
+            assert picture(healed.state) == picture(self.twin.state)
+        newest = self.next_executor + 1
+        for event in (executor(newest, 4, memory=1000, gpus=1), facts.ExecutorLost(newest, "gone"), facts.Stopping()):
+            healed.turn(self.now + 100, [event])
+            check(healed.state)
 
     @invariant()
     def the_laws_hold(self) -> None:

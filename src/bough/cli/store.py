@@ -1,4 +1,4 @@
-"""`bough store`: copy a store to another place, back it up while it is used, and look whether it is sound.
+"""`bough store`: copy a store to another place, back it up while it is used, look whether it is sound, and repair it.
 
 Rule: a store that somebody holds is backed up and checked, never copied or written to.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,14 +16,19 @@ from bough.cli.output import Output
 from bough.cli.verbs import add_verb
 from bough.errors import UnknownName, UserError
 
+if TYPE_CHECKING:
+    from bough.stores.quarantine import SetAside
+
 EXAMPLES = (
     "bough store copy .bough/sweep postgresql://me@db.example.org/jobs",
     "bough store copy postgresql:///jobs /data/bough",
     "bough store backup /backup/monday",
     "bough store backup --store postgresql:///jobs /backup/monday",
     "bough store check --json",
+    "bough store repair --store .bough/sweep",
 )
 _DAMAGED = 3  # the exit code of what is the world's fault
+_MOST = 20  # facts named one by one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,13 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     saved = add_verb(verbs, "backup", "copy a store as it is now into a folder, also while it is used", EXAMPLES[2:4])
     saved.add_argument("target", metavar="FOLDER", help="where the backup is made; it must hold no store yet")
     add_store_arguments(saved)
-    checked = add_verb(verbs, "check", "read a whole store and tell what is wrong with it", EXAMPLES[4:])
+    checked = add_verb(verbs, "check", "read a whole store and tell what is wrong with it", EXAMPLES[4:5])
     add_store_arguments(checked)
+    summary = "set aside what cannot be read in a store that nobody uses, so that the rest of it serves"
+    repaired = add_verb(verbs, "repair", summary, EXAMPLES[5:])
+    repaired.add_argument(
+        "--rebuild", action="store_true", help="make the jobs database again from the journal, whatever is wrong"
+    )
+    add_store_arguments(repaired)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Do what the verb says."""
-    return {"copy": _copy, "backup": _backup, "check": _check}[args.verb](args, output)
+    return {"copy": _copy, "backup": _backup, "check": _check, "repair": _repair}[args.verb](args, output)
 
 
 def _copy(args: argparse.Namespace, output: Output) -> int:
@@ -66,9 +78,31 @@ def _check(args: argparse.Namespace, output: Output) -> int:
 
     found = check(_where(args))
     said = [f"{found.store}: {found.turns} turns, {found.blobs} blobs, {found.snapshots} snapshots"]
-    said += found.problems or ["nothing is wrong with it"]
+    said += _named(found.set_aside)
+    said += found.problems or ["nothing is wrong with it" if not found.set_aside else "nothing else is wrong with it"]
     output.answer(msgspec.to_builtins(found), lambda: said)
     return _DAMAGED if found.problems else 0
+
+
+def _repair(args: argparse.Namespace, output: Output) -> int:
+    from bough.stores.repairing import repair
+
+    done = repair(_where(args), rebuild=args.rebuild)
+    said = _named(done.set_aside)
+    if done.rebuilt:
+        said.append("the jobs database was made again from the journal")
+    if done.resnapshot:
+        said.append("the run that goes on was replayed, and its state saved as a new snapshot")
+    said = said or ["there was nothing to repair"]
+    said += done.problems or ["nothing is wrong with it now"]
+    output.answer(msgspec.to_builtins(done), lambda: [f"{done.store}: {said[0]}", *said[1:]])
+    return _DAMAGED if done.problems else 0
+
+
+def _named(found: list[SetAside]) -> list[str]:
+    """What is set aside, a line each, as far as people read."""
+    said = [f"set aside, {one}" for one in found[:_MOST]]
+    return said if len(found) <= _MOST else [*said, f"and {len(found) - _MOST} more: --json names all"]
 
 
 def _where(args: argparse.Namespace) -> str:

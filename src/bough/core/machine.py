@@ -1,12 +1,13 @@
 """The scheduler: told the time and the news, it returns facts to write and orders to carry out.
 
 `turn` is the only thing that changes the state. What a peer says is filtered (see `hearing.py`); what we decide is
-asserted. `replay` applies facts of a journal: no policy is asked and no order is given. Rule: no clock, dice or I/O.
+asserted. `replay` applies facts of a journal: no policy is asked and no order is given; `replay_what_fits` does so
+for a journal that lacks some. Rule: no clock, dice or I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heappop
 from random import Random
 
@@ -14,13 +15,14 @@ import msgspec
 
 from bough.core import explain, restoring, snapshot
 from bough.core.apply import APPLY
+from bough.core.fitting import fitted, misfit
 from bough.core.hearing import Hearing
 from bough.core.loose import Success
 from bough.core.placement import Placement
 from bough.core.state import State
 from bough.core.states import TaskState
 from bough.core.surveying import Deed, survey
-from bough.model.facts import CallsEnded, Fact, News, WorkNews
+from bough.model.facts import CallsEnded, Fact, News, Placed, WorkNews
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.orders import Order
 from bough.model.resources import Needs
@@ -36,6 +38,16 @@ class Turn(msgspec.Struct, frozen=True):
     orders: list[Order]
     wake: Seconds | None  # call again at this time at the latest
     complaints: list[str] = []  # for the operator: a policy that raised
+
+
+class Unappliable(Exception):
+    """A fact of a journal that raised when it was applied."""
+
+    def __init__(self, turn: int, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.turn = turn
+        self.position = position
+        self.reason = reason
 
 
 class Machine:
@@ -78,8 +90,45 @@ class Machine:
             state.doomed.clear()
             state.again.clear()
             state.troubled.clear()
-        for queue in (state.timers, state.alarms):
-            while queue and queue[0][0] <= now:  # what was due then is among the facts
+        self._forget_what_was_due(now)
+
+    def replay_what_fits(
+        self, number: int, now: Seconds, written: Sequence[Fact], without: Collection[int] = ()
+    ) -> list[tuple[int, str]]:
+        """Apply one turn of a journal from which facts are missing; the positions of those passed over, and why.
+
+        `Unappliable` names a fact that seemed to fit and raised: the state is then spoilt, and is to be built again
+        `without` that one.
+        """
+        state = self.state
+        state.turn, state.now = number, now
+        passed: list[tuple[int, str]] = []
+        for position, fact in enumerate(written):
+            if position in without:
+                continue
+            reason = misfit(state, fact)
+            if reason:
+                passed.append((position, reason))
+                if isinstance(fact, Placed):
+                    self.reserve(fact.span)
+                continue
+            try:
+                self.replay(number, now, [fitted(state, fact)])
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise Unappliable(number, position, f"{type(error).__name__}: {error}") from error
+        self._forget_what_was_due(now)
+        return passed
+
+    def reserve(self, span: int) -> None:
+        """Executors may know spans up to this number, whatever became of them here: new ones have higher numbers."""
+        self.state.last_span = max(self.state.last_span, span)
+
+    def _forget_what_was_due(self, now: Seconds) -> None:
+        """What was due in a turn that is replayed is among its facts."""
+        for queue in (self.state.timers, self.state.alarms):
+            while queue and queue[0][0] <= now:
                 heappop(queue)
 
     def snapshot(self) -> bytes:

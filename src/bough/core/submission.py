@@ -186,6 +186,7 @@ def run_removed(state: State, fact: facts.RunRemoved) -> None:
         state.runtimes.pop(record.id, None)
     _forget_groups(state, group)
     root.children.remove(group)
+    root.unfinished -= not group.settled  # of a journal whose facts about it were removed, its end among them
     root.child_names.discard(group.name)
     state.likes.clear()
     state.forget_queues(fact.run)

@@ -117,6 +117,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
     with reported(options.store):
         make_store_folders(options.store)
     store = SqliteStore(options.store)
+    store.tell = log
     store.claim("session")
     catch_up(store, lambda: _tell(options.fd, Notice(_BEHIND)))
     last = store.last_run()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import traceback
 
-from bough.core.machine import Machine
 from bough.errors import StoreFailed
 from bough.model.facts import News, RunClosed
 from bough.model.ids import Seconds
@@ -17,6 +16,7 @@ from bough.policy.api import PlacementPolicy
 from bough.server import leftovers
 from bough.server.log import log
 from bough.stores.api import LastRun, Store
+from bough.stores.replaying import replay_run
 from bough.stores.spill import clear_spills, read_spills
 
 PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
@@ -30,7 +30,7 @@ def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: 
     for _, spilled in read_spills(spill_dir):
         news += spilled
     try:
-        turn = replay(store, last, policy).turn(now, [*news, closed])
+        turn = replay_run(store, last.run, 0, policy).turn(now, [*news, closed])
     except StoreFailed:
         raise
     except Exception:  # noqa: BLE001 -- our bug, but it must not lock people out of their store for ever
@@ -42,22 +42,3 @@ def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: 
     store.sync()
     clear_spills(spill_dir)
     log(f"run {last.run} had crashed: {len(ended)} processes of it ended, {len(news)} late reports taken in")
-
-
-def replay(store: Store, last: LastRun, policy: PlacementPolicy) -> Machine:
-    """The machine as the last run left it."""
-    return replay_run(store, last.run, 0, policy)
-
-
-def replay_run(store: Store, run: int, opened: int, policy: PlacementPolicy, pickup: int = 0) -> Machine:
-    """The machine as a run left it; `opened` is the turn that opened it, 0: ask the store."""
-    snapshot = store.snapshot(run)
-    if snapshot is not None:
-        after, data = snapshot
-        machine = Machine.restore(data, policy, pickup=pickup)
-    else:
-        after = (opened or store.turns_of_run(run)) - 1
-        machine = Machine(policy, last_turn=after, pickup=pickup)
-    for number, now, facts in store.journal(after):
-        machine.replay(number, now, facts)
-    return machine

@@ -27,7 +27,6 @@ from bough.server import place
 from bough.server.connection import Connection
 from bough.server.log import log
 from bough.server.numbers import NumberBook
-from bough.server.recovery import replay_run
 from bough.server.returning import Returning
 from bough.server.run import RunInfo
 from bough.server.separately import make_shell
@@ -40,6 +39,7 @@ from bough.stores.faults import reported
 from bough.stores.folder import make_store_folders
 from bough.stores.lock import StoreLock, who_holds
 from bough.stores.opening import Lock, is_postgres, lock_store, open_store
+from bough.stores.replaying import replay_run
 from bough.transport import home
 from bough.wire.work import Leave
 
@@ -117,6 +117,7 @@ def open_own_store(settings: Settings) -> Store:
     with reported(settings.folder):
         make_store_folders(settings.folder)
     store = open_store(settings.place)
+    store.tell = log
     try:
         store.claim("service")
     except BoughError:

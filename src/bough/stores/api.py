@@ -8,7 +8,7 @@ every process of ours; what `sync` returned from survives a power cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from bough.model.facts import Fact, Recalled, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
+from bough.stores.quarantine import SetAside
 
 
 class LastRun(msgspec.Struct, frozen=True):
@@ -53,6 +54,8 @@ class OldPages(msgspec.Struct, frozen=True):
 class Store(Protocol):
     """The durable memory of a session or a service."""
 
+    tell: Callable[[str], None]  # called with a line for the operator when something is set aside
+
     @property
     def kind(self) -> str:
         """Whose store it is: "session", "service", or "" when nothing was written yet."""
@@ -69,8 +72,12 @@ class Store(Protocol):
     def sync(self) -> None:
         """Bring everything appended to the disk (fsync)."""
 
+    @property
+    def last_turn(self) -> int:
+        """The number of the newest turn, 0: there is none."""
+
     def journal(self, after: int = 0) -> Iterator[tuple[int, Seconds, list[Fact]]]:
-        """All turns after a number, in order, lazily."""
+        """All turns after a number, in order, lazily; what of them cannot be read is set aside and left out."""
 
     def turns_of_run(self, run: int) -> int:
         """The number of the turn that opened a run; replay of that run begins there."""
@@ -95,6 +102,15 @@ class Store(Protocol):
 
         `at_most` bounds the number of turns folded in this call (0: all).
         """
+
+    def quarantined(self) -> list[SetAside]:
+        """All facts that were set aside, in the order of the journal."""
+
+    def set_aside(self, found: Sequence[SetAside], after: int) -> None:
+        """Keep for people what the core passed over when it replayed the turns after one."""
+
+    def rebuild(self) -> None:
+        """Forget the jobs database; `project` makes it again from the whole journal."""
 
     def recall(  # noqa: PLR0917
         self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0

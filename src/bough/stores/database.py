@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 Values = Sequence[Any] | Mapping[str, Any]
 MOST_VALUES = 500  # in one IN (...)
+HIGHEST_VALUE = (1 << 63) - 1  # that a column holds
 
 
 class Rows(Protocol):
@@ -42,7 +43,7 @@ class Database(Protocol):
 
 def found_in(database: Database, sql: str, values: Iterable[int]) -> set[int]:
     """Which of many numbers a statement with one `{}` for `?, ?, ...` finds."""
-    wanted = list(values)
+    wanted = [value for value in values if value <= HIGHEST_VALUE]
     found: set[int] = set()
     for at in range(0, len(wanted), MOST_VALUES):
         some = wanted[at : at + MOST_VALUES]

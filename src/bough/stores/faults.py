@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bough.errors import StoreFailed
+from bough.errors import BoughError, InternalError, StoreFailed
 
 _PRIMARY: Final = 0xFF  # the low byte of an extended result code
-_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR, errno.ENOSPC})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR, *FULL})
+_OF_DATA: Final = frozenset({"DataError", "IntegrityError"})  # as every database module names them (PEP 249)
 _FULL_BELOW: Final = 1 << 20  # bytes free under which an I/O error is taken for a full disk
 
 
@@ -45,6 +47,17 @@ def is_passing(error: Exception) -> bool:
     return getattr(error, "errno", 0) in _PASSING
 
 
+def is_of_data(error: BaseException) -> bool:
+    """Whether an exception speaks of what was to be folded, and not of the database, the disk or this process."""
+    cause = error.__cause__ if isinstance(error, StoreFailed) and error.__cause__ is not None else error
+    names = {kind.__name__ for kind in type(cause).__mro__}
+    if "Error" in names or isinstance(cause, sqlite3.Error):  # a database's own
+        return not names.isdisjoint(_OF_DATA)
+    if isinstance(cause, BoughError):
+        return isinstance(cause, InternalError)
+    return isinstance(cause, Exception) and not isinstance(cause, OSError | MemoryError)
+
+
 @contextmanager
 def reported(path: str) -> Iterator[None]:
     """Turn exceptions of SQLite and of the file system into `StoreFailed`."""
@@ -55,7 +68,7 @@ def reported(path: str) -> Iterator[None]:
 
 
 def _is_full(path: str, error: Exception) -> bool:
-    if getattr(error, "errno", 0) in {errno.ENOSPC, errno.EDQUOT}:
+    if getattr(error, "errno", 0) in FULL:
         return True
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
     if code == sqlite3.SQLITE_FULL:

@@ -6,7 +6,7 @@ committed; rows in memory are only a cache of what is still changing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -54,6 +54,16 @@ COLUMNS: Final = "turn, run, clean, record, grp, executor, span, last, service"
 HIGHEST: Final = ("record", "group", "executor", "span", "last")  # what must never be used again
 
 
+def keep_numbers(database: Database) -> None:
+    """What was the highest stays so when the tables are folded anew from a journal that has less to say."""
+    columns = ", ".join("grp" if name == "group" else name for name in HIGHEST)
+    highest = database.execute(f"SELECT {columns} FROM position").fetchone()
+    database.execute(
+        "INSERT INTO about VALUES ('highest', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (" ".join(map(str, highest)),),
+    )
+
+
 class Ledger:
     """See the module."""
 
@@ -83,8 +93,12 @@ class Ledger:
     def _begin_anew(self) -> None:
         """Facts of removed runs are gone from the journal, but their numbers are never used again."""
         for (value,) in self.rows("SELECT value FROM about WHERE name = 'highest'"):
-            for name, number in zip(HIGHEST, str(value).split(), strict=True):
-                setattr(self.marks, name, int(number))
+            self.reserve({name: int(number) for name, number in zip(HIGHEST, str(value).split(), strict=True)})
+
+    def reserve(self, numbers: Mapping[str, int]) -> None:
+        """These were given away, by the name of their mark: what is given next is higher."""
+        for name, number in numbers.items():
+            setattr(self.marks, name, max(number, getattr(self.marks, name)))
 
     # --- reading ---
 
@@ -219,13 +233,17 @@ class Ledger:
 
     def commit(self) -> None:
         """Write everything and the position, together."""
+        self.save()
+        self._database.execute("COMMIT")
+        self._shrink()
+
+    def save(self) -> None:
+        """Write everything and the position into the open transaction."""
         self.write()
         self._database.execute(
             f"UPDATE position SET {COLUMNS.replace(',', ' = ?,')} = ?",
             astuple(self.marks),
         )
-        self._database.execute("COMMIT")
-        self._shrink()
 
     def write(self) -> None:
         """Write what is gathered into the open transaction, so that queries see it."""

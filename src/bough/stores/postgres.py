@@ -72,13 +72,10 @@ class PostgresStore(SqlStore):
                 version = int(found[0]) if found else 0
             if version > schema.SCHEMA:
                 raise StoreFailed(f"the store {self.path} was made by a newer version of bough: use that one")
+            self._database.execute(self._in_own_words(schema.QUARANTINE))
             if version == schema.SCHEMA:
                 return
-            if version:  # what is folded is made again in the present shape
-                for table in schema.FOLDED:
-                    self._database.execute(f"DROP TABLE IF EXISTS {table}")
-            for statement in schema.postgresql():
-                self._database.execute(statement)
+            self._make_tables(anew=bool(version))  # what is folded is made again in the present shape
             for table in _PLAIN:
                 self._database.execute(
                     f"ALTER TABLE {table} ALTER {'facts' if table == 'journal' else 'data'} SET STORAGE EXTERNAL"
@@ -110,6 +107,9 @@ class PostgresStore(SqlStore):
             raise StoreFailed(
                 f"the database {self.path} lost turns after {last} of {self._last} that it had on its disk"
             )
+
+    def _in_own_words(self, statement: str) -> str:
+        return schema.postgresql(statement)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ process that folded them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from bough.model import facts as f
@@ -91,6 +91,17 @@ class Projector:
     def commit(self) -> None:
         """Write what was folded."""
         self._ledger.commit()
+
+    def fold_one(self, turn: int, now: float, fact: f.Fact) -> None:
+        """Take one fact of the next turn and write what follows from it into the open transaction."""
+        before = self._ledger.marks.turn
+        self.fold(turn, now, (fact,))
+        self._ledger.marks.turn = before
+        self._ledger.save()
+
+    def reserve(self, numbers: Mapping[str, int]) -> None:
+        """A fact that is not folded gave these numbers away."""
+        self._ledger.reserve(numbers)
 
     # --- runs, executors and submissions ---
 

@@ -26,20 +26,28 @@ DURABLE: Final = {
     "blobs": {"id": "bytea", "data": "bytea"},
     "snapshots": {"run": "int8", "turn": "int8", "data": "bytea"},
     "about": {"name": "text", "value": "text"},
-}
+    "quarantine": {
+        "turn": "int8", "position": "int8", "scope": "text", "kind": "text", "reason": "text", "data": "bytea",
+    },
+}  # fmt: skip
 _ROW: Final = struct.Struct("<QdQ")
 
 
 class Reader:
     """One store at one instant."""
 
-    def __init__(self, where: str, database: Database, rows: Callable[[str], Iterator[tuple[Any, ...]]]) -> None:
+    def __init__(
+        self, where: str, database: Database, rows: Callable[[str], Iterator[tuple[Any, ...]]], there: str
+    ) -> None:
         self.where = where
         self.database = database
         self._rows = rows
+        self._there = there  # asks whether a table is there
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """All rows of a durable table in the order of its key, lazily."""
+        """All rows of a durable table in the order of its key, lazily; none if the store is older than the table."""
+        if self.database.execute(self._there, (table,)).fetchone()[0] is None:
+            return iter(())
         return self._rows(f"SELECT {', '.join(DURABLE[table])} FROM {table} ORDER BY {next(iter(DURABLE[table]))}")
 
     def count(self, table: str) -> int:
@@ -70,7 +78,8 @@ def _sqlite(where: str) -> Iterator[Reader]:
         database = sqlite3.connect(name, uri=True, timeout=10.0, isolation_level=None)
         try:
             database.execute("BEGIN")
-            yield Reader(where, database, lambda sql: iter(database.execute(sql)))
+            there = "SELECT max(name) FROM sqlite_master WHERE name = ?"
+            yield Reader(where, database, lambda sql: iter(database.execute(sql)), there)
         finally:
             database.close()
 
@@ -100,6 +109,6 @@ def _postgres(where: str) -> Iterator[Reader]:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if connection.execute("SELECT to_regclass('journal')").fetchone() == (None,):
                 raise UnknownName(f"there is no store in {address.shown}: its schema {address.schema} has no journal")
-            yield Reader(address.shown, database, copied)
+            yield Reader(address.shown, database, copied, "SELECT to_regclass(?)::text")
         finally:
             database.close()

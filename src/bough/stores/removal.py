@@ -19,7 +19,8 @@ from bough.model import facts as f
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.stores.database import Database, found_in
-from bough.stores.ledger import HIGHEST
+from bough.stores.ledger import keep_numbers
+from bough.stores.quarantine import NOT_IN_TABLES
 
 SLICE_BYTES: Final = 4 << 20  # of journal rows looked at in one go
 MOST_BLOBS: Final = 100  # deleted in one go
@@ -187,11 +188,13 @@ class Removal:
         newest = database.execute("SELECT max(turn) FROM journal").fetchone()[0]
         database.execute("BEGIN IMMEDIATE")
         try:
-            self._keep_numbers()
+            keep_numbers(database)
             empty = [(turn,) for turn, kept in changed if not kept and turn != newest]
             full = [(bytes(encode(kept)), turn) for turn, kept in changed if kept or turn == newest]
             database.executemany("DELETE FROM journal WHERE turn = ?", empty)
             database.executemany("UPDATE journal SET facts = ? WHERE turn = ?", full)
+            moved = [(turn, NOT_IN_TABLES) for turn, _ in changed]  # facts have other positions now
+            database.executemany("DELETE FROM quarantine WHERE turn = ? AND scope = ?", moved)
             database.execute("DELETE FROM sweeps WHERE first = ?", (first,))
             if after <= last:
                 database.execute(
@@ -206,15 +209,6 @@ class Removal:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
-
-    def _keep_numbers(self) -> None:
-        """What was the highest stays so when the tables are folded anew from what is left."""
-        columns = ", ".join("grp" if name == "group" else name for name in HIGHEST)
-        highest = self._database.execute(f"SELECT {columns} FROM position").fetchone()
-        self._database.execute(
-            "INSERT INTO about VALUES ('highest', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (" ".join(map(str, highest)),),
-        )
 
     def drop_blobs(self, needed: Iterable[bytes]) -> list[bytes]:
         """Delete some of the blobs that only removed runs used, and forget about those that are needed again."""

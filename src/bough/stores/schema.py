@@ -29,6 +29,12 @@ CREATE TABLE IF NOT EXISTS snapshots(run INTEGER PRIMARY KEY, turn INTEGER NOT N
 CREATE TABLE IF NOT EXISTS about(name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
+# made also in stores that are older than it, which need not be folded anew for it
+QUARANTINE: Final = """
+CREATE TABLE IF NOT EXISTS quarantine(
+  turn INTEGER, position INTEGER, scope TEXT, kind TEXT NOT NULL, reason TEXT NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (turn, position, scope)) WITHOUT ROWID"""
+
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS position(
   one INTEGER PRIMARY KEY CHECK (one = 1), turn INTEGER, run INTEGER, clean INTEGER,
@@ -96,6 +102,7 @@ CREATE TABLE IF NOT EXISTS sweeps(first INTEGER PRIMARY KEY, last INTEGER, remov
 """
 # borrowed: successes (row and record) that another workflow's run uses; they outlive the run that had them
 # blob_uses: by which workflows' runs a blob is used; run 0 for those that were removed since
+# quarantine: facts that were set aside, see `quarantine.py`
 # sweeps: ranges of the journal that hold facts of removed runs, and the turn of the removal
 
 _WORDS: Final = {" WITHOUT ROWID": "", " INTEGER": " BIGINT", " REAL": " DOUBLE PRECISION", " BLOB": " BYTEA"}
@@ -106,6 +113,6 @@ def statements() -> list[str]:
     return [statement.strip() for statement in (DURABLE + TABLES).split(";") if statement.strip()]
 
 
-def postgresql() -> list[str]:
-    """The same for PostgreSQL."""
-    return [re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]], statement) for statement in statements()]
+def postgresql(made: str) -> str:
+    """The same statement for PostgreSQL."""
+    return re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]], made)

@@ -72,14 +72,11 @@ class SqliteStore(SqlStore):
         version = execute("PRAGMA user_version").fetchone()[0]
         if version > schema.SCHEMA:
             raise StoreFailed(f"the store {self.path} was made by a newer version of bough: use that one")
+        execute(schema.QUARANTINE)
         if version == schema.SCHEMA:
             return
         execute("BEGIN IMMEDIATE")
-        if version:  # what is folded is made again in the present shape
-            for table in schema.FOLDED:
-                execute(f"DROP TABLE IF EXISTS {table}")
-        for statement in schema.statements():
-            execute(statement)
+        self._make_tables(anew=bool(version))  # what is folded is made again in the present shape
         execute(f"PRAGMA user_version = {schema.SCHEMA}")
         execute("COMMIT")
         if self.wal:

@@ -1,31 +1,37 @@
 """What stores in SQL databases share: the order of turns, blobs, the lazy folding, memos, and removal.
 
 A subclass brings the connection (`_database`), writes a turn (`_insert`), reads the journal and gives space
-back. Rule: one process writes (it holds the store's lock), any number reads.
+back. Rule: one process writes (it holds the store's lock), any number reads. A fact that cannot be read or folded
+is set aside (see `quarantine.py`), and costs nothing but itself.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Final
 
 from bough.errors import InvariantBroken, StoreFailed, UserError
-from bough.journal.codec import Unreadable, decode, encode
+from bough.journal.codec import Newer, Unreadable, decode, encode, encode_fact, salvage
 from bough.model.facts import Fact, Recalled, RunClosed, RunOpened, RunRemoved, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
+from bough.stores import quarantine, schema
 from bough.stores.api import LastRun, OldArray, OldPages
 from bough.stores.database import Database
+from bough.stores.faults import is_of_data
+from bough.stores.ledger import keep_numbers
 from bough.stores.memos import Memos
 from bough.stores.projector import Projector
+from bough.stores.quarantine import NOT_IN_TABLES, SetAside, numbers_in
 from bough.stores.removal import Removal
 
 CACHED_BYTES: Final = 64 << 20  # of journal rows kept decoded
 KINDS: Final = ("session", "service")
+MOST_TOLD: Final = 20  # facts that were set aside, one by one
 _RUN_FACTS: Final = frozenset({RunOpened, RunClosed, RunRemoved})
 _DECLARED: Final = """
 SELECT path FROM declared WHERE run IN ({0})
@@ -52,6 +58,11 @@ class SqlStore(ABC):
         self._decoded: OrderedDict[int, tuple[int, dict[int, list[SpanEnded]]]] = OrderedDict()
         self._decoded_bytes = 0
         self._projector: Projector | None = None
+        self._folding = 0  # the turn that is being folded
+        self._left_out: dict[int, set[int]] = {}  # positions by turn of facts that are not folded
+        self._spoilt: dict[int, list[SetAside]] = {}  # by turn, what could not be read since the store was opened
+        self._untold: list[SetAside] = []  # what of it is not written down yet
+        self.tell: Callable[[str], None] = lambda _: None  # told of what is set aside
         self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
         self._removal = Removal(database, self._decode)
 
@@ -68,6 +79,17 @@ class SqlStore(ABC):
     @abstractmethod
     def _rows(self, after: int) -> Iterator[tuple[int, float, bytes]]:
         """Journal rows after a turn, lazily."""
+
+    def _in_own_words(self, statement: str) -> str:
+        """A statement that makes a table, as this database wants it."""
+        return statement
+
+    def _make_tables(self, *, anew: bool) -> None:
+        """Make all tables in the open transaction; `anew`: what is folded is dropped, to be folded again."""
+        for table in schema.FOLDED if anew else ():
+            self._database.execute(f"DROP TABLE IF EXISTS {table}")
+        for statement in schema.statements():
+            self._database.execute(self._in_own_words(statement))
 
     def _newest(self) -> int:
         """The newest turn in the journal, 0 when there is none."""
@@ -101,6 +123,11 @@ class SqlStore(ABC):
         self._last = turn
         if not _RUN_FACTS.isdisjoint(map(type, facts)):
             self._stale = True
+
+    @property
+    def last_turn(self) -> int:
+        """The newest turn."""
+        return self._last
 
     def journal(self, after: int = 0) -> Iterator[tuple[int, Seconds, list[Fact]]]:
         """Turns in order, lazily."""
@@ -164,8 +191,73 @@ class SqlStore(ABC):
         self.rows_read += 1
         try:
             return decode(data)
-        except Unreadable as error:
+        except Newer as error:
             raise StoreFailed(f"turn {turn} of the store {self.path} cannot be read: {error}") from error
+        except Unreadable:
+            good, bad = salvage(data)
+            if turn not in self._spoilt:
+                self._spoilt[turn] = quarantine.spoilt(turn, bad)
+                self._untold += self._spoilt[turn]
+            return good
+
+    # --- what is set aside ---
+
+    def quarantined(self) -> list[SetAside]:
+        """All facts that were set aside."""
+        self._write_down()
+        with self._reported():
+            return quarantine.all_in(self._database)
+
+    def set_aside(self, found: Sequence[SetAside], after: int) -> None:
+        """Keep what the core passed over in its replay of the turns after one."""
+        self._write_down()
+        with self._reported():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                quarantine.forget(self._database, quarantine.WITHOUT_EFFECT, after)
+                quarantine.insert(self._database, found)
+                self._database.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+        self._say(found)
+
+    @property
+    def folded(self) -> int:
+        """The newest turn that the jobs database knows."""
+        with self._reported():
+            return int(self._database.execute("SELECT turn FROM position").fetchone()[0])
+
+    def rebuild(self) -> None:
+        """Forget all that is folded, to fold the whole journal again; what could not be folded is tried again."""
+        self._projector, self._stale = None, True
+        with self._reported():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                keep_numbers(self._database)
+                quarantine.forget(self._database, NOT_IN_TABLES)
+                self._make_tables(anew=True)
+                self._database.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _write_down(self) -> None:
+        """Keep what could not be read; not inside of a transaction, which may be undone."""
+        if not self._untold:
+            return
+        with self._reported():
+            quarantine.insert(self._database, self._untold)
+        found, self._untold = self._untold, []
+        self._say(found)
+
+    def _say(self, found: Sequence[SetAside]) -> None:
+        for one in found[:MOST_TOLD]:
+            self.tell(f"set aside, {one}")
+        if len(found) > MOST_TOLD:
+            self.tell(f"set aside, {len(found) - MOST_TOLD} more")
+        if found:
+            self.tell("the rest of the store serves; bough store check names what is set aside")
 
     # --- blobs and snapshots ---
 
@@ -207,26 +299,36 @@ class SqlStore(ABC):
         try:
             with self._reported():
                 position = self._project(at_most)
-        except BaseException:
+        except BaseException as error:
             self._projector = None  # what it holds in memory is ahead of the tables
             self._roll_back()
-            raise
+            if not self._folding or not is_of_data(error):
+                raise
+            self._fold_what_can_be(self._folding)
+            return self.project(at_most)
+        self._write_down()
         return position == self._last
 
     def _roll_back(self) -> None:
         if self._database.in_transaction:
             self._database.execute("ROLLBACK")
 
+    def _new_projector(self) -> Projector:
+        return Projector(self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard)
+
     def _project(self, at_most: int) -> int:
+        self._folding = 0
         if self._projector is None:
-            self._projector = Projector(
-                self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard
-            )
+            self._projector = self._new_projector()
+            self._left_out = quarantine.not_in_tables(self._database)
         projector, folded = self._projector, False
         after = projector.position
         until = min(self._last, after + at_most) if at_most else self._last
         if after < until:
             for turn, time, facts in self.journal(after):
+                self._folding = turn
+                if turn in self._left_out or turn in self._spoilt:
+                    facts = self._foldable(projector, turn, facts)  # noqa: PLW2901
                 projector.fold(turn, time, facts)
                 folded = True
                 if turn >= until:  # rows may be missing: what they said was removed
@@ -242,6 +344,62 @@ class SqlStore(ABC):
         run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
         self._memos.before = run + 1 if clean else run
         return position
+
+    def _foldable(self, projector: Projector, turn: int, facts: list[Fact]) -> list[Fact]:
+        """The facts of a turn that are folded, if some are set aside."""
+        left_out = self._left_out.get(turn, set())
+        for one in self._spoilt.get(turn, ()):
+            projector.reserve(numbers_in(one.data))
+        for position in left_out:
+            if position < len(facts):
+                projector.reserve(numbers_in(encode_fact(facts[position])))
+        return [fact for position, fact in enumerate(facts) if position not in left_out]
+
+    def _fold_what_can_be(self, until: int) -> None:
+        """Fold up to a turn in which, or before which, something cannot be folded: turn by turn, fact by fact."""
+        with self._reported():
+            self._left_out = quarantine.not_in_tables(self._database)
+            projector = self._new_projector()
+            for turn, time, facts in self.journal(projector.position):
+                if turn > until:
+                    break
+                try:
+                    projector.fold(turn, time, self._foldable(projector, turn, facts))
+                    projector.commit()
+                except Exception as error:
+                    self._roll_back()
+                    if not is_of_data(error):
+                        raise
+                    self._fold_singly(turn, time, facts)
+                    projector = self._new_projector()
+
+    def _fold_singly(self, turn: int, time: Seconds, facts: list[Fact]) -> None:
+        """Fold a turn fact by fact; those that cannot be folded are set aside, and the turn is written as a whole."""
+        database, found = self._database, list[SetAside]()
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            projector = self._new_projector()
+            for position, fact in enumerate(facts):
+                database.execute("SAVEPOINT fact")
+                try:
+                    projector.fold_one(turn, time, fact)
+                except Exception as error:
+                    if not is_of_data(error):
+                        raise
+                    database.execute("ROLLBACK TO SAVEPOINT fact")
+                    reason = f"{type(error).__name__}: {error}"
+                    found.append(SetAside(turn, position, NOT_IN_TABLES, type(fact).__name__, reason))
+                    projector = self._new_projector()  # the one before has seen half of it
+                database.execute("RELEASE SAVEPOINT fact")
+            quarantine.insert(database, found)
+            self._left_out[turn] = {one.position for one in found}
+            self._foldable(projector, turn, facts)
+            projector.fold(turn, time, ())
+            projector.commit()
+        except BaseException:
+            self._roll_back()
+            raise
+        self._say(found)
 
     def _project_for(self, patience: Seconds) -> None:
         """Fold for about so long; a turn may hold one task or thousands, so that it is done in steps that suit."""

@@ -34,7 +34,7 @@ def test_every_verb_has_help_with_examples(bough: Call) -> None:
         *(("server", verb) for verb in ("start", "stop", "status", "access", "rotate")),
         *(("executor", verb) for verb in ("start", "list", "drain", "stop", "resume")),
         *(("relay", verb) for verb in ("start", "status", "stop")),
-        *(("store", verb) for verb in ("copy", "backup", "check")),
+        *(("store", verb) for verb in ("copy", "backup", "check", "repair")),
         *(("here", verb) for verb in ("attribute", "status", "alive", "lock", "unlock", "release")),
     ]:
         code, out, _ = bough(name, verb, "--help")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from bough.errors import StoreFailed
 from bough.model.facts import Fact, Recalled, SpanEnded
 from bough.stores.api import LastRun, OldArray
+from bough.stores.quarantine import SetAside
 from bough.wire.framing import Frames
 from bough.wire.messages import ToClient
 from bough.wire.work import ToExecutor
@@ -68,6 +69,19 @@ class FakeStore:
         self.projected = 0
         self.closed = False
         self.contents = ""
+        self.told: list[str] = []
+        self.tell = self.told.append
+        self.aside: list[SetAside] = []
+
+    @property
+    def last_turn(self) -> int:
+        return len(self.rows)
+
+    def quarantined(self) -> list[SetAside]:
+        return self.aside
+
+    def set_aside(self, found: Sequence[SetAside], after: int) -> None:
+        self.aside = [*found]
 
     def keep_contents(self, folder: str) -> None:
         self.contents = folder
@@ -102,7 +116,8 @@ class FakeStore:
         self.snapshots.append((turn, run, data))
 
     def snapshot(self, run: int) -> tuple[int, bytes] | None:
-        return None
+        found = [(turn, data) for turn, of, data in self.snapshots if of == run]
+        return found[-1] if found else None
 
     def project(self, at_most: int = 0) -> bool:
         self.projected += 1

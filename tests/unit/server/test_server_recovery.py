@@ -7,8 +7,9 @@ from bough.model.facts import ExecutorJoined, RunClosed, RunOpened, SpanEnded, S
 from bough.model.resources import Needs
 from bough.model.tasks import Kind, TaskSpec
 from bough.policies.registry import load_placement
-from bough.server.recovery import recover, replay
+from bough.server.recovery import recover
 from bough.stores.api import LastRun
+from bough.stores.replaying import replay_run
 from bough.wire.framing import frame
 from bough.wire.work import Report
 
@@ -52,18 +53,30 @@ def test_nothing_is_placed_while_a_dead_run_is_closed(tmp_path) -> None:
 def test_replay_gives_the_machine_that_crashed() -> None:
     store, span = a_crashed_run()
 
-    machine = replay(store, LAST, load_placement("fifo"))
+    machine = replay_run(store, 1, 0, load_placement("fifo"))
 
     assert machine.counts()["placed"] == 1
     assert machine.state.last_span == span
     assert machine.state.turn == 2
 
 
-def test_a_run_that_cannot_be_replayed_is_closed_all_the_same(tmp_path) -> None:
+def test_a_fact_that_does_not_fit_is_passed_over_and_late_reports_still_count(tmp_path) -> None:
     store, span = a_crashed_run()
     store.rows[-1][2].insert(0, SpanEnded(999, 0, 1, 0.5, record=1))  # of a span that never was
+    (tmp_path / "1.spill").write_bytes(frame(Report(1, [SpanEnded(span, 0, 1, 0.5, b"late")])))
+
+    recover(store, LAST, load_placement("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)
+
+    ended, closed = store.rows[-1][2]
+    assert (ended.results, closed) == (b"late", RunClosed(1, "crashed"))
+    assert [(one.turn, one.position, one.scope) for one in store.aside] == [(2, 0, "without effect")]
+
+
+def test_a_run_that_cannot_be_replayed_is_closed_all_the_same(tmp_path) -> None:
+    store, span = a_crashed_run()
     spill = tmp_path / "1.spill"
     spill.write_bytes(frame(Report(1, [SpanEnded(span, 0, 1, 0.5, b"late")])))
+    store.turns_of_run = lambda run: {}[run]  # nobody knows where it began
 
     recover(store, LAST, load_placement("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)
 
