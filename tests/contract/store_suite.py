@@ -46,7 +46,12 @@ from bough.model.facts import (
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec
+from bough.policies.registry import load_placement
 from bough.stores.api import LastRun, Store
+from bough.stores.checking import check
+from bough.stores.copying import copy
+from bough.stores.repairing import repair
+from bough.stores.replaying import replay_run
 from bough.stores.rows import TaskRow
 from bough.stores.sqlstore import SqlStore
 
@@ -204,6 +209,10 @@ class StoreSuite:
             turn += 1
             store.append(turn, 100.0 + turn, facts)
         return turn
+
+    def place(self, directory: Path) -> str:
+        """Where the store of a directory is, in the words of a user."""
+        return str(directory)
 
     def smuggle(self, store: SqlStore, row: bytes) -> int:
         """Write a row past all checks."""
@@ -741,7 +750,7 @@ class StoreSuite:
             return  # a database that has greater numbers finds nothing under this one, and that is all
         (aside,) = store.quarantined()
         assert (aside.turn, aside.position, aside.kind) == (turn, 1, type(POISONS[poison]).__name__)
-        assert f"set aside, turn {turn}: a {aside.kind} is" in told[0]
+        assert f"set aside, turn {turn}: {aside.kind} is" in told[0]
 
         store, told = opened(), []
         store.tell = told.append
@@ -813,6 +822,61 @@ class StoreSuite:
         assert store.project()
         assert store.last_run().last_turn == turn
         assert self.tables(store)["tasks"] == []
+
+    def test_a_repair_sets_aside_what_is_wrong_and_saves_a_state_to_go_on_with(self, opened, tmp_path):
+        where = self.place(tmp_path / "store")
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1, body=b""), a_task(2, body=b"")])])
+        self.smuggle(store, as_it_was([POISONS["executor"], Placed(1, 1, 0, 1, 1, 9)]))  # an executor that never was
+        self.smuggle(store, b"\x01\xc1")
+        self.write(store, [ended(1, 1, executor=9)])
+        store.save_snapshot(2, 1, b"no snapshot")
+        store.close()
+        (problem,) = check(where).problems
+        assert problem.startswith("the snapshot of run 1 cannot be restored")
+        done = repair(where)
+        assert (done.problems, done.resnapshot) == ([], True)
+        after = check(where)
+        assert after.problems == []
+        assert {(3, "ExecutorJoined"), (4, "")} <= {(one.turn, one.kind) for one in after.set_aside}
+        again = repair(where)
+        assert (again.set_aside, again.problems, again.resnapshot) == ([], [], False)
+        machine = replay_run(opened(), 1, 0, load_placement("fifo"))
+        assert machine.counts()["done"] == 1  # although nobody is known who ran it
+        opened().close()
+        rebuilt = repair(where, rebuild=True)
+        assert (rebuilt.rebuilt, rebuilt.problems) == (True, [])
+
+    def test_what_nobody_has_met_yet_is_a_problem_until_it_is_repaired(self, opened, tmp_path):
+        where = self.place(tmp_path / "store")
+        store = opened()
+        self.write(store, OPENED, [Submitted([a_task(1, body=b"")])], [RunClosed(1)])
+        store.project()
+        row = b"\x01" + msgspec.msgpack.encode([["rr", "three"], ["xl", 1, "gone"], ["unheard of", 1]])
+        store._database.execute("UPDATE journal SET facts = ? WHERE turn = 2", (row,))
+        store.close()
+        problems = check(where).problems
+        assert problems[0].startswith("turn 2: RunRemoved is unreadable: Expected `int`")
+        assert problems[1].startswith("turn 2: a fact is unreadable: Invalid value 'unheard of'")
+        done = repair(where)
+        assert [(one.position, one.kind, one.scope) for one in done.set_aside] == [
+            (0, "RunRemoved", "unreadable"), (2, "", "unreadable"),
+        ]  # fmt: skip
+        assert check(where).problems == []
+
+    def test_what_is_set_aside_is_copied_with_the_store(self, opened, tmp_path):
+        store = opened()
+        self.write(store, OPENED)
+        self.smuggle(store, b"\x01\xc1")
+        self.write(store, [Submitted([a_task(1, body=b"")])], [RunClosed(1)])
+        store.project()
+        aside = store.quarantined()
+        store.close()
+        copy(self.place(tmp_path / "store"), str(tmp_path / "copied"))
+        copied = check(str(tmp_path / "copied"))
+        assert [msgspec.structs.replace(one, data=b"") for one in aside] == copied.set_aside
+        assert copied.problems == []
+        opened()
 
     # --- crashes ---
 

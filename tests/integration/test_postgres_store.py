@@ -47,6 +47,9 @@ class TestPostgres(StoreSuite):
     def open_store(directory: Path) -> PostgresStore:
         return PostgresStore(url_of(directory))
 
+    def place(self, directory: Path) -> str:
+        return url_of(directory)
+
     def size(self, store: PostgresStore) -> int:
         tables = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relkind = 'r'"
         return int(

@@ -36,10 +36,10 @@ class SetAside(msgspec.Struct, frozen=True):
     data: bytes = b""  # of an unreadable one: what it was
 
     def __str__(self) -> str:
-        """Read as in "turn 5: a Submitted is unreadable: ..."."""
+        """Read as in "turn 5: Submitted is unreadable: ..."."""
         if self.position < 0:
             return f"turn {self.turn} cannot be read: {self.reason}"
-        return f"turn {self.turn}: a {self.kind or 'fact'} is {self.scope}: {self.reason}"
+        return f"turn {self.turn}: {self.kind or 'a fact'} is {self.scope}: {self.reason}"
 
 
 def spoilt(turn: int, found: Iterable[Spoilt]) -> list[SetAside]:

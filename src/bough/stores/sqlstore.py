@@ -63,6 +63,7 @@ class SqlStore(ABC):
         self._spoilt: dict[int, list[SetAside]] = {}  # by turn, what could not be read since the store was opened
         self._untold: list[SetAside] = []  # what of it is not written down yet
         self.tell: Callable[[str], None] = lambda _: None  # told of what is set aside
+        self._told = False  # and what can be done about it
         self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
         self._removal = Removal(database, self._decode)
 
@@ -256,7 +257,8 @@ class SqlStore(ABC):
             self.tell(f"set aside, {one}")
         if len(found) > MOST_TOLD:
             self.tell(f"set aside, {len(found) - MOST_TOLD} more")
-        if found:
+        if found and not self._told:
+            self._told = True
             self.tell("the rest of the store serves; bough store check names what is set aside")
 
     # --- blobs and snapshots ---
@@ -360,9 +362,8 @@ class SqlStore(ABC):
         with self._reported():
             self._left_out = quarantine.not_in_tables(self._database)
             projector = self._new_projector()
-            for turn, time, facts in self.journal(projector.position):
-                if turn > until:
-                    break
+            while projector.position < until:
+                turn, time, facts = next(self.journal(projector.position))  # SQLite cannot undo in the middle of a read
                 try:
                     projector.fold(turn, time, self._foldable(projector, turn, facts))
                     projector.commit()
