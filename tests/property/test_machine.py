@@ -15,7 +15,7 @@ from bough.core.machine import Machine
 from bough.model import facts
 from bough.model.facts import decode_facts, encode_facts
 from bough.model.orders import Recall, Refuse, SendSpan
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.tasks import PLAIN, Dep, On, Terms
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -79,6 +79,26 @@ DEEDS = [
     partial(facts.Reset, cascade=True),
     facts.Declared,
 ]
+
+
+MOST = 1 << 62
+NUMBERS = st.one_of(st.integers(0, 12), st.sampled_from([MOST, MOST - 1, 10**9, 2**32]))
+_SECONDS = st.lists(st.sampled_from([0.0, 1e-9, 1e15, 3.0]), max_size=4)
+HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], facts.News]] = {
+    "ended": lambda data, span, start, stop: facts.SpanEnded(
+        span, start, stop, data.draw(st.sampled_from([0.0, 1e15]))
+    ),
+    "ended together": lambda data, span, start, _: facts.CallsEnded(
+        span, start, data.draw(_SECONDS), data.draw(st.lists(st.just(b"r"), max_size=4))
+    ),
+    "failed": lambda data, span, start, stop: facts.ElementFailed(
+        span, start, Failure(data.draw(st.sampled_from(list(Cause))), "hostile"), Detail(stop, started=1e15, ended=1e15)
+    ),
+    "started": lambda _, span, start, stop: facts.SpanStarted(span, start, stop),
+    "returned": lambda _, span, start, stop: facts.SpanReturned(span, start, stop),
+    "locked": lambda _, span, start, stop: facts.LockTaken("a", span, start),
+    "heard": lambda _, span, start, stop: facts.SpanHeard(span),
+}
 
 
 class Histories(RuleBasedStateMachine):
@@ -276,6 +296,30 @@ class Histories(RuleBasedStateMachine):
     def a_task_releases_its_group_or_gives_a_sign_of_life(self, data: st.DataObject, released: bool) -> None:
         order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
         self.turn(facts.GroupReleased(order.spec.group) if released else facts.SpanHeard(order.span))
+
+    @rule(data=st.data(), kind=st.sampled_from(list(HOSTILE)))
+    def an_executor_says_what_no_executor_says(self, data: st.DataObject, kind: str) -> None:
+        """Any span, any elements, lists that do not belong together: only what is with that span may change."""
+        spans = st.one_of(st.sampled_from([order.span for order in self.sent[-8:]] or [1]), NUMBERS)
+        span, start, stop = data.draw(spans), data.draw(NUMBERS), data.draw(NUMBERS)
+        news = HOSTILE[kind](data, span, start, stop)
+        low, high = span, span + 1
+        if isinstance(news, facts.CallsEnded):
+            low, high = span + start, span + start + min(len(news.seconds), len(news.results))
+        held = self.machine.state.spans
+        touched = {
+            (held[n].record.id, i) for n in held if low <= n < high for lo, hi in held[n].left for i in range(lo, hi)
+        }
+        ghosts = self.machine.state.ghosts
+        touched |= {
+            (g.record.id, i) for n, g in ghosts.items() if low <= n < high for lo, hi in g.left for i in range(lo, hi)
+        }
+        written = self.turn(news)
+        for fact in written:
+            if isinstance(fact, facts.SpanEnded | facts.SpanReturned | facts.SpanStarted):
+                assert {(fact.record, index) for index in range(fact.start, fact.stop)} <= touched
+            elif isinstance(fact, facts.ElementFailed) and fact.failure.message == "hostile":
+                assert (fact.record, fact.index) in touched
 
     @precondition(lambda self: self.recalls)
     @rule(data=st.data(), found=st.booleans())

@@ -45,6 +45,17 @@ def fitted(state: State, fact: Fact) -> Fact:
     return fact
 
 
+def pass_over(state: State, fact: Fact) -> None:
+    """What is left of a fact that cannot be applied: the number of a span is not given again."""
+    if isinstance(fact, facts.Placed):
+        reserve(state, fact.span)
+
+
+def reserve(state: State, span: int) -> None:
+    """Executors may know spans up to this number."""
+    state.last_span = max(state.last_span, span)
+
+
 # --- runs, groups and executors ---------------------------------------------------------------------------
 
 

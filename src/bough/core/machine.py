@@ -15,14 +15,14 @@ import msgspec
 
 from bough.core import explain, restoring, snapshot
 from bough.core.apply import APPLY
-from bough.core.fitting import fitted, misfit
+from bough.core.fitting import fitted, misfit, pass_over, reserve
 from bough.core.hearing import Hearing
 from bough.core.loose import Success
 from bough.core.placement import Placement
 from bough.core.state import State
 from bough.core.states import TaskState
 from bough.core.surveying import Deed, survey
-from bough.model.facts import CallsEnded, Fact, News, Placed, WorkNews
+from bough.model.facts import CallsEnded, Fact, News, WorkNews
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.orders import Order
 from bough.model.resources import Needs
@@ -109,8 +109,7 @@ class Machine:
             reason = misfit(state, fact)
             if reason:
                 passed.append((position, reason))
-                if isinstance(fact, Placed):
-                    self.reserve(fact.span)
+                pass_over(state, fact)
                 continue
             try:
                 self.replay(number, now, [fitted(state, fact)])
@@ -123,7 +122,7 @@ class Machine:
 
     def reserve(self, span: int) -> None:
         """Executors may know spans up to this number, whatever became of them here: new ones have higher numbers."""
-        self.state.last_span = max(self.state.last_span, span)
+        reserve(self.state, span)
 
     def _forget_what_was_due(self, now: Seconds) -> None:
         """What was due in a turn that is replayed is among its facts."""
