@@ -15,6 +15,7 @@ from bough.core.groups import GroupRecord
 from bough.core.memo import key_of
 from bough.core.records import Record
 from bough.core.state import State
+from bough.core.storable import shortened
 from bough.model import facts
 from bough.model.facts import Fact
 from bough.model.ids import RecordId, Seconds
@@ -24,6 +25,7 @@ from bough.model.tasks import Dep, Kind, On
 _PENDING = bytes((0, 1, 2))
 _REST: Seconds = 60.0  # of an executor that is suspended for the first time
 _LONGEST_REST: Seconds = 3600.0
+_DOUBLED = 6  # times, after which it is the longest
 
 
 class Consequences:
@@ -97,7 +99,7 @@ class Consequences:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
         if group.settled or not group.deadline or self._state.now < group.deadline:
             return
-        message = f"the time limit of group {group.path}, {group.timeout:g} s, is over"
+        message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, is over")
         self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))
         failure = Failure(Cause.KILLED, message)
         self._state.doomed += [(one, 0, one.length, failure) for one in group.records() if not graph.is_final(one)]
@@ -109,6 +111,6 @@ class Consequences:
         troubled, state.troubled = state.troubled, []
         for executor in troubled:
             if executor.id in state.executors and not executor.suspended:
-                until = state.now + min(_REST * 2**executor.suspensions, _LONGEST_REST)
+                until = state.now + min(_REST * 2 ** min(executor.suspensions, _DOUBLED), _LONGEST_REST)
                 reason = f"{executor.trouble} tasks in a row failed there and worked elsewhere"
                 self._record(facts.ExecutorSuspended(executor.id, until, reason))

@@ -15,6 +15,7 @@ from bough.core.loose import TaskRecord
 from bough.core.records import DONE, FAILED, WAITING, ArrayRecord, Record
 from bough.core.state import State
 from bough.core.states import ENDED, UNSUCCESSFUL
+from bough.core.storable import shortened
 from bough.model.orders import Settle
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
@@ -112,18 +113,19 @@ def because(record: Record, index: int) -> Failure:
     if own is not None and own.cause in {Cause.DEPENDENCY, Cause.FAIL_FAST}:
         return own
     what = own.message or own.cause.value if own is not None else "was cancelled"
-    return Failure(Cause.DEPENDENCY, f"{name_of(record, index)} did not succeed: {what}", source=record.id)
+    message = shortened(f"{name_of(record, index)} did not succeed: {what}")
+    return Failure(Cause.DEPENDENCY, message, source=record.id)
 
 
 def because_group(state: State, group: GroupRecord) -> Failure:
     """Why dependents of a group are not run."""
     record = state.records.get(group.failed_by)
     if record is None:
-        return Failure(Cause.DEPENDENCY, f"group {group.path} did not succeed", source=0)
+        return Failure(Cause.DEPENDENCY, shortened(f"group {group.path} did not succeed"), source=0)
     inner = because(record, max(first_bad(record), 0))
     if inner.cause is Cause.FAIL_FAST:
         return inner
-    return Failure(Cause.DEPENDENCY, f"group {group.path}: {inner.message}", source=inner.source)
+    return Failure(Cause.DEPENDENCY, shortened(f"group {group.path}: {inner.message}"), source=inner.source)
 
 
 def name_of(record: Record, index: int) -> str:

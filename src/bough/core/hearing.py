@@ -19,6 +19,7 @@ from bough.core.memo import key_of
 from bough.core.records import RUNNING, WAITING, Record
 from bough.core.room import Span
 from bough.core.state import State
+from bough.core.storable import DECODED, shortened, unstorable
 from bough.core.verdict import verdict
 from bough.model import facts
 from bough.model.facts import Fact, News
@@ -75,7 +76,11 @@ class Hearing(Consequences):
         self._facts = []
         handlers = self._hear
         for event in events:
-            handlers[type(event)](event)
+            kind = type(event)
+            if kind not in DECODED and (problem := unstorable(event)):
+                self._refuse(event, problem)
+                continue
+            handlers[kind](event)
             if state.doomed:
                 self._abandon()
             while state.again:
@@ -84,6 +89,15 @@ class Hearing(Consequences):
         if state.troubled:
             self._suspend()
         return self._facts
+
+    def _refuse(self, event: News, problem: str) -> None:
+        """Who asked for it is told; otherwise it is for the operator to know."""
+        text = f"{type(event).__name__} cannot be stored: {problem}"
+        request = getattr(event, "request", 0)
+        if request:
+            self._state.orders.append(Refuse(request, text))
+        else:
+            self._state.complaints.append(f"refused, {text}")
 
     # --- news from executors ---------------------------------------------------------------------
 
@@ -211,7 +225,7 @@ class Hearing(Consequences):
         executor = self._state.executors.get(event.executor)
         if executor is None:
             return
-        failure = Failure(Cause.LOST, f"the executor on {executor.host} was lost: {event.reason}")
+        failure = Failure(Cause.LOST, shortened(f"the executor on {executor.host} was lost: {event.reason}"))
         front = set(executor.front())
         for span in list(executor.spans.values()):
             for index in _probably_running(span, in_front=span in front):
@@ -314,7 +328,7 @@ class Hearing(Consequences):
         parts = [(low, high) for low, high in span.left]
         for low, high in parts:
             self._state.orders.append(StopSpan(span.executor.id, span.id, low, high))
-        failure = Failure(Cause.LOST, f"no word of it from {span.executor.host} for {patience:g} s")
+        failure = Failure(Cause.LOST, shortened(f"no word of it from {span.executor.host} for {patience:g} s"))
         for index in _probably_running(span, in_front=True):
             self._fail(span, facts.ElementFailed(span.id, index, failure))
         for low, high in parts if span.id in self._state.spans else []:

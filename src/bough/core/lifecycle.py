@@ -16,6 +16,7 @@ from bough.core.memo import elements_free
 from bough.core.records import CANCELLED, DONE, FAILED, NOTRUN, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
 from bough.core.room import WHOLE, ExecutorRecord, Span
 from bough.core.state import State
+from bough.core.storable import shortened
 from bough.core.submission import grow
 from bough.core.timing import SHORT
 from bough.core.wide import WideExecutor
@@ -269,7 +270,7 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     if fact.retry_at < 0:
         workflow = record.group.workflow
         if workflow.fail_fast and workflow.first_failure is None:
-            message = f"{graph.name_of(record, index)} failed and the workflow stops at the first failure"
+            message = shortened(f"{graph.name_of(record, index)} failed and the workflow stops at the first failure")
             workflow.first_failure = Failure(Cause.FAIL_FAST, message, source=record.id)
             state.failing = True
         state.move(record, index, index + 1, FAILED)

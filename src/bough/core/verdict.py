@@ -12,10 +12,12 @@ import msgspec
 from bough.core.loose import TaskRecord
 from bough.core.room import Span
 from bough.core.state import State
+from bough.core.storable import latest, shortened
 from bough.model.ids import Seconds
 from bough.model.outcomes import Cause, Failure
 
 NEVER = -1.0
+_MOST_DOUBLED = 60  # times that a wait is doubled: a float holds no more than 1,023
 
 
 def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Failure, Seconds]:
@@ -30,11 +32,11 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
     if failure.cause is Cause.LOST:
         if losses + 1 < limits.losses:
             return failure, now
-        message = f"{losses + 1} executors or workers died while running it: {failure.message}"
+        message = shortened(f"{losses + 1} executors or workers died while running it: {failure.message}")
         return msgspec.structs.replace(failure, message=message), NEVER
     if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
         return failure, NEVER
-    return failure, now + limits.backoff * 2**failures
+    return failure, latest(now + limits.backoff * 2 ** min(failures, _MOST_DOUBLED))
 
 
 def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:

@@ -1,0 +1,55 @@
+"""Nothing is made a fact that a store could not give back: what is heard is held against the bounds of facts first.
+
+Submissions and what executors report are decoded into the very types of the facts that are made of them, with their
+bounds, and are most of what is heard: they are not looked at again. What the server or a person says is. What the core
+itself computes is bounded where it is computed: times by `latest`, messages by `shortened`. Rule: a fact that was
+written can be read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bough.model import facts
+from bough.model.bounds import LONGEST
+from bough.model.facts import Fact, News
+from bough.model.ids import Seconds
+
+DECODED: Final = frozenset(
+    {
+        facts.Submitted,
+        facts.PagesAdded,
+        facts.Amended,
+        facts.SpanStarted,
+        facts.SpanEnded,
+        facts.CallsEnded,
+        facts.SpanReturned,
+        facts.Recalled,
+        facts.Declared,
+    }
+)
+_LONGEST_MESSAGE: Final = 4_000  # characters of a message that the core puts together
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Fact).decode
+
+
+def unstorable(event: News) -> str:
+    """Why an event that is not one of the `DECODED` cannot become a fact; empty: it can."""
+    try:
+        _decode(_encode(event))
+    except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def latest(when: Seconds) -> Seconds:
+    """A time that is computed, within what a fact can say."""
+    return min(when, LONGEST)
+
+
+def shortened(message: str) -> str:
+    """A message that is put together of others, in a length for people."""
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[: _LONGEST_MESSAGE - 3]}..."
