@@ -45,7 +45,7 @@ from bough.model.facts import (
 )
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec, Terms
 from bough.policies.registry import load_placement
 from bough.stores.api import LastRun, Store
 from bough.stores.checking import check
@@ -74,7 +74,7 @@ def ended(span: int, record: int, start: int = 0, stop: int = 1, **fields: objec
 
 def failed(span: int, record: int, index: int = 0, **fields: object) -> ElementFailed:
     failure = Failure(Cause.EXIT, "it exited with 3", exit_code=3)
-    return ElementFailed(span, index, failure, **{"record": record, "attempt": 1, "executor": 1, **fields})
+    return ElementFailed(span, index, **{"failure": failure, "record": record, "attempt": 1, "executor": 1, **fields})
 
 
 def output_of(path: Path, slot: str = "o") -> Output:
@@ -725,6 +725,26 @@ class StoreSuite:
         store.append(5, 1.0, [])
         store.append(6, 1.0, [])
         assert [store.project(1), store.project(1), store.project(1)] == [False, True, True]
+
+    def test_nul_characters_are_shown_alike_by_every_store(self, opened):
+        """PostgreSQL has none in its texts; what people and programs say may hold some all the same."""
+        zero, loss = "ze\0ro", Failure(Cause.LOST, "ze\0ro")
+        store = opened()
+        self.write(
+            store,
+            [RunOpened(1, zero, zero, 7, user=zero), ExecutorJoined(1, zero, zero, 8, Needs())],
+            [Submitted([GroupSpec(1, zero, attributes=(("a", zero),)), a_task(1, name=zero)])],
+            [Submitted([an_array(2, 9, name=zero, template=zero, terms=Terms(attributes=(("a", zero),)))])],
+            [Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 4, 1, 1), failed(1, 1, failure=loss, retry_at=9.0)],
+            [ElementFailed(2, 0, Failure(Cause.EXIT, zero, stderr=zero), record=2, attempt=1, executor=1)],
+            [NotRunnable(2, 5, 9, Failure(Cause.DEPENDENCY, zero)), ExecutorLost(1, zero)],
+            [RunClosed(1, zero)],
+        )
+        assert store.project()
+        assert store.quarantined() == []
+        cells = [cell for rows in self.tables(store).values() for row in rows for cell in row if isinstance(cell, str)]
+        assert not any("\0" in cell for cell in cells)
+        assert cells.count("ze\ufffdro") == 21  # nothing was lost
 
     # --- what cannot be folded ---
 

@@ -16,7 +16,7 @@ from bough.model.tasks import GroupSpec, TaskSpec
 from bough.stores.commandtext import task_text
 from bough.stores.ledger import ENDED_LABELS, Ledger
 from bough.stores.loosefold import LooseFold, enter
-from bough.stores.rows import TaskRow
+from bough.stores.rows import TaskRow, shown
 from bough.stores.runfold import ON, RunFold
 
 _PENDING: Final = frozenset(state.label for state in PENDING)
@@ -64,11 +64,11 @@ class AmendFold:
 
     def _put_attributes(self, run: int, kind: str, number: int, own: Sequence[tuple[str, str]]) -> None:
         self._ledger.execute("DELETE FROM attributes WHERE run = ? AND kind = ? AND id = ?", (run, kind, number))
-        self._ledger.gathered["attributes"] += [(kind, number, *pair, run) for pair in own]
+        self._ledger.gathered["attributes"] += [(kind, number, *map(shown, pair), run) for pair in own]
 
     def _change_task(self, row: TaskRow, spec: TaskSpec) -> None:
         ledger = self._ledger
-        row.command, row.cores, row.priority = task_text(spec), spec.needs.cores, spec.priority
+        row.command, row.cores, row.priority = shown(task_text(spec)), spec.needs.cores, spec.priority
         row.waits, row.releases = int(bool(spec.after)), int(spec.terms.release)
         own = (row.command, row.cores, row.waits, row.releases, row.id)
         ledger.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)

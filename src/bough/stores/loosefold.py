@@ -6,7 +6,7 @@ from bough.core.states import OCCUPYING, PENDING, UNSUCCESSFUL
 from bough.model.facts import ElementFailed, Placed, Recalled, SpanEnded
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.stores.ledger import ENDED_LABELS, Ledger
-from bough.stores.rows import AttemptRow, Open, TaskRow, put_detail, put_failure
+from bough.stores.rows import AttemptRow, Open, TaskRow, put_detail, put_failure, shown
 
 _PENDING = frozenset(state.label for state in PENDING)
 _OCCUPYING = frozenset(state.label for state in OCCUPYING)
@@ -79,7 +79,7 @@ class LooseFold:
         if lost is None:
             self._ledger.drop_attempt(attempt)
         else:
-            attempt.state, attempt.ended, attempt.cause, attempt.message = "lost", now, Cause.LOST.value, lost
+            attempt.state, attempt.ended, attempt.cause, attempt.message = "lost", now, Cause.LOST.value, shown(lost)
             self._ledger.put_attempt(attempt)
 
     def recalled(self, row: TaskRow, now: float, fact: Recalled) -> None:

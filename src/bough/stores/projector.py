@@ -17,7 +17,7 @@ from bough.stores.commandtext import array_text, task_text
 from bough.stores.database import Database
 from bough.stores.ledger import Blob, Ledger, Success
 from bough.stores.loosefold import LooseFold
-from bough.stores.rows import TaskRow
+from bough.stores.rows import TaskRow, shown
 from bough.stores.runfold import ON, RunFold
 from bough.stores.spanfold import SpanFold
 
@@ -145,13 +145,13 @@ class Projector:
                 spec.id,
                 run,
                 spec.group,
-                spec.name,
+                shown(spec.name),
                 KINDS[spec.kind],
                 1,
                 0,
                 "waiting" if waits else "ready",
                 0,
-                task_text(spec),
+                shown(task_text(spec)),
                 self._now,
                 priority=spec.priority,
                 cores=spec.needs.cores,
@@ -167,7 +167,7 @@ class Projector:
         if shared:
             self._runs.use(spec.body, run)
         if spec.writes:
-            self._ledger.gathered["declared"] += [(path, shared) for path in spec.writes]
+            self._ledger.gathered["declared"] += [(shown(path), shared) for path in spec.writes]
 
     def _add_array(self, spec: ArraySpec) -> None:
         ledger, waits = self._ledger, int(bool(spec.after or spec.element_after))
@@ -178,13 +178,13 @@ class Projector:
                 spec.id,
                 run,
                 spec.group,
-                spec.name,
+                shown(spec.name),
                 KINDS[spec.kind],
                 length,
                 1,
                 "waiting",
                 0,
-                array_text(spec, ledger.blob),
+                shown(array_text(spec, ledger.blob)),
                 self._now,
                 priority=spec.priority,
                 cores=spec.needs.cores,
@@ -211,7 +211,7 @@ class Projector:
 
     def _add_attributes(self, spec: TaskSpec | ArraySpec, run: int) -> None:
         own = spec.terms.attributes
-        self._ledger.gathered["attributes"] += [("task", spec.id, *pair, run) for pair in own]
+        self._ledger.gathered["attributes"] += [("task", spec.id, *map(shown, pair), run) for pair in own]
 
     def _on_pages_added(self, fact: f.PagesAdded) -> None:
         row = self._ledger.task(fact.record)

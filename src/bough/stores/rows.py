@@ -9,6 +9,13 @@ import msgspec
 
 from bough.model.outcomes import Detail, Failure
 
+ZERO = "\ufffd"  # what stands for a NUL character, which PostgreSQL's texts cannot hold
+
+
+def shown(text: str) -> str:
+    """A text of somebody else's as every database holds it."""
+    return text.replace("\0", ZERO) if "\0" in text else text
+
 
 class TaskRow(msgspec.Struct, gc=False):
     """One loose task, or one array."""
@@ -166,6 +173,6 @@ def put_detail(row: TaskRow | ElementRow, detail: Detail) -> None:
 def put_failure(row: TaskRow | ElementRow | AttemptRow, failure: Failure) -> None:
     """Why it did not succeed."""
     row.cause = failure.cause.value
-    row.message = failure.message
+    row.message = shown(failure.message)
     row.exit_code = failure.exit_code
     row.signal = failure.signal

@@ -15,6 +15,7 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import GroupSpec, On
 from bough.stores.ledger import Ledger
 from bough.stores.loosefold import LooseFold
+from bough.stores.rows import shown
 from bough.stores.spanfold import SpanFold
 from bough.stores.statements import replace
 
@@ -100,8 +101,8 @@ class RunFold:
             marks.service, marks.group = 1, max(marks.group, fact.group)
             self._run_of[fact.group] = fact.run
         values = (
-            fact.run, fact.name, fact.host, fact.pid, now, None, None, fact.policy, turn, fact.group, fact.directory,
-            fact.user,
+            fact.run, shown(fact.name), shown(fact.host), fact.pid, now, None, None, fact.policy, turn, fact.group,
+            shown(fact.directory), shown(fact.user),
         )  # fmt: skip
         ledger.execute(_RUN, values)
         ledger.execute(_GROUP, (fact.group, fact.run, None, "", "", 0))
@@ -114,7 +115,7 @@ class RunFold:
             inside = "SELECT run FROM runs WHERE run > ? AND closed IS NULL ORDER BY run"
             runs += [int(str(values[0])) for values in ledger.rows(inside, (fact.run,))]
         for run in runs:
-            ledger.execute("UPDATE runs SET closed = ?, reason = ? WHERE run = ?", (now, fact.reason, run))
+            ledger.execute("UPDATE runs SET closed = ?, reason = ? WHERE run = ?", (now, shown(fact.reason), run))
             gone = 'UPDATE executors SET "left" = ?, reason = ? WHERE run = ? AND "left" IS NULL'
             ledger.execute(gone, (now, "the run ended", run))
             if fact.reason != "done":
@@ -162,12 +163,13 @@ class RunFold:
         ledger.marks.group = max(ledger.marks.group, spec.id)
         run = self._run_of[spec.id] = self.run_of(spec.parent)
         above = ledger.rows("SELECT path FROM groups WHERE run = ? AND id = ?", (run, spec.parent))
-        path = f"{above[0][0]}/{spec.name}" if above and above[0][0] else spec.name
-        ledger.execute(_GROUP, (spec.id, run, spec.parent, spec.name, path, 0))
+        name = shown(spec.name)
+        path = f"{above[0][0]}/{name}" if above and above[0][0] else name
+        ledger.execute(_GROUP, (spec.id, run, spec.parent, name, path, 0))
         on = [(spec.id, run, ON[dep.on], dep.id, dep.index) for dep in spec.after]
         ledger.gathered["group_after"] += on
         if spec.attributes:
-            ledger.gathered["attributes"] += [("group", spec.id, *pair, run) for pair in spec.attributes]
+            ledger.gathered["attributes"] += [("group", spec.id, *map(shown, pair), run) for pair in spec.attributes]
 
     def group_closed(self, fact: f.GroupClosed) -> None:
         """Nothing more will be added to a group."""
@@ -198,7 +200,7 @@ class RunFold:
         marks = self._ledger.marks
         marks.executor = max(marks.executor, fact.executor)
         has = fact.capacity
-        values = (fact.site, fact.host, fact.pid, has.cores, has.memory, has.gpus, now, None, None)
+        values = (shown(fact.site), shown(fact.host), fact.pid, has.cores, has.memory, has.gpus, now, None, None)
         self._ledger.execute(_EXECUTOR, (fact.executor, marks.run, *values))
 
     def executor_resized(self, fact: f.ExecutorResized) -> None:
@@ -210,7 +212,7 @@ class RunFold:
     def executor_lost(self, now: float, fact: f.ExecutorLost) -> None:
         """An executor is gone; what it had is given back."""
         gone = 'UPDATE executors SET "left" = ?, reason = ? WHERE id = ?'
-        self._ledger.execute(gone, (now, fact.reason, fact.executor))
+        self._ledger.execute(gone, (now, shown(fact.reason), fact.executor))
         for span in [span for span in self._ledger.open.values() if span.executor == fact.executor]:
             row = self._ledger.task(span.record)
             lost = fact.reason or "the executor was lost"

@@ -11,7 +11,7 @@ from bough.model.outcomes import Cause, Detail, Failure
 from bough.stores import arrayfold as moves
 from bough.stores.arrayfold import ArrayFold
 from bough.stores.ledger import Ledger
-from bough.stores.rows import AttemptRow, Open, SpanRow, TaskRow, put_detail, put_failure
+from bough.stores.rows import AttemptRow, Open, SpanRow, TaskRow, put_detail, put_failure, shown
 
 _RANGED: Final = {
     TaskState.NOTRUN: moves.ABANDON,
@@ -121,7 +121,7 @@ class SpanFold:
                         span.started,
                         now,
                         cause=Cause.LOST.value,
-                        message=lost,
+                        message=shown(lost),
                         span=span.span,
                     )
                 )
@@ -210,7 +210,7 @@ class SpanFold:
         for low, high in fold.move(*place, _RANGED[to]):
             piece = SpanRow(row.id, low, high, to.label)
             if failure:
-                piece.ended, piece.cause, piece.message = now, failure.cause.value, failure.message
+                piece.ended, piece.cause, piece.message = now, failure.cause.value, shown(failure.message)
             fold.add_range(piece)
             if failure is None:
                 continue
