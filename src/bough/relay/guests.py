@@ -1,7 +1,8 @@
 """Who comes to a relay: each connection is tied to a channel of its own, byte for byte.
 
-Rule: an end that cannot send makes the other one stop reading, so that nothing is kept here beyond a few buffers; when
-one end is gone the other one is closed behind what was said.
+Rule: whom the server has not let in is a stranger here, too, and gives way to others. An end that cannot send makes the
+other one stop reading, so that nothing is kept here beyond a few buffers; when one end is gone the other one is closed
+behind what was said.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from bough.transport.door import Door, Gate
 from bough.transport.line import Line
 from bough.wire.framing import frame
 from bough.wire.messages import Refused
 
-MOST_STRANGERS = 256  # connections that the server has not let in yet
+_PATIENCE = 10.0  # seconds from the first packet until the server has let it in
 _CUT_OFF = Refused("the relay has no connection to its server now", kind="PeerLost")
-_CROWDED = Refused("too many connections wait at the relay", kind="PeerLost")
 
 
 class _End(asyncio.Protocol):
@@ -77,27 +78,26 @@ class _Far(_End):
         super().data_received(data)
 
 
-class Guest(_End):
-    """The end of an executor, or of another relay."""
+class Guest(_End, Gate):
+    """The end of an executor, or of another relay: a stranger to us until the server speaks to it again."""
 
-    def __init__(self, guests: Guests) -> None:
-        super().__init__()
+    def __init__(self, guests: Guests, peer: str = "") -> None:
+        _End.__init__(self)
+        Gate.__init__(self)
         self._guests = guests
-        self._is_stranger = False
+        self._peer = peer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open its channel, or say why there is none."""
-        super().connection_made(transport)
-        guests = self._guests
-        line = guests.line
-        if line is None or guests.strangers >= MOST_STRANGERS:
+        Gate.connection_made(self, transport)
+        _End.connection_made(self, transport)
+        assert self.transport is not None
+        line = self._guests.line
+        if line is None or self.over.done():
             self.other = _End()
-            assert self.transport is not None
-            self.transport.write(bytes(frame(_CUT_OFF if line is None else _CROWDED)))
+            self.transport.write(bytes(frame(_CUT_OFF)))
             self.transport.close()
             return
-        self._is_stranger = True
-        guests.strangers += 1
         self.other = _Far(self._let_in)
         self.other.other = self
         peer = transport.get_extra_info("peername")
@@ -108,19 +108,27 @@ class Guest(_End):
         self._let_in()
         super().connection_lost(exc)
 
+    def give_up(self, reason: str) -> None:
+        """Hang up, unless the server has let it in."""
+        if not self.over.done():
+            self._let_in()
+            if self.transport is not None:
+                self.transport.abort()
+            if reason:
+                self._guests.refused(self._peer, reason)
+
     def _let_in(self) -> None:
-        if self._is_stranger:
-            self._is_stranger = False
-            self._guests.strangers -= 1
+        if not self.over.done():
+            self.over.set_result(None)
 
 
-class Guests:
+class Guests(Door):
     """All of them. `line`: to the server, if there is one now."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(say, patience=_PATIENCE)
         self.line: Line | None = None
-        self.strangers = 0
 
-    def receive(self) -> Guest:
-        """One more, for asyncio."""
-        return Guest(self)
+    def gate(self, peer: str) -> Guest:
+        """One more."""
+        return Guest(self, peer)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import signal
 import socket
 import time
@@ -26,17 +25,17 @@ from bough.relay.log import log
 from bough.relay.place import RelayNote
 from bough.relay.upstream import find_upstream, link
 from bough.transport import home
+from bough.transport.accepting import allow_many_files
 from bough.transport.access import UNIX, Access
 from bough.transport.certificates import make_certificate
+from bough.transport.door import Door
 from bough.transport.doorman import Doorman
 from bough.transport.line import Line
 from bough.transport.tls import server_context
 
 _FIRST_PAUSE, _MOST_PAUSE = 0.2, 5.0  # seconds between tries to reach the server
-_HANDSHAKE = 5.0  # seconds that TLS may take
 _LOOK = 1.0  # seconds between updates of the note
 _PROOF = 20.0  # seconds that an executor has to prove itself: thousands may come at once
-_STRANGERS = 256  # that may be about to; others wait in the kernel's queue
 _FAREWELL = 0.05  # seconds in which the last words leave
 
 
@@ -55,18 +54,11 @@ def relay(settings: Settings) -> int:
     lock = place.lock_folder()
     try:
         find_upstream(settings.server)  # first: what cannot be shall leave no trace
-        _allow_many_files()
+        allow_many_files()
         return uvloop.run(Relay(settings).live())
     finally:
         place.remove_note()
         lock.release()
-
-
-def _allow_many_files() -> None:
-    """One descriptor for each executor."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Relay:
@@ -74,7 +66,6 @@ class Relay:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._guests = Guests()
         self._dispatcher: Dispatcher | None = None
         self._address = self._fingerprint = ""
         self._note: RelayNote | None = None
@@ -85,6 +76,7 @@ class Relay:
         """Relay until told to end."""
         loop = asyncio.get_running_loop()
         self._told_to_end = asyncio.Event()
+        self._guests = Guests(log)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._told_to_end.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
@@ -92,7 +84,7 @@ class Relay:
             self._dispatcher = Dispatcher(self._settings.reconnect)
             gc.freeze()  # what was loaded stays; looking through it again and again is what makes many executors slow
             gc.set_threshold(1_000_000, 50, 100)
-        server = await self._listen(loop)
+        door = self._listen()
         work = [loop.create_task(self._keep_linked()), loop.create_task(self._keep_note())]
         ending = loop.create_task(self._told_to_end.wait())
         log(f"relaying {self._address}; executors are started with --server {place.access_path()}")
@@ -101,7 +93,7 @@ class Relay:
             for task in done:
                 task.result()  # raises what cannot be helped
         finally:
-            await self._take_leave(server)
+            await self._take_leave(door)
             for task in (ending, *work):
                 task.cancel()
             await asyncio.gather(ending, *work, return_exceptions=True)
@@ -113,35 +105,25 @@ class Relay:
         log("ended")
         return 0
 
-    async def _take_leave(self, server: asyncio.Server | Doorman) -> None:
-        if isinstance(server, Doorman):
-            await server.close()
-        else:
-            server.close()
+    async def _take_leave(self, door: Door) -> None:
+        await door.close()
         if self._dispatcher is not None:
             self._dispatcher.close()
             await asyncio.sleep(_FAREWELL)
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> asyncio.Server | Doorman:
+    def _listen(self) -> Door:
         listener, self._address = place.bind(self._settings.listen)
         context = None
         if not self._address.startswith(UNIX):
             cert, key, self._fingerprint = make_certificate(home.relay_dir())
             context = server_context(cert, key)
-        if self._dispatcher is not None:
-            receive, token = self._dispatcher.receive, self._dispatcher.token
-            self._doorman = Doorman(receive, token, "", patience=_PROOF, most=_STRANGERS, say=log)
-            self._door = (listener, context)  # it opens when there is a server
-            return self._doorman
-        if context is None:
-            return await loop.create_unix_server(self._guests.receive, sock=listener)
-        return await loop.create_server(
-            self._guests.receive,
-            sock=listener,
-            ssl=context,
-            ssl_handshake_timeout=_HANDSHAKE,
-            ssl_shutdown_timeout=1.0,
-        )
+        if self._dispatcher is None:
+            self._guests.serve(listener, context)
+            return self._guests
+        receive, token = self._dispatcher.receive, self._dispatcher.token
+        self._doorman = Doorman(receive, token, "", patience=_PROOF, say=log)
+        self._door = (listener, context)  # it opens when there is a server
+        return self._doorman
 
     async def _keep_linked(self) -> None:
         """Connect, wait until that is lost, connect again."""

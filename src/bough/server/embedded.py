@@ -37,6 +37,7 @@ from bough.stores.faults import reported
 from bough.stores.folder import make_store_folders
 from bough.stores.lock import StoreLock, holder
 from bough.stores.sqlite import SqliteStore
+from bough.transport.accepting import Acceptor
 from bough.wire.framing import frame
 from bough.wire.messages import Notice, Refused
 
@@ -177,7 +178,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     _publish(started, info.run)
     owner = socket.socket(fileno=started.options.fd)
     await loop.create_unix_connection(lambda: Connection(reception, shell.dirty, trusted=True), sock=owner)
-    server = await loop.create_unix_server(lambda: Connection(reception, shell.dirty), sock=started.listener)
+    server = Acceptor(started.listener, lambda: Connection(reception, shell.dirty), log)
     _watch_parent(loop, started.options.client, closing)
     log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow

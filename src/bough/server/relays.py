@@ -71,25 +71,28 @@ class _ChannelDoor:
 
     def __init__(self, listener: Listener, dirty: list[Connection], fingerprint: str, name: str) -> None:
         from bough.transport.doorman import Doorman
+        from bough.transport.strangers import Strangers
         from bough.transport.tokens import secret
 
         self._name = name
         self._doorman = Doorman(lambda: Connection(listener, dirty), secret, fingerprint, say=log)
-        self._strangers = 0
+        self._strangers = Strangers(_MOST_STRANGERS)
 
     def receive(self, channel: Channel, peer: str) -> None:
-        """One stranger."""
-        from bough.transport.doorman import Gate
+        """One stranger; a relay lets fewer come than there may be, so that the oldest gives way only to a flood."""
+        from bough.transport.strangers import Stranger
 
-        doorman = self._doorman
-        if self._strangers >= _MOST_STRANGERS:
-            channel.abort()
-            doorman.refused(self._name, f"{_MOST_STRANGERS} others behind it have not proven anything yet")
-            return
-        gate = Gate(doorman, f"{peer} behind {self._name}", asyncio.get_running_loop().time() + doorman.patience)
-        self._strangers += 1
-        gate.over.add_done_callback(self._one_less)
+        if self._strangers.is_full:
+            self._strangers.drop_oldest()
+        loop = asyncio.get_running_loop()
+        gate = self._doorman.gate(f"{peer} behind {self._name}")
+        stranger = Stranger(lambda: gate.give_up("others came, and it had not proven anything"), loop.time())
+        timer = loop.call_later(self._doorman.patience, gate.give_up, "no proof in time")
+
+        def over(_: asyncio.Future[None]) -> None:
+            timer.cancel()
+            self._strangers.remove(stranger)
+
+        gate.over.add_done_callback(over)
+        self._strangers.add(stranger, speaks=True)
         channel.begin(gate)
-
-    def _one_less(self, _: asyncio.Future[None]) -> None:
-        self._strangers -= 1

@@ -41,6 +41,7 @@ from bough.stores.lock import StoreLock, who_holds
 from bough.stores.opening import Lock, is_postgres, lock_store, open_store
 from bough.stores.replaying import replay_run
 from bough.transport import home
+from bough.transport.accepting import Acceptor, allow_many_files
 from bough.wire.work import Leave
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def serve(settings: Settings) -> int:
     """Run a service until it is told to end; its exit code. BoughError when it cannot begin."""
     gc.disable()  # until all is loaded
     load_placement(settings.policy)  # first: an unknown name shall leave no trace
+    allow_many_files()
     server_dir = home.make_server_dir()
     locks: list[Lock] = [_lock_home(server_dir)]
     try:
@@ -220,7 +222,7 @@ class Service:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
-        server = await loop.create_unix_server(lambda: Connection(reception, shell.dirty), sock=self._listener)
+        server = Acceptor(self._listener, lambda: Connection(reception, shell.dirty), log)
         try:
             doorman = await self._open_door(reception, shell) if self._settings.listen else None
             reception.relays.fingerprint = self._fingerprint

@@ -1,69 +1,82 @@
-"""Who was refused lately: an address that fails too often is not listened to for a while.
+"""Peers that have not proven anything yet: at most so many, and when another one comes the oldest gives way.
 
-Rule: neither memory nor the log grows with the number of strangers.
+A peer that knows its token proves it within milliseconds. One that holds a connection without doing so is in nobody's
+way for longer than a moment: `SILENT` seconds if it has said nothing at all, `SPEAKING` seconds if its handshake is
+under way. Those who come while nobody has been there for so long wait in the kernel's queue, so that a crowd of honest
+peers does not push itself out. Rule: addresses do not count; many peers share one on a login node or behind a NAT.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
-_MOST_ADDRESSES = 4096
-_MOST_LINES = 20  # in the log, within a window
+SILENT = 0.25  # seconds
+SPEAKING = 2.0
+
+
+class Stranger:
+    """One of them. `drop` ends its connection."""
+
+    __slots__ = ("drop", "since")
+
+    def __init__(self, drop: Callable[[], None], since: float) -> None:
+        self.drop = drop
+        self.since = since
 
 
 class Strangers:
-    """Counts failed handshakes by address. Times are the caller's, in seconds."""
+    """See the module. Times are the caller's, in seconds."""
 
-    def __init__(
-        self, say: Callable[[str], None], *, most: int = 10, window: float = 10.0, pause: float = 10.0
-    ) -> None:
-        self._say = say
-        self._most = most  # failures within a window
-        self._window = window
-        self._pause = pause  # seconds that an address is barred
-        self._failures: dict[str, deque[float]] = {}
-        self._barred: dict[str, float] = {}  # until when
-        self._lines: deque[float] = deque()
-        self._unsaid = 0
+    def __init__(self, most: int, *, silent: float = SILENT, speaking: float = SPEAKING) -> None:
+        self._most = most
+        self._silent_for = silent
+        self._speaking_for = speaking
+        self._silent: OrderedDict[Stranger, None] = OrderedDict()
+        self._speaking: OrderedDict[Stranger, None] = OrderedDict()
 
-    def failed(self, peer: str, reason: str, now: float) -> None:
-        """A handshake failed."""
-        self.note(f"a connection from {peer} was refused: {reason}", now)
-        times = self._failures.pop(peer, None) or deque(maxlen=self._most)
-        times.append(now)
-        self._failures[peer] = times  # the latest are last
-        if len(times) == self._most and now - times[0] <= self._window:
-            del self._failures[peer]
-            self._barred[peer] = now + self._pause
-            self.note(f"connections from {peer} are dropped for {self._pause:g} s: {self._most} were refused", now)
-            _shorten(self._barred)
-        _shorten(self._failures)
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._silent) + len(self._speaking)
 
-    def is_barred(self, peer: str, now: float) -> bool:
-        """Whether an address is not to be listened to now."""
-        until = self._barred.get(peer)
-        if until is None:
+    @property
+    def is_full(self) -> bool:
+        """Whether one must give way before another one may come."""
+        return len(self) >= self._most
+
+    def add(self, stranger: Stranger, *, speaks: bool) -> None:
+        """One more."""
+        (self._speaking if speaks else self._silent)[stranger] = None
+
+    def spoke(self, stranger: Stranger) -> None:
+        """It has said its first word."""
+        if stranger in self._silent:
+            del self._silent[stranger]
+            self._speaking[stranger] = None
+
+    def remove(self, stranger: Stranger) -> None:
+        """It was let in, or is gone."""
+        self._silent.pop(stranger, None)
+        self._speaking.pop(stranger, None)
+
+    def free_at(self) -> float:
+        """From when on one gives way."""
+        return min((since for since, _ in self._first()), default=0.0)
+
+    def drop_due(self) -> None:
+        """Let the one go that gives way first."""
+        _, those = min(self._first(), key=lambda found: found[0])
+        those.popitem(last=False)[0].drop()
+
+    def drop_oldest(self) -> bool:
+        """Let one go that has said nothing, else the oldest; whether there was any."""
+        those = self._silent or self._speaking
+        if not those:
             return False
-        if now < until:
-            return True
-        del self._barred[peer]
-        return False
+        those.popitem(last=False)[0].drop()
+        return True
 
-    def note(self, text: str, now: float) -> None:
-        """Write a line to the log, unless there were many lately; those are counted."""
-        while self._lines and now - self._lines[0] > self._window:
-            self._lines.popleft()
-        if len(self._lines) >= _MOST_LINES:
-            self._unsaid += 1
-            return
-        self._lines.append(now)
-        if self._unsaid:
-            self._say(f"{self._unsaid} more refusals were not logged")
-            self._unsaid = 0
-        self._say(text)
-
-
-def _shorten(table: dict[str, deque[float]] | dict[str, float]) -> None:
-    if len(table) > _MOST_ADDRESSES:
-        table.pop(next(iter(table)))
+    def _first(self) -> list[tuple[float, OrderedDict[Stranger, None]]]:
+        """When the oldest of both kinds give way."""
+        kinds = ((self._silent, self._silent_for), (self._speaking, self._speaking_for))
+        return [(next(iter(those)).since + patience, those) for those, patience in kinds if those]

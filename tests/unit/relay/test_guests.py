@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from bough.relay import guests as module
 from bough.relay.guests import Guest, Guests
 from bough.transport.line import Line
 from bough.wire.framing import Frames, frame
@@ -37,6 +36,8 @@ class Socket(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    abort = close
+
     def is_reading(self) -> bool:
         return self.reading
 
@@ -61,7 +62,7 @@ def linked() -> tuple[Guests, Line, Socket]:
 
 
 def come(guests: Guests) -> tuple[Guest, Socket]:
-    guest, sock = guests.receive(), Socket()
+    guest, sock = guests.gate("10.0.0.7"), Socket()
     guest.connection_made(sock)
     return guest, sock
 
@@ -93,7 +94,7 @@ def test_a_guest_that_leaves_shuts_its_channel_behind_its_last_words() -> None:
         guest.connection_lost(None)
         await settle()
         assert upstream.take(FromRelay)[1:] == [Carried(1, b"bye"), Shut(1)]
-        assert guests.strangers == 0
+        assert guest.over.done()
 
     run(work())
 
@@ -157,18 +158,18 @@ def test_all_guests_are_let_go_with_the_line_and_new_ones_are_told_why() -> None
     run(work())
 
 
-def test_too_many_strangers_are_turned_away_until_some_were_let_in() -> None:
+def test_a_guest_is_a_stranger_until_the_server_speaks_to_it_again() -> None:
     async def work() -> None:
         guests, line, _ = linked()
-        for _ in range(module.MOST_STRANGERS):
-            come(guests)
-        _, sock = come(guests)
-        assert sock.closed
-
-        line.data_received(bytes(frame(Carried(1, b"challenge"))))
+        (one, one_sock), (other, other_sock) = come(guests), come(guests)
+        line.data_received(bytes(frame(Carried(1, b"challenge"), Carried(2, b"challenge"))))
+        assert not one.over.done()
         line.data_received(bytes(frame(Carried(1, b"appointed"))))
-        assert guests.strangers == module.MOST_STRANGERS - 1
-        _, sock = come(guests)
-        assert not sock.closed
+        assert one.over.done()
+
+        for guest in (one, other):
+            guest.give_up("others came")
+        assert not one_sock.closed
+        assert other_sock.closed
 
     run(work())

@@ -17,7 +17,6 @@ from bough.transport.access import Access
 from bough.transport.certificates import make_certificate
 from bough.transport.dial import Dialled, dial
 from bough.transport.doorman import Doorman
-from bough.transport.strangers import Strangers
 from bough.transport.tls import client_context, server_context
 from bough.transport.tokens import make_tokens, read_token, secret
 from bough.wire.framing import frame
@@ -86,7 +85,7 @@ class Door:
 
 
 @contextlib.contextmanager
-def open_door(*, fast: bool = True, most: int = 64, patience: float = DEADLINE, failures: int = 1000) -> Iterator[Door]:
+def open_door(*, fast: bool = True, most: int = 64, patience: float = DEADLINE) -> Iterator[Door]:
     """A door with the user's certificate and tokens; `$BOUGH_HOME` says where they are."""
     cert, key, fingerprint = make_certificate()
     make_tokens()
@@ -105,7 +104,7 @@ def open_door(*, fast: bool = True, most: int = 64, patience: float = DEADLINE, 
             fingerprint,
             patience=patience,
             most=most,
-            strangers=Strangers(lines.append, most=failures, pause=DEADLINE),
+            say=lines.append,
         )
         port = await doorman.listen("127.0.0.1", 0, server_context(cert, key))
         ready.append(Door(port, fingerprint, inside, lines))

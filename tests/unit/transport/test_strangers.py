@@ -1,44 +1,69 @@
-"""Strangers: who fails too often is barred for a while; neither memory nor the log grows."""
+"""Strangers: the oldest gives way to a new one, once it has had its time; the log does not grow."""
 
 from __future__ import annotations
 
-from bough.transport.strangers import Strangers
+from bough.transport.refusals import Refusals
+from bough.transport.strangers import Stranger, Strangers
 
 
-def test_ten_failures_in_ten_seconds_bar_an_address_for_ten_seconds() -> None:
-    strangers = Strangers(lambda _: None)
-    for n in range(9):
-        strangers.failed("a", "x", float(n))
-    assert not strangers.is_barred("a", 9.0)
-    strangers.failed("a", "x", 9.5)
-    assert strangers.is_barred("a", 9.5)
-    assert strangers.is_barred("a", 19.4)
-    assert not strangers.is_barred("b", 9.5)
-    assert not strangers.is_barred("a", 19.5)
+class Crowd:
+    def __init__(self, most: int) -> None:
+        self.strangers = Strangers(most, silent=1.0, speaking=10.0)
+        self.dropped: list[str] = []
+
+    def come(self, name: str, now: float, *, speaks: bool = False) -> Stranger:
+        stranger = Stranger(lambda: self.dropped.append(name), now)
+        self.strangers.add(stranger, speaks=speaks)
+        return stranger
 
 
-def test_failures_far_apart_bar_nobody() -> None:
-    strangers = Strangers(lambda _: None)
-    for n in range(100):
-        strangers.failed("a", "x", n * 1.2)
-    assert not strangers.is_barred("a", 120.0)
+def test_who_has_been_there_longest_gives_way_once_it_has_had_its_time() -> None:
+    crowd = Crowd(2)
+    crowd.come("a", 0.0)
+    assert not crowd.strangers.is_full
+    crowd.come("b", 0.5)
+    assert crowd.strangers.is_full
+    assert crowd.strangers.free_at() == 1.0
+    crowd.strangers.drop_due()
+    assert crowd.dropped == ["a"]
+    assert crowd.strangers.free_at() == 1.5
+
+
+def test_who_speaks_has_more_time_than_who_is_silent() -> None:
+    crowd = Crowd(2)
+    speaker = crowd.come("speaker", 0.0)
+    crowd.strangers.spoke(speaker)
+    crowd.come("silent", 5.0)
+    assert crowd.strangers.free_at() == 6.0
+    crowd.strangers.drop_due()
+    assert crowd.dropped == ["silent"]
+    assert crowd.strangers.free_at() == 10.0
+
+
+def test_a_new_silent_one_does_not_give_way_for_a_handshake_that_took_too_long() -> None:
+    crowd = Crowd(2)
+    crowd.come("slow", 0.0, speaks=True)
+    crowd.come("new", 9.9)
+    assert crowd.strangers.free_at() == 10.0
+    crowd.strangers.drop_due()
+    assert crowd.dropped == ["slow"]
+
+
+def test_who_was_let_in_gives_way_no_more() -> None:
+    crowd = Crowd(1)
+    crowd.strangers.remove(crowd.come("in", 0.0))
+    assert len(crowd.strangers) == 0
+    assert not crowd.strangers.drop_oldest()
+    crowd.strangers.spoke(crowd.come("again", 0.0))
+    assert crowd.strangers.drop_oldest()
+    assert crowd.dropped == ["again"]
 
 
 def test_the_log_is_spared_and_says_how_much() -> None:
     lines: list[str] = []
-    strangers = Strangers(lines.append, most=10**9)
+    refusals = Refusals(lines.append)
     for _ in range(1000):
-        strangers.failed("a", "x", 1.0)
+        refusals.refused("a", "x", 1.0)
     assert len(lines) == 20
-    strangers.failed("a", "x", 30.0)
+    refusals.refused("a", "x", 30.0)
     assert lines[20:] == ["980 more refusals were not logged", "a connection from a was refused: x"]
-
-
-def test_a_million_addresses_are_not_remembered() -> None:
-    strangers = Strangers(lambda _: None, most=1)
-    for n in range(20_000):
-        strangers.failed(f"{n}", "x", 1.0)
-    assert not strangers.is_barred("0", 1.0)
-    assert strangers.is_barred("19999", 1.0)
-    assert len(strangers._barred) <= 4096
-    assert len(strangers._failures) <= 4096
