@@ -50,7 +50,8 @@ async def accept(
             continue  # else it left at once
         if _is_one_of_the_last(sock) and not give_way():
             sock.close()
-            refusals.note(f"nobody can be let in for a moment: {_limit()} files are open; see ulimit -n", loop.time())
+            used = f"nearly all of the {_limit()} descriptors are used up, see ulimit -n"
+            refusals.note(f"nobody can be let in for a moment: {used}", loop.time())
             await asyncio.sleep(_BREATH)
             continue
         peer = str(address[0]) if isinstance(address, tuple) else "this host"
