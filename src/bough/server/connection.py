@@ -1,6 +1,7 @@
 """One peer's stream: bytes in, messages to the listener; messages out, one frame and one write per turn.
 
-Rule: nothing here knows what a message means, or whether the stream is a Unix socket, TCP or TLS.
+Rule: nothing here knows what a message means, or whether the stream is a Unix socket, TCP or TLS; only which ones are
+answered, so that a peer with many requests open, or one that does not read the answers, is not read from meanwhile.
 """
 
 from __future__ import annotations
@@ -8,24 +9,34 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
 
 from bough.errors import ProtocolError
+from bough.model.facts import PagesAdded
+from bough.server.quotas import FREE, OWNER, Quotas, Share
+from bough.wire.filemessages import Get, Located, Piece, Put, Want
 from bough.wire.framing import frame, frame_list, server_frames
-from bough.wire.messages import FromClient, Refused
+from bough.wire.messages import Accepted, Act, Amend, Answer, Ask, FromClient, Manage, Refused, Submit
 from bough.wire.relaying import RelayHello
 from bough.wire.work import FromExecutor
 
+Message = FromClient | FromExecutor | RelayHello
+
 _LATER = 0.2  # seconds that acknowledgements may wait for something to travel with
 _STREAM = 0.002  # seconds for which outcomes wait for each other while work goes on and the client only listens
-_MOST_UNSENT = 1 << 28  # bytes a peer may leave unread before it is cut off
+_SUBMITTED = frozenset({Submit, PagesAdded})  # answered together by `Accepted`, or singly by `Refused`
+_FROM_CLIENT = frozenset({Ask, Act, Amend, Manage, Put, *_SUBMITTED})
+_ANSWERED = _FROM_CLIENT | {Want, Get}
+_NONE: frozenset[type] = frozenset()
+_ANSWERS = frozenset({Answer, Located, Piece})
 
 
 class Listener(Protocol):
     """Who is told what arrives."""
 
-    def heard(self, connection: Connection, messages: list[FromClient | FromExecutor | RelayHello]) -> None:
+    def heard(self, connection: Connection, messages: list[Message]) -> None:
         """Messages arrived, in order."""
 
     def lost(self, connection: Connection) -> None:
@@ -33,14 +44,24 @@ class Listener(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """See the module. `trusted`: it came by an inherited descriptor, so it may own the session."""
+    """See the module. `trusted`: it came by an inherited descriptor, so it may own the session, and has no quota."""
 
-    def __init__(self, listener: Listener, dirty: list[Connection], *, trusted: bool = False) -> None:
+    def __init__(
+        self, listener: Listener, dirty: list[Connection], *, trusted: bool = False, quotas: Quotas | None = None
+    ) -> None:
         self.trusted = trusted
-        self.role = "owner"  # what it may do: all, by a Unix socket; else that of the token it has proven to know
+        self.role = OWNER  # what it may do: all, by a Unix socket; else that of the token it has proven to know
         self._listener = listener
         self._dirty = dirty  # connections with something to send; the shell flushes them after a turn
+        self._quotas = None if trusted else quotas or Quotas()
+        self._share: Share | None = None  # what it has of the quota of its role, while it is connected
         self._frames = server_frames()
+        self._holds = False  # bytes of an incomplete frame are counted
+        self._queue: deque[Message] = deque()  # what waits until others are answered
+        self._asked = 0  # requests that are not answered
+        self._submitted: deque[int] = deque()  # submissions that are not, by their numbers
+        self._stops: set[str] = set()  # why it is not read from
+        self._is_full = self._is_deaf = False  # the peer does not read as fast as it is told; it was refused
         self._outbox: list[object] = []
         self._later: list[object] = []  # what can wait for company
         self._timer: asyncio.TimerHandle | None = None
@@ -48,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._has_spoken = True  # the peer has said something since it was told something
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1  # of a Unix socket: written to directly, as long as nothing waits in the transport
+        self._biggest = 0  # bytes of the biggest frame that was sent
 
     # --- what asyncio calls ------------------------------------------------------------------------
 
@@ -57,10 +79,22 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX and transport.get_extra_info("sslcontext") is None:
             self._descriptor = sock.fileno()
+        if self._quotas is not None:
+            self._join(self._transport, self._quotas.of(self.role))
         self.flush()
+
+    def _join(self, transport: asyncio.Transport, share: Share) -> None:
+        self._share, quota = share, share.quota
+        self._frames.limit = quota.frame
+        transport.set_write_buffer_limits(high=quota.unread)
+        share.connections += 1
+        if share.connections > quota.connections:
+            self.refuse(f"{quota.connections} connections of the role {self.role} are open already", "SiteError")
 
     def data_received(self, data: bytes) -> None:
         """Cut the bytes into messages; a peer that speaks another language is told so and cut off."""
+        if self._is_deaf:
+            return
         try:
             messages = self._frames.feed(data)
         except ProtocolError as error:
@@ -68,12 +102,107 @@ class Connection(asyncio.Protocol):
             return
         if messages:
             self._has_spoken = True
-            self._listener.heard(self, messages)
+            self._take(messages)
+        kept = self._frames.kept
+        if kept > FREE or self._holds:
+            self._holds = kept > FREE
+            if self._share is not None:
+                self._share.holds(self, kept if self._holds else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the listener."""
         self._transport = None
+        self._leave()
         self._listener.lost(self)
+
+    def _leave(self) -> None:
+        self._queue.clear()
+        if self._share is not None:
+            self._share.gone(self)
+            self._share = None
+
+    def pause_writing(self) -> None:
+        """The peer does not read as fast as it is told."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._is_full = False
+        if self._queue:
+            self._go_on()
+
+    # --- requests ----------------------------------------------------------------------------------
+
+    def _take(self, messages: list[Message]) -> None:
+        """Pass messages on, unless too many requests are open: then they wait, and so does what is not read yet."""
+        if self._share is None:
+            self._listener.heard(self, messages)
+            return
+        quota = self._share.quota
+        room = 0 if self._is_full else min(quota.at_once, quota.requests - self._unanswered)
+        if not self._queue and sum([type(message) in _ANSWERED for message in messages]) <= room:
+            self._pass_on(messages)
+            return
+        self._queue += messages
+        if len(self._queue) > quota.queue:
+            self.refuse(f"{len(self._queue)} messages came at once, the limit is {quota.queue}", "ProtocolError")
+        else:
+            self._go_on()
+
+    @property
+    def _unanswered(self) -> int:
+        return self._asked + len(self._submitted)
+
+    def _go_on(self) -> None:
+        """Pass on what waits, as far as possible."""
+        queue = self._queue
+        while queue and self._share is not None and not self._is_deaf:
+            room = min(self._share.quota.at_once, self._share.quota.requests - self._unanswered)
+            waits = _ANSWERED if room <= 0 else _FROM_CLIENT if self._is_full else _NONE
+            some: list[Message] = []
+            while queue and (kind := type(queue[0])) not in waits:
+                some.append(queue.popleft())
+                if kind in _ANSWERED:
+                    room -= 1
+                    if not room:
+                        waits = _ANSWERED
+            if not some:
+                self.stop_reading("requests", on=True)
+                return
+            self._pass_on(some)
+        if self._is_deaf:
+            queue.clear()
+        self.stop_reading("requests", on=False)
+
+    def _pass_on(self, messages: list[Message]) -> None:
+        for message in messages:
+            kind = type(message)
+            if kind in _ANSWERED:
+                if kind not in _SUBMITTED:
+                    self._asked += 1
+                elif message.request:  # type: ignore[union-attr]
+                    self._submitted.append(message.request)  # type: ignore[union-attr]
+        self._listener.heard(self, messages)
+
+    def _answered(self, messages: Sequence[object]) -> None:
+        """Something is sent: requests may be answered by it."""
+        before = self._unanswered
+        submitted = self._submitted
+        for message in messages:
+            kind = type(message)
+            if kind in _ANSWERS:
+                self._asked -= 1
+            elif kind is Accepted:
+                while submitted and submitted[0] <= message.request:  # type: ignore[attr-defined]
+                    submitted.popleft()
+            elif kind is Refused and message.request:  # type: ignore[attr-defined]
+                if message.request in submitted:  # type: ignore[attr-defined]
+                    submitted.remove(message.request)  # type: ignore[attr-defined]
+                else:
+                    self._asked -= 1
+        self._asked = max(self._asked, 0)
+        if "requests" in self._stops and self._unanswered < before:
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     # --- what the shell calls ----------------------------------------------------------------------
 
@@ -81,6 +210,11 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         """Whether something said now can still arrive."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether what the peer says is not read now."""
+        return bool(self._stops)
 
     @property
     def unsent(self) -> int:
@@ -140,7 +274,12 @@ class Connection(asyncio.Protocol):
         if self._later:
             outbox, self._later = [*self._later, *outbox], []
             self._is_late = False
+        if self._asked or self._submitted:
+            self._answered(outbox)
         if transport.is_closing():
+            return
+        if self._share is not None and transport.get_write_buffer_size() > self._share.quota.unsent + self._biggest:
+            transport.abort()  # it does not read
             return
         try:
             self._write(transport, frame_list(outbox))
@@ -151,12 +290,10 @@ class Connection(asyncio.Protocol):
                 except ProtocolError as error:
                     self.refuse(str(error), "ProtocolError")
                     return
-        if transport.get_write_buffer_size() > _MOST_UNSENT and not self.trusted:
-            transport.abort()
 
     def _write(self, transport: asyncio.Transport, data: bytearray) -> None:
         """Send at once, where that can be done: a transport may wait until the end of the loop's round."""
-        sent = 0
+        sent, self._biggest = 0, max(self._biggest, len(data))
         if self._descriptor >= 0 and not transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, data)
@@ -169,6 +306,7 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, message: str, kind: str) -> None:
         """Say why, and hang up."""
+        self._is_deaf = True
         self.say(Refused(message, kind=kind))
         self.flush()
         self.close()
@@ -188,13 +326,23 @@ class Connection(asyncio.Protocol):
     def release(self) -> asyncio.Transport | None:
         """Give the stream to somebody else; nothing more is heard or said here."""
         transport, self._transport = self._transport, None
+        self._leave()
         return transport
 
     def pause(self, *, on: bool) -> None:
         """Stop reading for a while, or go on."""
-        if self._transport is None or self._transport.is_closing():
+        self.stop_reading("pause", on=on)
+
+    def stop_reading(self, why: str, *, on: bool) -> None:
+        """Stop reading for a reason, or go on if there is no other one."""
+        if on:
+            self._stops.add(why)
+        else:
+            self._stops.discard(why)
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.is_reading() is not bool(self._stops):
             return
-        if on and self._transport.is_reading():
-            self._transport.pause_reading()
-        elif not on and not self._transport.is_reading():
-            self._transport.resume_reading()
+        if self._stops:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()

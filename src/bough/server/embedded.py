@@ -29,6 +29,7 @@ from bough.server.closing import Closing
 from bough.server.connection import Connection
 from bough.server.log import log
 from bough.server.options import Options
+from bough.server.quotas import Quotas
 from bough.server.reception import Reception
 from bough.server.run import RunInfo
 from bough.server.separately import make_shell
@@ -178,7 +179,8 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     _publish(started, info.run)
     owner = socket.socket(fileno=started.options.fd)
     await loop.create_unix_connection(lambda: Connection(reception, shell.dirty, trusted=True), sock=owner)
-    server = Acceptor(started.listener, lambda: Connection(reception, shell.dirty), log)
+    quotas = Quotas()
+    server = Acceptor(started.listener, lambda: Connection(reception, shell.dirty, quotas=quotas), log)
     _watch_parent(loop, started.options.client, closing)
     log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow

@@ -267,7 +267,7 @@ class Reception:
                 executor.last_word = now
             return
         for executor in list(self._peers.executors.values()):
-            if now - executor.last_word > self._silence:
+            if now - executor.last_word > self._silence and not executor.connection.is_stopped:
                 self._lose(executor, f"it said nothing for {self._silence:g} s")
                 executor.connection.abort()
 

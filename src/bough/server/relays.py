@@ -8,10 +8,12 @@ relays.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from bough.errors import BoughError, ProtocolError, UserError
 from bough.server.connection import Connection, Listener
 from bough.server.log import log
+from bough.server.quotas import Quotas
 from bough.transport.access import NO_CERTIFICATE
 from bough.transport.line import Channel, Line
 from bough.wire.messages import VERSION
@@ -28,6 +30,7 @@ class Relays:
         self._dirty = dirty
         self._heartbeat = heartbeat
         self.fingerprint = ""
+        self.quotas = Quotas()  # of all peers of the server, however they come
         self.lines: set[Line] = set()
 
     def greet(self, connection: Connection, hello: RelayHello, *, alone: bool) -> None:
@@ -40,7 +43,7 @@ class Relays:
         if transport is None:
             return
         name = f"the relay {hello.pid} on host {hello.host}"
-        door = _ChannelDoor(self._listener, self._dirty, self.fingerprint or NO_CERTIFICATE, name)
+        door = _ChannelDoor(self._make, self.fingerprint or NO_CERTIFICATE, name)
 
         def lost(reason: str) -> None:
             self.lines.discard(line)
@@ -53,6 +56,9 @@ class Relays:
         line.say(Linked(VERSION, self._heartbeat))
         line.watch(self._heartbeat)
         log(f"{name} joined")
+
+    def _make(self) -> Connection:
+        return Connection(self._listener, self._dirty, quotas=self.quotas)
 
     def _problem(self, connection: Connection, hello: RelayHello, *, alone: bool) -> BoughError | None:
         if connection.role not in {"owner", "execute"}:
@@ -69,13 +75,13 @@ class Relays:
 class _ChannelDoor:
     """Lets in who comes by the channels of one relay."""
 
-    def __init__(self, listener: Listener, dirty: list[Connection], fingerprint: str, name: str) -> None:
+    def __init__(self, make: Callable[[], Connection], fingerprint: str, name: str) -> None:
         from bough.transport.doorman import Doorman
         from bough.transport.strangers import Strangers
         from bough.transport.tokens import secret
 
         self._name = name
-        self._doorman = Doorman(lambda: Connection(listener, dirty), secret, fingerprint, say=log)
+        self._doorman = Doorman(make, secret, fingerprint, say=log)
         self._strangers = Strangers(_MOST_STRANGERS)
 
     def receive(self, channel: Channel, peer: str) -> None:

@@ -222,7 +222,8 @@ class Service:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
-        server = Acceptor(self._listener, lambda: Connection(reception, shell.dirty), log)
+        quotas = reception.relays.quotas
+        server = Acceptor(self._listener, lambda: Connection(reception, shell.dirty, quotas=quotas), log)
         try:
             doorman = await self._open_door(reception, shell) if self._settings.listen else None
             reception.relays.fingerprint = self._fingerprint
@@ -255,7 +256,8 @@ class Service:
         make_tokens()
         cert, key, self._fingerprint = make_certificate()
         host, port = split_address(self._settings.listen)
-        doorman = Doorman(lambda: Connection(reception, shell.dirty), secret, self._fingerprint, say=log)
+        quotas = reception.relays.quotas
+        doorman = Doorman(lambda: Connection(reception, shell.dirty, quotas=quotas), secret, self._fingerprint, say=log)
         context = server_context(cert, key)
         if port:
             await doorman.listen(host, port, context)

@@ -1,7 +1,8 @@
 """Frames: a length of four bytes, big-endian, then one MessagePack list of messages.
 
 Sans-I/O: bytes in, messages out. Rule: what a peer sends is decoded against one union; anything
-else, and any frame over the limit, is a `ProtocolError`, never another exception.
+else, and any frame over the limit, is a `ProtocolError`, never another exception. What is kept is what has
+arrived, whatever a length promises.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ def frame(*messages: object) -> bytearray:
     return frame_list(messages)
 
 
-def frame_list(messages: object) -> bytearray:
-    """One frame that carries a list or tuple of messages."""
+def frame_list(messages: object, limit: int = 0) -> bytearray:
+    """One frame that carries a list or tuple of messages; `limit`: bytes that the other end takes, if fewer."""
     buffer = bytearray(_HEAD)
     _encode_into(messages, buffer, _HEAD)
     size = len(buffer) - _HEAD
-    if size > MAX_FRAME:
-        raise ProtocolError(f"a message of {size} bytes is over the limit of {MAX_FRAME}")
+    if size > (limit or MAX_FRAME):
+        raise ProtocolError(f"a message of {size} bytes is over the limit of {limit or MAX_FRAME}")
     buffer[:_HEAD] = size.to_bytes(_HEAD, "big")
     return buffer
 
 
 class Frames(Generic[M]):
-    """Cut a stream of bytes into messages of one union."""
+    """Cut a stream of bytes into messages of one union. `limit`: bytes of one frame."""
 
     def __init__(self, union: object, limit: int = MAX_FRAME) -> None:
         if union not in _decoders:
             _decoders[union] = msgspec.msgpack.Decoder(list[union])  # type: ignore[valid-type]
         self._decode = _decoders[union].decode
-        self._limit = limit
+        self.limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[M]:
@@ -52,7 +53,7 @@ class Frames(Generic[M]):
         buffer = self._buffer
         if buffer:
             buffer += data
-        elif len(data) > _HEAD and int.from_bytes(data[:_HEAD], "big") == len(data) - _HEAD <= self._limit:
+        elif len(data) > _HEAD and int.from_bytes(data[:_HEAD], "big") == len(data) - _HEAD <= self.limit:
             return self._read(memoryview(data)[_HEAD:])  # mostly it is one frame
         messages: list[object] = []
         view = memoryview(buffer or data)  # mostly nothing is left from before, and nothing need be copied
@@ -60,8 +61,8 @@ class Frames(Generic[M]):
         try:
             while end - at >= _HEAD:
                 size = int.from_bytes(view[at : at + _HEAD], "big")
-                if size > self._limit:
-                    raise ProtocolError(f"a frame of {size} bytes is over the limit of {self._limit}")
+                if size > self.limit:
+                    raise ProtocolError(f"a frame of {size} bytes is over the limit of {self.limit}")
                 if end - at - _HEAD < size:
                     break
                 messages += self._read(view[at + _HEAD : at + _HEAD + size])
@@ -74,6 +75,11 @@ class Frames(Generic[M]):
         else:
             buffer += rest
         return messages  # type: ignore[return-value]
+
+    @property
+    def kept(self) -> int:
+        """Bytes of a frame that is not complete."""
+        return len(self._buffer)
 
     def _read(self, view: memoryview) -> list[M]:
         try:

@@ -22,9 +22,14 @@ class FakeTransport(asyncio.Transport):
         self.writes: list[bytes] = []
         self.closed = False
         self.paused = False
+        self.unsent = 0  # bytes that the peer has not read, as the test wants it
+        self.high = 0
 
     def write(self, data):
         self.writes.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
 
     def close(self) -> None:
         self.closed = True
@@ -44,7 +49,7 @@ class FakeTransport(asyncio.Transport):
         self.paused = False
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unsent
 
     def said(self) -> list[object]:
         """All messages written so far; forgets them."""
