@@ -234,7 +234,15 @@ class Connection(Listening):
             self._send(messages)
 
     def _send(self, messages: list[object]) -> None:
-        data = frame_list(messages)
+        try:
+            data = frame_list(messages)
+        except ProtocolError as error:
+            if len(messages) == 1:
+                what = "the description" if isinstance(messages[0], Amend) else "what is asked for"
+                raise UserError(f"{what} cannot be sent at once: {error}; cut it into several") from error
+            for message in messages:  # too big together; each alone may pass
+                self._send([message])
+            return
         if self._unsent:
             self._unsent += data
             return

@@ -1,8 +1,8 @@
 """What a session has for its server: submissions gather in requests, which count until they are acknowledged.
 
-Rule: messages come out in the order in which they were put in; a request that was refused as a whole goes
-again item by item. Nothing here locks or sends: `Connection` does both. An outbox that `keeps` can say again
-what a server that came back may not have heard.
+Rule: messages come out in the order in which they were put in; what no server would take is refused before it is put
+in; a request that was refused as a whole goes again item by item. Nothing here locks or sends: `Connection` does both.
+An outbox that `keeps` can say again what a server that came back may not have heard.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from bough.errors import UserError
 from bough.model.facts import PagesAdded
 from bough.model.ids import BlobId, RecordId
+from bough.model.resources import show_bytes
 from bough.model.tasks import Item, Page, Reuse
-from bough.wire.messages import Act, Amend, Ask, Blob, Close, Submit
+from bough.wire.messages import MAX_FRAME, Act, Amend, Ask, Blob, Close, Submit
 
 BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
 BATCH_BYTES = 8 << 20
 UNHEARD_ITEMS = 200_000  # unacknowledged, before callers are held back
 UNHEARD_BYTES = 64 << 20
+MOST_BYTES = MAX_FRAME - (1 << 20)  # of one item, or of a function with all that it refers to
 
 
 class Request:
@@ -95,12 +98,15 @@ class Outbox:
 
     def submit(self, item: Item, size: int, blobs: Sequence[tuple[BlobId, bytes]]) -> None:
         """An item, with the last request if it has room, and those of its blobs that the server does not have."""
+        if size > MOST_BYTES:
+            check_size(f"what is given to {item.name or 'a task'}", size)
         for blob, data in blobs:
             if blob not in self._sent:
+                check_size(f"the function or table of {item.name or 'a task'}", len(data))
                 self._sent.add(blob)
                 self._queue.append(Blob(blob, data))
         last = self._queue[-1] if self._queue else None
-        if type(last) is Request and last.has_room:
+        if type(last) is Request and last.has_room and last.size + size <= MOST_BYTES:
             last.items.append(item)
             last.size += size
         else:
@@ -127,6 +133,7 @@ class Outbox:
         self, record: RecordId, pages: list[Page], size: int, *, last: bool, reuse: tuple[Reuse, ...] = ()
     ) -> None:
         """More of an open array."""
+        check_size("an item of an array", size)
         message = PagesAdded(record, pages, last, self.new_number(), reuse)
         self._queue.append(Request(message.request, [], size, message))
         self._items += 1
@@ -217,3 +224,12 @@ class Outbox:
     def _forget(self, request: Request) -> None:
         self._items -= request.weight
         self._bytes -= request.size
+
+
+def check_size(what: str, size: int) -> None:
+    """Refuse what no server would take."""
+    if size > MOST_BYTES:
+        raise UserError(
+            f"{what} takes {show_bytes(size)}, and no more than {show_bytes(MOST_BYTES)} can be sent at once:"
+            " write the data to a file, and give its path"
+        )

@@ -16,6 +16,7 @@ from bough import private
 from bough.api.claims import keep_claims
 from bough.api.elements import Elements
 from bough.api.fed import FedElements
+from bough.api.outbox import check_size
 from bough.api.reuse import NewArray, OldArray, match, row_key
 from bough.api.rows import CommandRows
 from bough.api.waits import after_deps
@@ -142,11 +143,12 @@ def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, 
     bunch: list[Page] = []
     size = 0
     for page in pages:
-        bunch.append(page)
-        size += len(page.data)
-        if size > AT_ONCE:
+        check_size(f"item {page.start}", len(page.data))
+        if bunch and size + len(page.data) > AT_ONCE:
             bunches.append(tuple(bunch))
             bunch, size = [], 0
+        bunch.append(page)
+        size += len(page.data)
     if bunch:
         bunches.append(tuple(bunch))
     return bunches[0], bunches[1:]

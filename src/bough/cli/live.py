@@ -17,7 +17,7 @@ from bough import errors
 from bough.cli.finding import Place, Service
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.model.facts import Cancelled, Declared, Held, Killed, Prioritised, Released, Reset, Retried
-from bough.wire.framing import frame, frame_list, to_client_frames
+from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.messages import VERSION, Act, Answer, Ask, ClientHello, Refused, ToClient, Welcome
 from bough.wire.questions import Question, check_bounds, read_reply
 
@@ -39,6 +39,7 @@ class Server:
         self.run = 0
         self.store = ""
         self.is_service = False
+        self.most = 0  # bytes that it takes at once, if less than everywhere
         self.is_near = False  # on this machine, so that the paths it names are the ones here
 
     def __enter__(self) -> Self:
@@ -88,7 +89,11 @@ class Server:
 
     def _send(self, message: object) -> None:
         try:
-            self._connection.sendall(frame_list(message) if isinstance(message, list) else frame(message))
+            data = frame_list(message if isinstance(message, list) else [message], self.most)
+        except ProtocolError as error:
+            raise UserError(f"what is asked for cannot be sent at once: {error}; ask for less") from error
+        try:
+            self._connection.sendall(data)
         except OSError as error:
             raise PeerLost(f"the session's server went away: {error.strerror}") from error
 
@@ -131,12 +136,14 @@ def connect_service(service: Service, *, acts: bool = False, patience: float = P
     """A running service, greeted, to ask or to act; PeerLost when it cannot be reached."""
     from bough.transport.access import find_access
     from bough.transport.dial import dial
+    from bough.wire.handshake import ROLE_FRAME
 
     access = find_access(service.address or None, role="submit" if acts else "read")
     dialled = dial(access)
     dialled.sock.settimeout(patience)
     server = Server(dialled.sock)
     server.is_near = access.is_unix
+    server.most = ROLE_FRAME.get(access.role, 0) if access.is_proven else 0
     try:
         server.greet(dialled.proof, dialled.leftover)
     except BaseException:

@@ -12,6 +12,8 @@ from bough.executor.blame import is_of_place
 from bough.model.outcomes import Cause, Failure
 
 _LINE = 500  # characters of a message
+_MOST_TEXT = 1 << 20  # characters of a traceback
+_MOST = 32 << 20  # bytes of an exception: a bigger one cannot travel
 
 
 class RemoteTraceback(Exception):
@@ -63,7 +65,10 @@ def pack_error(error: BaseException, skip: int = 1) -> bytes:
         if trace is not None:
             trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
-    return _pack(error, text) or pickle.dumps(_Carrier(RuntimeError(one_line(error)), text), 5)
+    if len(text) > _MOST_TEXT:
+        text = f"{text[: _MOST_TEXT // 2]}\n[...]\n{text[-_MOST_TEXT // 2 :]}"
+    data = _pack(error, text)
+    return data if 0 < len(data) <= _MOST else pickle.dumps(_Carrier(RuntimeError(one_line(error)), text), 5)
 
 
 def _pack(error: BaseException, text: str) -> bytes:

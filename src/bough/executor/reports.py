@@ -16,7 +16,8 @@ from bough.wire import reports
 from bough.wire.reports import News
 
 MOST_WRITTEN = 64 << 10  # bytes that a task wrote to a stream that are sent with its report
-MOST_INLINE = 64 << 20  # bytes of a result that goes with its report to a server that cannot read it as a file
+MOST_TOGETHER = 4 << 20  # bytes of all that the tasks of one piece of news wrote that are
+MOST_INLINE = 16 << 20  # bytes of a result that goes with its report to a server that cannot read it as a file
 
 
 def inlined(news: SpanEnded, results: ResultFile) -> SpanEnded | ElementFailed:
@@ -35,7 +36,13 @@ def inlined(news: SpanEnded, results: ResultFile) -> SpanEnded | ElementFailed:
 def with_streams(news: News) -> News:
     """The same with what short outputs hold."""
     if isinstance(news, SpanEnded) and news.details:
-        return replace(news, details=tuple(map(_with_data, news.details)))
+        room = MOST_TOGETHER
+        details = []
+        for detail in news.details:
+            found = _with_data(detail) if room > 0 else detail
+            room -= sum(len(stream.data) for stream in (found.stdout, found.stderr) if stream is not None)
+            details.append(found)
+        return replace(news, details=tuple(details))
     if isinstance(news, ElementFailed) and news.detail is not None:
         return replace(news, detail=_with_data(news.detail))
     return news

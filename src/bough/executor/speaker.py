@@ -25,6 +25,7 @@ from bough.model.outcomes import Detail, Failure
 from bough.wire.framing import frame_list
 
 PATIENCE = 0.05  # seconds that news may wait
+_MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
 
 
 class Progress:
@@ -49,23 +50,30 @@ def ends_apart(  # noqa: PLR0917
     own = {detail.index: detail for detail in details}
     news: list[CallsEnded | SpanEnded | ElementFailed] = []
     together: list[bytes] = []
+    size = 0
+
+    def say_together(stop: int) -> None:
+        nonlocal together, size
+        if together:
+            news.append(CallsEnded(progress.span, stop - len(together), [seconds] * len(together), together))
+            together, size = [], 0
+
     for index, value in enumerate(values, start):
         ((_, _, found),) = pack_results(index, [value], directory, progress.name)
         if isinstance(found, bytes) and index not in own:
+            if size > _MOST_TOGETHER:
+                say_together(index)
             together.append(found)
+            size += len(found)
             continue
-        if together:
-            news.append(CallsEnded(progress.span, index - len(together), [seconds] * len(together), together))
-            together = []
+        say_together(index)
         span = SpanId(progress.span + index)
         detail = msgspec.structs.replace(own[index], index=0) if index in own else None
         if isinstance(found, Failure):
             news.append(ElementFailed(span, 0, found, detail))
         else:
             news.append(SpanEnded(span, 0, 1, seconds, found, (detail,) if detail is not None else ()))
-    if together:
-        first = start + len(values) - len(together)
-        news.append(CallsEnded(progress.span, first, [seconds] * len(together), together))
+    say_together(start + len(values))
     return news
 
 

@@ -13,6 +13,7 @@ from bough.model.facts import SpanEnded, SpanStarted
 from bough.wire.reports import News
 
 _start = attrgetter("start")
+_MOST_WRITTEN = 4 << 20  # bytes that tasks wrote, in one piece of news that was made of several
 
 
 def gather(news: Sequence[News]) -> list[News]:
@@ -45,11 +46,20 @@ def gather(news: Sequence[News]) -> list[News]:
 
 def _merge(pieces: list[SpanEnded] | list[SpanStarted], said: list[News]) -> None:
     pieces.sort(key=_start)
-    first = 0
+    first = size = 0
     for at in range(1, len(pieces) + 1):
-        if at == len(pieces) or pieces[at].start != pieces[at - 1].stop:
+        size += _written(pieces[at - 1])
+        if at == len(pieces) or pieces[at].start != pieces[at - 1].stop or size > _MOST_WRITTEN:
             said.append(_one(pieces[first:at]) if at - first > 1 else pieces[first])
-            first = at
+            first, size = at, 0
+
+
+def _written(piece: SpanEnded | SpanStarted) -> int:
+    """Bytes that its tasks wrote and that come with it."""
+    if isinstance(piece, SpanStarted):
+        return 0
+    streams = [stream for detail in piece.details for stream in (detail.stdout, detail.stderr)]
+    return sum(len(stream.data) for stream in streams if stream is not None)
 
 
 def _one(pieces: Sequence[SpanEnded | SpanStarted]) -> SpanEnded | SpanStarted:

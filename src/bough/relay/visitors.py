@@ -12,6 +12,7 @@ from bough.errors import ProtocolError
 from bough.model.ids import Seconds
 from bough.relay.members import Member
 from bough.wire.framing import Frames, frame_list
+from bough.wire.handshake import ROLE_FRAME
 from bough.wire.messages import Refused
 from bough.wire.relaying import RelayHello
 from bough.wire.work import ExecutorHello, FromExecutor
@@ -59,7 +60,7 @@ class Link(asyncio.Protocol):
         self.role = ""
         self.visitor: Visitor | None = None
         self._host = host
-        self._frames: Frames[FromExecutor | RelayHello] = Frames(_SAID)
+        self._frames: Frames[FromExecutor | RelayHello] = Frames(_SAID, ROLE_FRAME["execute"])
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

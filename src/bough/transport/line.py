@@ -17,6 +17,7 @@ from bough.wire.relaying import BATCH, LINE_FRAME, Carried, Granted, Opened, Shu
 from bough.wire.work import Alive
 
 _HIGH, _LOW = 1 << 18, 1 << 16  # bytes that wait on a channel when its writer is told to pause, and to go on
+_MOST_UNSAID = 1 << 16  # messages that wait for an end that does not read
 _ON_CHANNEL = (Opened, Carried, Granted, Shut)
 
 
@@ -185,6 +186,8 @@ class Line(asyncio.Protocol):
                     self._hear(message)
                 elif type(message) is not Alive:
                     self._on_message(message)
+            if self._paused and self.channels.unsaid > _MOST_UNSAID:
+                raise ProtocolError("it says much and does not read what it is told")
             self._schedule()  # something may have been granted
         except ProtocolError as error:
             self.abort(str(error))

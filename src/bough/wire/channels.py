@@ -40,6 +40,11 @@ class Channels:
         """How many channels there are."""
         return len(self._streams)
 
+    @property
+    def unsaid(self) -> int:
+        """Messages that wait to be sent, besides data."""
+        return len(self._urgent)
+
     # --- what is to be sent ------------------------------------------------------------------------
 
     def say(self, message: object) -> None:

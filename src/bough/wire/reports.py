@@ -1,7 +1,7 @@
 """Reports on their way to whoever gave the work: numbered, and kept until they are heard.
 
 Rule: a report has one number and one encoding for ever, so that it can be sent again, and whoever reads it twice sees
-that it is the same.
+that it is the same. News that are big together become several reports, each well below the frame of an executor.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from bough.wire.framing import frame
 from bough.wire.work import Report
 
 News = WorkNews
+MOST = 1 << 24  # bytes of a report of more than one piece of news; none is bigger than that by itself (see `executor`)
 
 
 class Reports:
@@ -28,12 +29,18 @@ class Reports:
         self._news.append(news)
 
     def cut(self) -> bytearray | None:
-        """Number what was added since the last time and return its frame; None if there is nothing."""
+        """Number what was added since the last time and return its frames; None if there is nothing."""
         if not self._news:
             return None
+        news, self._news = self._news, []
+        return self._frame(news)
+
+    def _frame(self, news: list[News]) -> bytearray:
+        data = frame(Report(self._number + 1, news))
+        if len(data) > MOST and len(news) > 1:
+            middle = len(news) // 2
+            return self._frame(news[:middle]) + self._frame(news[middle:])
         self._number += 1
-        data = frame(Report(self._number, self._news))
-        self._news = []
         self._kept.append((self._number, data))
         return data
 

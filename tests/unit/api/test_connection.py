@@ -100,6 +100,33 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
+def test_what_no_server_takes_is_refused_before_it_is_sent_and_nothing_waits_for_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_BYTES", 1000)
+    wanted = r"takes 1.2 kB, and no more than 1.0 kB can be sent at once: write the data to a file, and give its path"
+    with pytest.raises(UserError, match=rf"the function or table of .* {wanted}"):
+        pair.client.submit(task(1), 100, ((BLOB, bytes(1200)),))
+    with pytest.raises(UserError, match=f"what is given to .* {wanted}"):
+        pair.client.submit(task(1), 1200, ())
+    with pytest.raises(UserError, match=f"an item of an array {wanted}"):
+        pair.client.add_pages(RecordId(1), [], 1200, last=True)
+    pair.submit(2)
+    assert pair.next() == Blob(BLOB, b"function")
+    assert ids(pair.next()) == [2]
+
+
+def test_messages_that_are_too_big_together_leave_one_by_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bough.wire.framing.MAX_FRAME", 1000)
+    pair.client.post(Blob(BLOB, bytes(800)), Blob(BlobId(b"c" * 16), bytes(900)))
+    assert pair.next() == Blob(BLOB, bytes(800))
+    assert pair.next() == Blob(BlobId(b"c" * 16), bytes(900))
+    with pytest.raises(UserError, match="what is asked for cannot be sent at once: a message of"):
+        pair.client.ask("sql", statement="x" * 2000)
+    pair.submit(2)
+    assert pair.next() == Blob(BLOB, b"function")
+
+
 def test_the_first_submission_leaves_at_once_and_later_ones_gather(pair: Pair) -> None:
     pair.submit(1, 2, 3)
     assert pair.next() == Blob(BLOB, b"function")

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
-from bough.executor.reports import Reports
-from bough.model.facts import SpanReturned
+from bough.executor.failures import pack_error
+from bough.executor.reports import MOST_TOGETHER, MOST_WRITTEN, Reports
+from bough.executor.speaker import Progress, ends_apart
+from bough.model.facts import CallsEnded, SpanEnded, SpanReturned
 from bough.model.ids import SpanId
-from bough.wire.framing import server_frames
+from bough.model.outcomes import Detail, Stream
+from bough.wire.framing import Frames, server_frames
+from bough.wire.handshake import ROLE_FRAME
+from bough.wire.reports import MOST
 from bough.wire.work import Report
 
 
@@ -44,3 +50,73 @@ def test_nothing_is_spilled_when_all_was_heard(tmp_path: Path) -> None:
     reports.heard(1)
     assert reports.spill(str(tmp_path / "spill"), 4) == ""
     assert not (tmp_path / "spill").exists()
+
+
+# --- no report is bigger than what a server takes from an executor ---------------------------------------------
+
+
+def test_news_that_are_big_together_become_several_reports() -> None:
+    reports = Reports()
+    said = [SpanEnded(SpanId(number), 0, 1, 0.0, bytes(MOST // 4)) for number in range(10)]
+    for one in said:
+        reports.add(one)
+    data = reports.cut()
+    assert data == b"".join(reports.unheard())
+    assert max(map(len, reports.unheard())) <= MOST
+    heard = Frames(Report, ROLE_FRAME["execute"]).feed(bytes(data or b""))
+    assert [report.number for report in heard] == list(range(1, len(heard) + 1))
+    assert [one for report in heard for one in report.news] == said
+    assert len(heard) > 2
+    reports.heard(2)
+    assert len(reports.unheard()) == len(heard) - 2
+
+
+def test_what_many_tasks_of_one_span_wrote_is_sent_along_only_as_far_as_it_is_short_together(tmp_path: Path) -> None:
+    written = tmp_path / "out"
+    written.write_bytes(bytes(MOST_WRITTEN))
+    streams = [Detail(index, stdout=Stream(str(written), 0, MOST_WRITTEN)) for index in range(1000)]
+    reports = Reports()
+    reports.is_far = True
+    reports.add(SpanEnded(SpanId(1), 0, 1000, 1.0, None, tuple(streams)))
+    data = reports.cut()
+    assert data is not None
+    assert MOST_TOGETHER < len(data) < 2 * MOST_TOGETHER
+    (report,) = server_frames().feed(data)
+    (ended,) = report.news  # type: ignore[union-attr]
+    assert len(ended.details) == 1000
+    assert ended.details[0].stdout.data
+    assert not ended.details[-1].stdout.data
+
+
+def test_results_of_many_like_tasks_become_several_pieces_of_news() -> None:
+    values: list[object] = [bytes(200_000) for _ in range(40)]
+    news = ends_apart(Progress(SpanId(7), 0, "x", apart=True), 0, values, 0.5, [], "")
+    assert [type(one) for one in news] == [CallsEnded] * len(news)
+    assert len(news) > 3
+    start = 0
+    for one in news:
+        assert isinstance(one, CallsEnded)
+        assert (one.span, one.start, len(one.seconds)) == (7, start, len(one.results))
+        assert sum(map(len, one.results)) < 2 << 20
+        start += len(one.results)
+    assert start == 40
+
+
+class Loaded(Exception):
+    pass
+
+
+def test_an_exception_that_is_too_big_travels_as_one_that_says_the_same() -> None:
+    error = Loaded("too much")
+    error.data = bytes(40 << 20)  # type: ignore[attr-defined]
+    found = pickle.loads(pack_error(error))
+    assert type(found) is RuntimeError
+    assert str(found) == "Loaded: too much"
+    error.data = bytes(1 << 20)  # type: ignore[attr-defined]
+    assert type(pickle.loads(pack_error(error))) is Loaded
+
+
+def test_a_traceback_that_is_too_long_loses_its_middle() -> None:
+    error = pickle.loads(pack_error(ValueError("x" * (3 << 20))))
+    assert type(error) is ValueError
+    assert len(str(error.__cause__)) < 2 << 20

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from bough.transport.line import Channel, Line
-from bough.wire.framing import Frames
+from bough.wire.framing import Frames, frame
 from bough.wire.relaying import WINDOW, Carried, FromRelay, Linked, Opened, Shut, ToRelay
 from bough.wire.work import Alive
 
@@ -303,6 +303,21 @@ def test_a_silent_line_is_kept_alive_and_a_dead_one_is_given_up() -> None:
         dead.watch(0.1)
         await until(lambda: wire.aborted)
         assert [Alive()] in [Frames(FromRelay).feed(data) for data in wire.writes]
+
+    run(work())
+
+
+def test_an_end_that_opens_channels_without_end_and_reads_nothing_is_cut_off() -> None:
+    async def work() -> None:
+        line, wire = Line(FromRelay, opens=False, on_opened=lambda channel, _: channel.abort()), Wire()
+        line.connection_made(wire)
+        line.pause_writing()
+        for number in range(1, 200_000, 1000):
+            line.data_received(bytes(frame(*(Opened(number + at) for at in range(1000)))))
+            if wire.aborted:
+                break
+        assert wire.aborted
+        assert line.channels.unsaid < 100_000
 
     run(work())
 
