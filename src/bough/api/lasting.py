@@ -129,6 +129,8 @@ class LastingConnection(Connection):
             if self._left.is_set():
                 error = self._leaving
                 break
+            if isinstance(error, ProtocolError):
+                error = ProtocolError(f"what the server at {self._where} says cannot be understood: {error}")
             if self.closed is not None or not (error is None or isinstance(error, PeerLost)):
                 break
             if self._welcome.value is None:  # we were never let in

@@ -107,7 +107,10 @@ class Server:
                 raise PeerLost(f"the session's server went away: {error.strerror}") from error
             if not data:
                 raise PeerLost("the session's server went away before it answered; ask again")
-            self._heard = self._frames.feed(data)
+            try:
+                self._heard = self._frames.feed(data)
+            except ProtocolError as error:
+                raise ProtocolError(f"what the server says cannot be understood: {error}") from error
         return self._heard.pop(0)
 
 

@@ -74,6 +74,7 @@ class Connection:
         self._in = memoryview(bytearray(_CHUNK))  # kept: a new one for every read costs more than the read
         self.greeting: list[object] = []  # goes before the hello, in the same frame
         self.lost = False
+        self.why = ""  # it is lost, if that was said
         self.writing = False  # waiting to be writable
 
     def fileno(self) -> int:
@@ -119,7 +120,8 @@ class Connection:
         try:
             return self._frames.feed(data)
         except ProtocolError as error:  # no server of ours: what runs is ended and kept as if it were gone
-            sys.stderr.write(f"bough executor: {error}\n")
+            self.why = f"what the server says cannot be understood: {error}"
+            sys.stderr.write(f"bough executor: {self.why}\n")
             self.lost = True
             return []
 

@@ -341,6 +341,8 @@ class Executor:
         connection.close()
         self._connection = None
         if self._appointed is None:
+            if self._exit is None and not connection.why:
+                sys.stderr.write("bough executor: the server hung up before it answered; start it again\n")
             self._exit = 3
         elif self._appointed.embedded:
             self.leave(_LOST_GRACE)

@@ -12,12 +12,12 @@ import secrets
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.transport.access import NO_CERTIFICATE, Access, find_access
 from bough.transport.home import read_note
-from bough.transport.line import Line
+from bough.transport.line import LOST, Line
 from bough.transport.opening import Place, places, try_next_place, tune, unreachable
 from bough.transport.tls import check_pin, client_context
 from bough.transport.tokens import make_tokens, read_token, token_bytes
@@ -45,13 +45,19 @@ def find_upstream(server: str | None) -> tuple[Access, Access]:
     return access, Access(access.address, "", "execute", read_token("execute"), fingerprint)
 
 
+class _Lost(NamedTuple):
+    """The line is gone before it was let in; without a reason the other end hung up."""
+
+    reason: str
+
+
 async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Line:
     """Connect and be let in."""
     said: asyncio.Queue[object] = asyncio.Queue()
     linked = False
 
     def lost(reason: str) -> None:
-        said.put_nowait(None)
+        said.put_nowait(_Lost("" if reason == LOST else reason))
         if linked:
             on_lost(reason)
 
@@ -128,7 +134,9 @@ async def _introduce(access: Access, site: str, line: Line, said: asyncio.Queue[
 def _understood(message: object, kind: type[M], where: str) -> M:
     if isinstance(message, kind):
         return message
-    if message is None:
+    if isinstance(message, _Lost):
+        if message.reason:
+            raise ProtocolError(f"the server at {where} speaks another language: {message.reason}")
         raise PeerLost(f"the server at {where} hung up during the handshake", transient=True)
     if isinstance(message, Refused):
         if message.kind == "PeerLost":  # another relay's word

@@ -18,6 +18,7 @@ from bough.wire.work import Alive
 
 _HIGH, _LOW = 1 << 18, 1 << 16  # bytes that wait on a channel when its writer is told to pause, and to go on
 _MOST_UNSAID = 1 << 16  # messages that wait for an end that does not read
+LOST = "the connection was lost"  # nobody knows why
 _ON_CHANNEL = (Opened, Carried, Granted, Shut)
 
 
@@ -163,7 +164,7 @@ class Line(asyncio.Protocol):
         self._on_message = on_message
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._why = "the connection was lost"
+        self._why = LOST
         self._scheduled = self._paused = False
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._said_at = self._loop.time()

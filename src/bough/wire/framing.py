@@ -18,6 +18,7 @@ from bough.wire.work import FromExecutor, ToExecutor
 
 M = TypeVar("M")
 _HEAD = 4
+_FIRST_ANSWER = 1 << 24  # bytes; whoever begins with more is another program, such as one that says 220 in plain text
 _encode_into = msgspec.msgpack.Encoder().encode_into
 _decoders: dict[object, msgspec.msgpack.Decoder[list[object]]] = {}
 
@@ -39,13 +40,14 @@ def frame_list(messages: object, limit: int = 0) -> bytearray:
 
 
 class Frames(Generic[M]):
-    """Cut a stream of bytes into messages of one union. `limit`: bytes of one frame."""
+    """Cut a stream of bytes into messages of one union. `limit`: bytes of one frame; `first`: of the first one."""
 
-    def __init__(self, union: object, limit: int = MAX_FRAME) -> None:
+    def __init__(self, union: object, limit: int = MAX_FRAME, first: int = 0) -> None:
         if union not in _decoders:
             _decoders[union] = msgspec.msgpack.Decoder(list[union])  # type: ignore[valid-type]
         self._decode = _decoders[union].decode
-        self.limit = limit
+        self.limit = first or limit
+        self._later = limit if first else 0  # the limit behind the first frame
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[M]:
@@ -82,6 +84,8 @@ class Frames(Generic[M]):
         return len(self._buffer)
 
     def _read(self, view: memoryview) -> list[M]:
+        if self._later:
+            self.limit, self._later = self._later, 0
         try:
             return self._decode(view)  # type: ignore[return-value]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # bad text, too deep
@@ -95,9 +99,9 @@ def server_frames() -> Frames[FromClient | FromExecutor | RelayHello]:
 
 def to_client_frames() -> Frames[ToClient]:
     """What a client hears."""
-    return Frames(ToClient)
+    return Frames(ToClient, first=_FIRST_ANSWER)
 
 
 def to_executor_frames() -> Frames[ToExecutor]:
     """What an executor hears."""
-    return Frames(ToExecutor)
+    return Frames(ToExecutor, first=_FIRST_ANSWER)
