@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import time
 
 from bough.cli.output import Output, show_seconds, table_lines
+from bough.cli.process import Process, is_bough
 from bough.cli.serveroptions import (
     add_extra_arguments,
     add_knobs,
@@ -20,7 +22,8 @@ from bough.cli.serveroptions import (
 )
 from bough.cli.service import add_server_argument, connect, detach, duration
 from bough.cli.verbs import add_verb
-from bough.errors import PeerLost, SiteError, UserError
+from bough.errors import BoughError, PeerLost, SiteError, UserError
+from bough.stores.lock import holder
 from bough.transport import home
 from bough.wire import questions
 
@@ -131,19 +134,28 @@ def _log() -> str:
 def _stop(args: argparse.Namespace, output: Output) -> int:
     note = home.read_note()
     if note is None:
-        raise UserError(f"no server runs in {home.home()}")
-    try:
-        with connect(f"unix:{note.socket}") as server:
-            server.manage("dismiss" if args.executors else "shutdown")
-    except PeerLost as error:
-        raise SiteError(f"the server {note.pid} on {note.host} does not answer: {error}") from error
-    until = time.monotonic() + _ENDING
-    while time.monotonic() < until and (now := home.read_note()) is not None and now.pid == note.pid:
-        time.sleep(0.02)
-    if (now := home.read_note()) is not None and now.pid == note.pid:
-        raise SiteError(f"the server {note.pid} did not end within {_ENDING:g} s; see {_log()}")
+        raise _nobody()
+    with Process(note.pid) as process:
+        try:
+            with connect(f"unix:{note.socket}") as server:
+                server.manage("dismiss" if args.executors else "shutdown")
+        except PeerLost as error:
+            raise SiteError(f"the server {note.pid} on {note.host} does not answer: {error}") from error
+        if not process.wait(_ENDING):
+            raise SiteError(
+                f"the server {note.pid} was told to end and has not within {_ENDING:g} s; see {_log()}, wait for it, or"
+                f" kill -9 {note.pid}: nothing that was acknowledged is lost"
+            )
     output.answer({"pid": note.pid}, lambda: [f"server {note.pid} has ended"])
     return 0
+
+
+def _nobody() -> BoughError:
+    """Why there is no server to be stopped: one that is about to end is found by nobody any more."""
+    pid, host = holder(home.server_dir())
+    if pid and host == socket.gethostname() and is_bough(pid):
+        return SiteError(f"the server {pid} is ending and has not ended yet; wait for it, or kill -9 {pid}")
+    return UserError(f"no server runs in {home.home()}")
 
 
 def _status(args: argparse.Namespace, output: Output) -> int:

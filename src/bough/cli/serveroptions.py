@@ -43,6 +43,13 @@ def add_extra_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=duration, default=0.0, metavar="TIME", help="remove workflows that ended longer ago (never)"
     )
+    parser.add_argument(
+        "--query-time",
+        type=duration,
+        default=30.0,
+        metavar="TIME",
+        help="how long a statement of bough sql may take (30s)",
+    )
 
 
 def add_knobs(parser: argparse.ArgumentParser) -> None:
@@ -81,12 +88,13 @@ def read_extras(args: argparse.Namespace) -> Extras:
     Messenger(args.notify, args.notify_mail)
     kinds = read_kinds(args.notify_on) if args.notify_on else KINDS
     rules = Rules(kinds, args.overlong, args.overlong_least)
-    return Extras(args.metrics, args.notify, args.notify_mail, rules, args.keep)
+    return Extras(args.metrics, args.notify, args.notify_mail, rules, args.keep, args.query_time)
 
 
 def extra_words(args: argparse.Namespace) -> list[str]:
     """The same options for another process."""
     words = [f"--overlong={args.overlong:g}", f"--overlong-least={args.overlong_least:g}"]
+    words.append(f"--query-time={args.query_time:g}")
     for name in ("metrics", "notify", "notify_mail", "notify_on"):
         value = getattr(args, name)
         if value:

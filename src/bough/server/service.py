@@ -1,7 +1,8 @@
 """The life of a service: it goes on where the one before it ended, serves, and ends in good order.
 
 Rule: nothing of a run is closed by ending the server. Executors are told nothing unless they are to leave: they go
-on with their tasks and come back to the next server on this store.
+on with their tasks and come back to the next server on this store. The locks are held until the process is gone: a
+thread of it may write to the store until then, and nobody else must.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bough.server.separately import make_shell
 from bough.server.service_reception import ServiceReception
 from bough.server.services import Extras, Services
 from bough.server.shell import Shell
+from bough.server.sqlprocess import Limits
 from bough.server.workflows import Workflows
 from bough.stores.api import LastRun, Store
 from bough.stores.faults import reported
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 TOKEN = "token"  # the file in the store's folder by which executors see that they share it
 _GRACE = 5.0  # seconds that tasks of executors that leave get
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
+_CATCH_UP = 5.0  # seconds for the jobs database; the next server, or who reads it, does the rest
+_held: list[Lock] = []  # for as long as this process lives
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -81,7 +85,10 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def serve(settings: Settings) -> int:
-    """Run a service until it is told to end; its exit code. BoughError when it cannot begin."""
+    """Run a service until it is told to end; its exit code. BoughError when it cannot begin.
+
+    It is what a process does last: the locks stay with the process.
+    """
     gc.disable()  # until all is loaded
     load_placement(settings.policy)  # first: an unknown name shall leave no trace
     allow_many_files()
@@ -95,13 +102,15 @@ def serve(settings: Settings) -> int:
         if is_postgres(settings.store):
             locks.append(lock_store(settings.store))
         service = Service(settings)
-        try:
-            return uvloop.run(service.live())
-        finally:
-            service.withdraw()
-    finally:
+    except BaseException:
         for lock in reversed(locks):
             lock.release()
+        raise
+    _held.extend(locks)
+    try:
+        return uvloop.run(service.live())
+    finally:
+        service.withdraw()
 
 
 def _lock_home(server_dir: str) -> StoreLock:
@@ -215,7 +224,13 @@ class Service:
         returning = Returning(shell, self._numbers, self._settings.reconnect)
         where = self._settings.place
         reception = ServiceReception(
-            shell, workflows, returning, store=where, heartbeat=self._settings.heartbeat, shutdown=self.end
+            shell,
+            workflows,
+            returning,
+            store=where,
+            heartbeat=self._settings.heartbeat,
+            shutdown=self.end,
+            queries=Limits(seconds=self._settings.extras.query_time),
         )
         self._services = Services(shell, self._numbers, where, self._settings.extras, reception.here)
         reception.desk.add(self._services.handlers)
@@ -240,6 +255,7 @@ class Service:
         gc.enable()
         code = await self._finished
         server.close()
+        await reception.window.close()
         await self._services.close()
         if doorman is not None:
             await doorman.close()
@@ -314,7 +330,7 @@ class Service:
             await self._catch_up(shell)
             await shell.upkeep.stop()
             shell.upkeep.save_snapshot(self._machine.state.turn)
-            self._store.close()
+            self._store.close(patience=_CATCH_UP)
             self._numbers.close()
             code = 0
         except BoughError as error:

@@ -30,6 +30,7 @@ from bough.server.reception import Message, Reception, check_python
 from bough.server.relays import Relays
 from bough.server.returning import Returning
 from bough.server.shell import Shell
+from bough.server.sqlprocess import Limits
 from bough.server.sqlwindow import SqlWindow
 from bough.server.workflows import Workflows
 from bough.wire import questions
@@ -69,6 +70,7 @@ class ServiceReception(Reception):
         store: str,
         heartbeat: float,
         shutdown: Callable[[bool], None],
+        queries: Limits | None = None,
     ) -> None:
         self._workflows = workflows
         self._returning = returning
@@ -77,11 +79,11 @@ class ServiceReception(Reception):
         self._fetching = Fetching(shell)
         self._carrying = Carrying(shell)
         self._far_streams = FarStreams(shell.info.folder("out"))
-        self._sql = SqlWindow(shell.loop, store)
+        self.window = SqlWindow(shell.loop, store, queries)
         self._from_client[Manage] = self._manage
         self._from_client[Amend] = Amendments(shell, workflows).amend
         self._from_client[Put] = self._carrying.put
-        self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self._sql.ask, **self._carrying.handlers})
+        self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self.window.ask, **self._carrying.handlers})
         self.relays = Relays(self, shell.dirty, heartbeat)
 
     def _make_desk(self) -> ServiceDesk:
@@ -120,6 +122,7 @@ class ServiceReception(Reception):
         if client is not None:
             self._workflows.let_close(client.run)
         self._carrying.lost(connection)
+        self.window.lost(connection)
         executor = self._peers.by_connection.get(connection)
         if executor is not None:
             self._lose(executor, "its connection was lost")

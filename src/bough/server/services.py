@@ -35,6 +35,7 @@ class Extras(msgspec.Struct, frozen=True):
     notify_mail: str = ""  # an address
     rules: Rules = Rules()
     keep: Seconds = 0.0  # seconds after which workflows that are over are removed, 0: never
+    query_time: Seconds = 30.0  # that a statement of `bough sql` may take
 
 
 class Services:

@@ -1,14 +1,17 @@
 """The jobs database as readers see it: read-only, also while a run goes on.
 
-Rule: nothing that comes through here changes the store, whatever SQL says.
+A reader that is a stranger's is opened with `seconds`: then a statement that takes longer is given up, and SQLite
+refuses statements and values of unusual size. Rule: nothing that comes through here changes the store or reads
+another file, whatever SQL says.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Final, Self
 from urllib.parse import quote
 
@@ -18,14 +21,33 @@ from bough.stores.sqlite import FILE
 
 Value = int | float | str | bytes | None
 Row = dict[str, Value]
+Parameters = Sequence[Value] | Mapping[str, Value]
+Take = Callable[[list[tuple[Value, ...]]], None]  # is given rows as they are read
+
+CHUNK: Final = 256  # rows read at a time
+LARGEST: Final = 16 << 20  # bytes of one value or row that a stranger may ask for
 
 _READS: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
 _PRAGMAS: Final = frozenset({"table_info", "table_xinfo", "table_list", "index_list"})
+_NOT_CALLED: Final = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: LARGEST,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_COLUMN: 500,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_STEPS: Final = 100_000  # of SQLite's machine between two looks at the clock: about a millisecond
 
 
-def _allow(action: int, first: str | None, *_: str | None) -> int:
+def _allow(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    if action == sqlite3.SQLITE_FUNCTION and second in _NOT_CALLED:
+        return sqlite3.SQLITE_DENY
     if action in _READS or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS):
         return sqlite3.SQLITE_OK
     # how pragma_table_info() declares its columns; a real update of the schema fails on a read-only file
@@ -39,22 +61,36 @@ def is_hidden(path: str) -> bool:
     return path.rpartition("/")[2].startswith(".")
 
 
+def too_slow(seconds: float) -> UserError:
+    """Why a statement was given up."""
+    return UserError(
+        f"the statement took longer than {seconds:g} s, which is the server's limit (--query-time): ask for less,"
+        " with where and limit"
+    )
+
+
 class Jobs(ABC):
     """Questions to a jobs database, wherever it is."""
 
     path: str  # how messages name it
 
     @abstractmethod
-    def query(
-        self, sql: str, parameters: Sequence[Value] | Mapping[str, Value] = ()
-    ) -> tuple[list[str], list[tuple[Value, ...]]]:
-        """Names of the columns, and the rows; a `UserError` says what is wrong with the SQL."""
+    def read(self, sql: str, parameters: Parameters, take: Take) -> list[str]:
+        """Give the rows to `take`, some at a time as they are found; the names of the columns.
+
+        A `UserError` says what is wrong with the SQL. What `take` raises ends the reading.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """Let go of the database."""
 
-    def rows(self, sql: str, parameters: Sequence[Value] | Mapping[str, Value] = ()) -> list[Row]:
+    def query(self, sql: str, parameters: Parameters = ()) -> tuple[list[str], list[tuple[Value, ...]]]:
+        """Names of the columns, and all rows; otherwise as `read`."""
+        rows: list[tuple[Value, ...]] = []
+        return self.read(sql, parameters, rows.extend), rows
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """The rows as dictionaries."""
         columns, rows = self.query(sql, parameters)
         return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -129,10 +165,12 @@ class Jobs(ABC):
 
 
 class JobsDatabase(Jobs):
-    """See the module; the one in a SQLite file."""
+    """See the module; the one in a SQLite file. `seconds`: how long a statement may take, 0: for ever."""
 
-    def __init__(self, directory: Path | str) -> None:
+    def __init__(self, directory: Path | str, seconds: float = 0.0) -> None:
         self.path = str(Path(directory) / FILE)
+        self._seconds = seconds
+        self._until = 0.0
         if not Path(self.path).is_file():
             raise UnknownName(
                 f"there is no store in {directory}: run something there first, or name another with --store"
@@ -147,22 +185,37 @@ class JobsDatabase(Jobs):
                 self._database.close()
                 raise
             self._database.set_authorizer(_allow)
+            if seconds:
+                for limit, value in _LIMITS.items():
+                    self._database.setlimit(limit, value)
+                self._database.set_progress_handler(lambda: monotonic() > self._until, _STEPS)
 
-    def query(
-        self, sql: str, parameters: Sequence[Value] | Mapping[str, Value] = ()
-    ) -> tuple[list[str], list[tuple[Value, ...]]]:
-        """Names of the columns, and the rows; a `UserError` says what is wrong with the SQL."""
+    def read(self, sql: str, parameters: Parameters, take: Take) -> list[str]:
+        """See `Jobs.read`."""
+        self._until = monotonic() + self._seconds
+        cursor = self._database.cursor()
         try:
-            cursor = self._database.execute(sql, parameters)
-            rows = cursor.fetchall()
+            cursor.execute(sql, parameters)
+            if cursor.description is None:
+                raise UserError("the statement gives no rows: write a SELECT")
+            while rows := cursor.fetchmany(CHUNK):
+                take(rows)
+            return [column[0] for column in cursor.description]
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise self._explained(error) from error
-        if cursor.description is None:
-            raise UserError("the statement gives no rows: write a SELECT")
-        return [column[0] for column in cursor.description], rows
+        finally:
+            cursor.close()  # so that the database is not read any longer
 
     def _explained(self, error: Exception) -> Exception:
         code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return too_slow(self._seconds)
+        if code == sqlite3.SQLITE_TOOBIG and self._seconds:
+            return UserError(
+                f"a value or the statement is larger than {LARGEST >> 20} MB: ask for less of it, with substr"
+            )
+        if code == sqlite3.SQLITE_IOERR_WRITE and self._seconds:  # the file that is read is not written here
+            return UserError("the statement needs too much temporary space: ask for less, with where and limit")
         if code in {sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}:
             return UserError("the jobs database is read-only: only SELECT is allowed")
         if isinstance(error, sqlite3.ProgrammingError | sqlite3.Warning) or code in {sqlite3.SQLITE_ERROR, None}:

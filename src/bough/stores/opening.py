@@ -48,14 +48,14 @@ def lock_store(where: str) -> Lock:
     return PostgresLock(where)
 
 
-def open_jobs(where: str) -> Jobs:
-    """Open the jobs database of a store for reading."""
+def open_jobs(where: str, seconds: float = 0.0) -> Jobs:
+    """Open the jobs database of a store for reading; `seconds`: how long a statement may take, 0: for ever."""
     if not is_postgres(where):
-        return JobsDatabase(where)
+        return JobsDatabase(where, seconds)
     need_psycopg()
     from bough.stores.pgjobs import PostgresJobs
 
-    return PostgresJobs(where)
+    return PostgresJobs(where, seconds)
 
 
 def need_psycopg() -> None:
