@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import structs
 
+from bough.core import retiring
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.model import facts
@@ -116,6 +117,7 @@ class Histories(RuleBasedStateMachine):
         self.sent: list[SendSpan] = []
         self.recalls: list[Recall] = []
         self.journal: list[tuple[int, float, list[facts.Fact]]] = []
+        self.retired: dict[int, tuple[bytes, dict[str, dict[int, object]]]] = {}  # by run: what was kept, and seen
         self.turn(facts.RunOpened(1, "test", "h", 1, fail_fast and policy == "fifo", policy, memos))
 
     def turn(self, *news: facts.Fact) -> list[facts.Fact]:
@@ -179,6 +181,50 @@ class Histories(RuleBasedStateMachine):
         """It is removed only if it is over."""
         run = data.draw(st.integers(2, self.next_run))
         self.turn(facts.RunRemoved(run) if removed else facts.RunClosed(run))
+
+    def end_a_workflow(self, run: int) -> None:
+        """Bring one to its end, by whatever it takes."""
+        workflow = self.machine.state.workflows[run]
+        self.turn(facts.Cancelled(Dep(On.GROUP, workflow.group.id)))
+        inside = [one for one in self.machine.state.groups.values() if one.workflow is workflow]
+        self.turn(*(facts.GroupClosed(one.id) for one in reversed(inside)), facts.RunClosed(run))
+
+    def seen_of(self, run: int) -> dict[str, dict[int, object]]:
+        """What there is to see of a workflow."""
+        state = self.machine.state
+        seen = picture(state)
+        return {
+            "records": {id_: one for id_, one in seen["records"].items() if self.machine.workflow_of(id_) == run},
+            "groups": {id_: one for id_, one in seen["groups"].items() if state.groups[id_].workflow.run == run},
+            "workflows": {run: seen["workflows"][run]},
+        }
+
+    @precondition(lambda self: any(run > 1 for run in self.machine.state.workflows))
+    @rule(data=st.data())
+    def a_workflow_is_retired(self, data: st.DataObject) -> None:
+        run = data.draw(st.sampled_from([run for run in self.machine.state.workflows if run > 1]))
+        self.end_a_workflow(run)
+        kept = b""
+        if retiring.may_retire(self.machine.state, run):
+            kept = retiring.pack(list(retiring.pieces(self.machine.state.workflows[run])))
+            self.retired[run] = kept, self.seen_of(run)
+        self.turn(facts.RunRetired(run))
+        assert (run in self.machine.state.workflows) != bool(kept)
+
+    @precondition(lambda self: self.retired)
+    @rule(data=st.data(), removed=st.booleans())
+    def a_retired_workflow_comes_back_as_it_was_or_is_removed(self, data: st.DataObject, removed: bool) -> None:
+        run = data.draw(st.sampled_from(sorted(self.retired)))
+        kept, seen = self.retired.pop(run)
+        if removed:
+            before = picture(self.machine.state)["records"]
+            self.turn(facts.RunRemoved(run))
+            assert picture(self.machine.state)["records"].keys() == before.keys()
+            return
+        looked_at = retiring.aside(self.machine.state, kept)
+        assert {one.id for one in looked_at.records.values()} == seen["records"].keys()
+        self.turn(facts.RunRevived(run, kept))
+        assert self.seen_of(run) == seen
 
     @rule(data=st.data())
     def an_executor_is_lost(self, data: st.DataObject) -> None:

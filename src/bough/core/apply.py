@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import amending, deeds, lifecycle, locks, resetting, submission
+from bough.core import amending, deeds, lifecycle, locks, resetting, retiring, submission
 from bough.core.state import State
 from bough.model import facts
 
@@ -16,7 +16,9 @@ def _stopping(state: State, fact: facts.Stopping) -> None:
 APPLY: dict[type, Callable[..., None]] = {
     facts.RunOpened: submission.run_opened,
     facts.RunClosed: submission.run_closed,
-    facts.RunRemoved: submission.run_removed,
+    facts.RunRemoved: retiring.run_removed,
+    facts.RunRetired: retiring.run_retired,
+    facts.RunRevived: retiring.run_revived,
     facts.Stopping: _stopping,
     facts.Submitted: submission.submitted,
     facts.PagesAdded: lifecycle.pages_added,

@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from bough.core import checks, deeds, lifecycle, locks
+from bough.core import checks, deeds, lifecycle, locks, retiring
 from bough.core.consequences import Consequences
 from bough.core.loose import TaskRecord
 from bough.core.memo import key_of
@@ -61,6 +61,8 @@ class Hearing(Consequences):
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
             facts.RunRemoved: self._on_removed,
+            facts.RunRetired: self._on_retired,
+            facts.RunRevived: self._on_revived,
             facts.ExecutorSuspended: self._on_executor_known,
             facts.ExecutorResumed: self._on_executor_known,
             facts.Stopping: self._record,
@@ -285,8 +287,17 @@ class Hearing(Consequences):
             self._record(event)
 
     def _on_removed(self, event: facts.RunRemoved) -> None:
+        """One that is not here was retired; whoever says it has looked whether there is such a run."""
         workflow = self._state.workflows.get(event.run)
-        if workflow is not None and workflow.group.id != ROOT and workflow.group.settled:
+        if workflow is None or (workflow.group.id != ROOT and workflow.group.settled):
+            self._record(event)
+
+    def _on_retired(self, event: facts.RunRetired) -> None:
+        if retiring.may_retire(self._state, event.run):
+            self._record(event)
+
+    def _on_revived(self, event: facts.RunRevived) -> None:
+        if event.run not in self._state.workflows:
             self._record(event)
 
     def _on_recalled(self, event: facts.Recalled) -> None:

@@ -19,6 +19,7 @@ from bough.core.fitting import fitted, misfit, pass_over, reserve
 from bough.core.hearing import Hearing
 from bough.core.loose import Success
 from bough.core.placement import Placement
+from bough.core.records import Record
 from bough.core.state import State
 from bough.core.states import TaskState
 from bough.core.surveying import Deed, survey
@@ -59,6 +60,7 @@ class Machine:
         self.state = State(policy, pickup)
         self.state.turn = last_turn
         self.state.last_span = last_span
+        self.asides: list[State] = []  # retired workflows that are looked at; no turn sees them
         self._placement = Placement(self.state, Random(seed))
         self._hearing = Hearing(self.state)
 
@@ -155,7 +157,7 @@ class Machine:
 
     def explain(self, record: int, index: int = 0) -> list[str]:
         """Why a task is not running, or how it ended; one line a reason."""
-        return explain.explain(self.state, record, index)
+        return explain.explain(self._state_with(record), record, index)
 
     def counts(self) -> dict[str, int]:
         """Tasks by state, over all groups."""
@@ -198,6 +200,17 @@ class Machine:
         """The run that a record belongs to."""
         return self.state.records[record].group.workflow.run
 
+    def find(self, record: int) -> Record | None:
+        """A record, also one of a retired workflow that is looked at; for who asks, never for who acts."""
+        return self._state_with(record).records.get(record)
+
+    def _state_with(self, record: int) -> State:
+        if record not in self.state.records:
+            for aside in self.asides:
+                if record in aside.records:
+                    return aside
+        return self.state
+
     def touched(self, deed: Deed) -> int:
         """How many tasks a deed would change now."""
         return survey(self.state, deed)[0]
@@ -208,7 +221,7 @@ class Machine:
 
     def result_turns(self, dep: Dep) -> list[Success]:
         """Where the results lie that a dependency points at: successes in order of their elements."""
-        record = self.state.records[dep.id]
+        record = self.state.records.get(dep.id) or self._state_with(dep.id).records[dep.id]
         if dep.on is not On.TASK:
             return list(record.successes())
         found = record.success_of(dep.index)

@@ -5,6 +5,8 @@ Rule: a restored machine and the one the snapshot was taken of give the same ans
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from bough.core import graph, locks
@@ -12,7 +14,7 @@ from bough.core.groups import GroupRecord, Workflow
 from bough.core.loose import TaskRecord
 from bough.core.records import READY, WAITING, ArrayRecord, Record
 from bough.core.room import WHOLE, ExecutorRecord, Span
-from bough.core.snapshot import KeptArray, KeptGroup, KeptSpan, KeptTask, KeptWorkflow, Snapshot, decode
+from bough.core.snapshot import KeptArray, KeptGroup, KeptSpan, KeptTask, KeptWorkflow, decode
 from bough.core.state import State
 from bough.core.states import ENDED, TaskState
 from bough.core.submission import add_array, add_group, add_task, grow
@@ -30,21 +32,11 @@ def restore(state: State, data: bytes) -> None:
     state.turn, state.now, state.last_span = kept.turn, kept.now, kept.last_span
     state.run, state.stopping = kept.run, kept.stopping
     state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
-    workflows = {one.group: one for one in kept.workflows}
     root = state.groups[ROOT]
-    _restore_workflow(state, root, workflows[ROOT])
+    _restore_workflow(state, root, next(one for one in kept.workflows if one.group == ROOT))
     root.held, root.failed_by, root.disabled = kept.root_held, kept.root_failed_by, kept.root_disabled
     state.held_groups = int(root.held)
-    for group in kept.groups:
-        _restore_group(state, group, workflows)
-    items: list[KeptTask | KeptArray] = [*kept.tasks, *kept.arrays]
-    for item in sorted(items, key=lambda one: one.spec.id):
-        if isinstance(item, KeptTask):
-            _restore_task(state, item)
-        else:
-            _restore_array(state, item)
-    _settle_groups(state, kept)
-    _link(state)
+    add_kept(state, kept.workflows, kept.groups, [*kept.tasks, *kept.arrays])
     for one in kept.executors:
         executor = ExecutorRecord(one.joined) if one.joined.each is None else WideExecutor(one.joined)
         executor.draining, executor.suspended = one.draining, one.suspended
@@ -70,6 +62,25 @@ def restore(state: State, data: bytes) -> None:
     state.alarms = sorted(kept.alarms)
     state.orders.clear()
     state.doomed.clear()
+
+
+def add_kept(
+    state: State,
+    workflows: Sequence[KeptWorkflow],
+    groups: Sequence[KeptGroup],
+    items: Sequence[KeptTask | KeptArray],
+) -> None:
+    """Put workflows into a state that has none of their groups; groups come before what is in them."""
+    own = {one.group: one for one in workflows}
+    for group in groups:
+        _restore_group(state, group, own)
+    for item in sorted(items, key=lambda one: one.spec.id):
+        if isinstance(item, KeptTask):
+            _restore_task(state, item)
+        else:
+            _restore_array(state, item)
+    _settle_groups(state, groups)
+    _link(state, [state.groups[one.spec.id] for one in groups], [state.records[one.spec.id] for one in items])
 
 
 def _restored(state: State, kept: KeptSpan, executor: ExecutorRecord) -> Span:
@@ -101,8 +112,8 @@ def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkf
     state.held_groups += kept.held
 
 
-def _settle_groups(state: State, kept: Snapshot) -> None:
-    for one in kept.groups:
+def _settle_groups(state: State, groups: Sequence[KeptGroup]) -> None:
+    for one in groups:
         group = state.groups[one.spec.id]
         assert group.parent is not None
         if one.settled:
@@ -172,16 +183,15 @@ def _count(state: State, record: Record, number: int, count: int) -> None:
         record.group.unfinished -= count
 
 
-def _link(state: State) -> None:
+def _link(state: State, groups: Sequence[GroupRecord], records: Sequence[Record]) -> None:
     """Find again who waits for whom; ended ones too, since a retry by hand may wake them."""
-    for group in state.groups.values():
-        if group.parent is not None:
-            group.waits = graph.wait_for(state, group, -1, group.after)
-    for group in state.groups.values():
+    for group in groups:
+        group.waits = graph.wait_for(state, group, -1, group.after)
+    for group in groups:
         if group.parent is not None and group.parent.waits:
             group.waits += 1
             group.parent.gated.append((group, -1, group.generation))
-    for record in state.records.values():
+    for record in records:
         if not (isinstance(record, TaskRecord) and record.state == _DONE):
             _link_record(state, record)
 

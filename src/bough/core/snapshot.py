@@ -154,8 +154,8 @@ decode = msgspec.msgpack.Decoder(Snapshot).decode
 
 def take(state: State) -> bytes:
     """The state as it is, between two turns."""
-    tasks = [_task(record) for record in state.records.values() if isinstance(record, TaskRecord)]
-    arrays = [_array(record) for record in state.records.values() if isinstance(record, ArrayRecord)]
+    tasks = [kept_task(record) for record in state.records.values() if isinstance(record, TaskRecord)]
+    arrays = [kept_array(record) for record in state.records.values() if isinstance(record, ArrayRecord)]
     return _encode(
         Snapshot(
             VERSION,
@@ -166,8 +166,8 @@ def take(state: State) -> bytes:
             state.last_span,
             state.groups[ROOT].held,
             state.groups[ROOT].failed_by,
-            [_workflow(group.workflow) for group in state.groups.values() if group.workflow.group is group],
-            [_group(group) for group in state.groups.values() if group.parent is not None],
+            [kept_workflow(group.workflow) for group in state.groups.values() if group.workflow.group is group],
+            [kept_group(group) for group in state.groups.values() if group.parent is not None],
             tasks,
             arrays,
             [_executor(executor) for executor in state.executors.values()],
@@ -182,7 +182,8 @@ def take(state: State) -> bytes:
     )
 
 
-def _task(record: TaskRecord) -> KeptTask:
+def kept_task(record: TaskRecord) -> KeptTask:
+    """A loose task as it is kept."""
     return KeptTask(
         record.spec,
         record.state,
@@ -201,7 +202,8 @@ def _task(record: TaskRecord) -> KeptTask:
     )
 
 
-def _array(record: ArrayRecord) -> KeptArray:
+def kept_array(record: ArrayRecord) -> KeptArray:
+    """An array as it is kept."""
     spec = msgspec.structs.replace(record.spec, pages=())
     states = record.states
     window = states if isinstance(states, Window) else None
@@ -227,7 +229,8 @@ def _array(record: ArrayRecord) -> KeptArray:
     )
 
 
-def _workflow(workflow: Workflow) -> KeptWorkflow:
+def kept_workflow(workflow: Workflow) -> KeptWorkflow:
+    """A workflow as it is kept."""
     return KeptWorkflow(
         workflow.group.id,
         workflow.run,
@@ -242,7 +245,8 @@ def _workflow(workflow: Workflow) -> KeptWorkflow:
     )
 
 
-def _group(group: GroupRecord) -> KeptGroup:
+def kept_group(group: GroupRecord) -> KeptGroup:
+    """A group below another as it is kept."""
     assert group.parent is not None
     spec = GroupSpec(
         group.id,

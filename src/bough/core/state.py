@@ -55,6 +55,7 @@ class State:
         self.last_span = 0
         self.cores = 0.0  # of all executors
         self.runtimes: dict[str | int, RunTime] = {}
+        self.used_runtimes = 0  # of these, when it was last looked which of them are in use
         self.shapes: dict[Shape, ReadyQueue] = {}
         self.crowns: dict[tuple[Needs, int, str], Crown] = {}  # of queues under limits
         self.waiting: dict[ReadyQueue | Crown, None] = {}  # the queues that may hold something

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 
-from bough.core import ghosts, graph, memo
+from bough.core import graph, memo
 from bough.core.groups import STATES, GroupRecord, Workflow
 from bough.core.loose import TaskRecord, are_alike
 from bough.core.records import WAITING, ArrayRecord, Record
 from bough.core.state import State
 from bough.core.window import Window
 from bough.model import facts
-from bough.model.ids import ROOT, GroupId
+from bough.model.ids import ROOT
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 
 
@@ -174,28 +174,6 @@ def run_closed(state: State, fact: facts.RunClosed) -> None:
     workflow = state.workflows.get(fact.run)
     if workflow is not None:
         workflow.closed = True
-
-
-def run_removed(state: State, fact: facts.RunRemoved) -> None:
-    """A workflow that is over is forgotten."""
-    workflow = state.workflows.pop(fact.run)
-    root, group = state.groups[ROOT], workflow.group
-    for record in list(group.records()):
-        ghosts.exorcise(state, record, 0, record.length)
-        del state.records[record.id]
-        state.runtimes.pop(record.id, None)
-    _forget_groups(state, group)
-    root.children.remove(group)
-    root.unfinished -= not group.settled  # of a journal whose facts about it were removed, its end among them
-    root.child_names.discard(group.name)
-    state.likes.clear()
-    state.forget_queues(fact.run)
-
-
-def _forget_groups(state: State, group: GroupRecord) -> None:
-    del state.groups[GroupId(group.id)]
-    for child in group.children:
-        _forget_groups(state, child)
 
 
 def group_released(state: State, fact: facts.GroupReleased) -> None:

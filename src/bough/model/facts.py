@@ -44,6 +44,19 @@ class RunRemoved(msgspec.Struct, frozen=True, array_like=True, tag="rr"):
     run: Count
 
 
+class RunRetired(msgspec.Struct, frozen=True, array_like=True, tag="rt"):
+    """A workflow that had ended left the memory of the core; the store has all that was known of it."""
+
+    run: int
+
+
+class RunRevived(msgspec.Struct, frozen=True, array_like=True, tag="rv"):
+    """A workflow that was retired is in the core again, because somebody acts on it."""
+
+    run: int
+    kept: bytes  # see `core.retiring`
+
+
 class RunClosed(msgspec.Struct, frozen=True, array_like=True, tag="rc"):
     """A run ended; `reason` is "done", "interrupted" or "crashed" (found by the next run)."""
 
@@ -343,6 +356,8 @@ Fact = (
     RunOpened
     | RunClosed
     | RunRemoved
+    | RunRetired
+    | RunRevived
     | Submitted
     | PagesAdded
     | GroupClosed
