@@ -72,6 +72,11 @@ class ReadyQueue:
             record.queue_key = entry
             heappush(self._heap, entry)
 
+    def clear(self) -> None:
+        """Nothing is in it any more."""
+        self._run.clear()
+        self._heap.clear()
+
     def head(self) -> Entry | None:
         """The best valid entry."""
         entry = self.take()

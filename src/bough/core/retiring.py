@@ -159,10 +159,12 @@ def _forget(state: State, workflow: Workflow) -> None:
         known = state.likes.get(like.body)
         if known is not None and known[1].workflow is workflow:
             del state.likes[like.body]
+    inside: list[GroupRecord] = []
     for one in _below(group):
         del state.groups[GroupId(one.id)]
         state.held_groups -= one.held
         state.timed_groups -= one.timeout > 0
+        inside.append(one)
     root.children.remove(group)
     root.unfinished -= not group.settled  # of a journal whose facts about it were removed, its end among them
     root.child_names.discard(group.name)
@@ -171,6 +173,16 @@ def _forget(state: State, workflow: Workflow) -> None:
         if template in state.runtimes:
             state.runtimes[template] = state.runtimes.pop(template)
     _forget_runtimes(state)
+    _untie(inside, root)
+
+
+def _untie(groups: list[GroupRecord], root: GroupRecord) -> None:
+    """Undo the circles among what is forgotten, so that its memory is free at once and nobody need look for it."""
+    for group in groups:
+        for entries in (group.members, group.children, group.dependents, group.enders, group.gated, group.branches):
+            entries.clear()
+        group.limits = ()
+        group.workflow.group = root
 
 
 def _forget_runtimes(state: State) -> None:

@@ -103,7 +103,9 @@ class State:
     def forget_queues(self, run: int) -> None:
         """The queues of a workflow go, with all that is in them."""
         for key in [key for key in self.shapes if key[1] == run]:
-            self.waiting.pop(self.shapes.pop(key).root, None)
+            queue = self.shapes.pop(key)
+            self.waiting.pop(queue.root, None)
+            queue.clear()
         for crown in [key for key in self.crowns if key[1] == run]:
             del self.crowns[crown]
 

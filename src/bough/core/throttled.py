@@ -51,6 +51,15 @@ class ThrottledQueue(ReadyQueue):
         super().put_back(entry)
         self._hear()
 
+    def clear(self) -> None:
+        """As for any queue; no branch offers it."""
+        super().clear()
+        self.crown.filled.discard(self)
+        branch: Branch | None = self.branch
+        while branch is not None:
+            branch.clear()
+            branch = branch.parent
+
     def _hear(self) -> None:
         if self:
             self.crown.filled.add(self)
@@ -87,6 +96,10 @@ class Branch:
         """Whether as many tasks of its group are out as may be."""
         group = self.group
         return group is not None and group.busy >= group.limit
+
+    def clear(self) -> None:
+        """It offers nothing any more."""
+        self._heap.clear()
 
     def propose(self, child: Branch | ThrottledQueue) -> None:
         """The head of a child may be better than it was."""

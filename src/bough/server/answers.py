@@ -92,8 +92,8 @@ class ServiceDesk(Desk):
 
     def _tell_outcomes(self, errand: Errand[questions.Outcomes]) -> None:
         """Answer how many records are known, then tell of everything among them that has ended."""
-        client, records = errand.client, self._machine.state.records
-        wanted = [(record, first) for number, first in errand.question.records if (record := records.get(number))]
+        client, find = errand.client, self._machine.find
+        wanted = [(record, first) for number, first in errand.question.records if (record := find(number)) is not None]
         own = [(record, first) for record, first in wanted if client.run in {0, record.group.workflow.run}]
         errand.answer(len(own))
         self._tell(client, self._outcomes(own), lambda: self._workflows.let_close(client.run))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from bough.errors import BoughError, StoreFailed, UserError
+from bough.model.facts import Fact, RunRemoved
 from bough.model.ids import Seconds
 from bough.model.paths import hidden_path
 from bough.model.tasks import Dep, Kind, On
@@ -60,12 +61,24 @@ class Carrying:
             questions.Piece: self._answered_by(self._piece),
             questions.Files: self._answered_by(self._files),
         }
+        self._removed: set[int] = set()  # runs that are gone, and whose contents are not
+        shell.on_facts.append(self._hear_removals)
+        shell.upkeep.when_folded(self._find_removed)
         shell.store.keep_contents(self.contents.folder)
         self._sweep()
 
+    def _hear_removals(self, facts: Sequence[Fact]) -> None:
+        gone = {fact.run for fact in facts if type(fact) is RunRemoved}
+        self._removed |= gone & self._references.runs.keys()
+
+    def _find_removed(self) -> None:
+        """What an earlier server removed and did not come to delete; workflows that are retired are not removed."""
+        self._removed.update(run for run in self._references.runs if not self._shell.store.has_run(run))
+
     def _sweep(self) -> None:
         """Delete, a little at a time, what only removed workflows needed."""
-        more = self._references.sweep(self._shell.machine.state.workflows)
+        more = self._references.sweep(self._removed)
+        self._removed &= self._references.runs.keys()
         self._loop.call_later(_PAUSE if more else _SWEEP, self._sweep)
 
     # --- what executors say ------------------------------------------------------------------------
@@ -276,7 +289,7 @@ class Carrying:
 
     async def _files(self, question: questions.Files) -> list[tuple[str, int, bytes]]:
         """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
-        if question.record not in self._shell.machine.state.records:
+        if self._shell.machine.find(question.record) is None:
             raise UserError(f"there is no task {question.record}")
         stop = min(question.stop, question.start + _MOST_FILES)
         found = self._declared.outputs(Dep(On.ARRAY, question.record), question.start, stop)

@@ -62,7 +62,7 @@ class Fetching:
 
     def _of_success(self, record: int, index: int, stream: str) -> tuple[Stream | None, ExecutorId]:
         """Where a task that succeeded wrote to, and the executor that ran it."""
-        if record not in self._shell.machine.state.records:
+        if self._shell.machine.find(record) is None:
             raise UnknownName(f"there is no task {record}")
         found = self._shell.machine.result_turns(Dep(On.TASK, record, index))
         if not found:

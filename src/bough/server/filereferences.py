@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 from bough import private
 from bough.stores.contents import Contents
@@ -23,18 +23,18 @@ class FileReferences:
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._folder = f"{contents.folder}/runs"
-        self._runs: dict[int, set[bytes]] = {}
+        self.runs: dict[int, set[bytes]] = {}
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._folder):
                 if name.isdecimal():
                     with open(f"{self._folder}/{name}", "rb") as file:
                         data = file.read()
                     whole = len(data) - len(data) % DIGEST
-                    self._runs[int(name)] = {data[at : at + DIGEST] for at in range(0, whole, DIGEST)}
+                    self.runs[int(name)] = {data[at : at + DIGEST] for at in range(0, whole, DIGEST)}
 
     def add(self, run: int, digests: Iterable[bytes]) -> None:
         """A run refers to these; OSError when that cannot be written down."""
-        known = self._runs.setdefault(run, set())
+        known = self.runs.setdefault(run, set())
         new = [digest for digest in dict.fromkeys(digests) if digest not in known]
         if new:
             private.make_folder(self._folder)
@@ -44,20 +44,20 @@ class FileReferences:
                 file.write(b"".join(new))
             known.update(new)
 
-    def sweep(self, runs: Container[int]) -> bool:
-        """Delete some contents that only runs other than these refer to; whether there may be more."""
-        gone = next((run for run in self._runs if run not in runs), None)
+    def sweep(self, removed: Iterable[int]) -> bool:
+        """Delete some contents that only removed runs refer to; whether there may be more."""
+        gone = next((run for run in removed if run in self.runs), None)
         if gone is None:
             return False
-        mine = self._runs[gone]
-        others = [digests for run, digests in self._runs.items() if run != gone]
+        mine = self.runs[gone]
+        others = [digests for run, digests in self.runs.items() if run != gone]
         for _ in range(min(_SLICE, len(mine))):
             digest = mine.pop()
             if not any(digest in digests for digests in others):
                 with contextlib.suppress(OSError):
                     os.unlink(self._contents.path(digest))
         if not mine:
-            del self._runs[gone]
+            del self.runs[gone]
             with contextlib.suppress(OSError):
                 os.unlink(f"{self._folder}/{gone}")
         return True

@@ -101,7 +101,7 @@ class Sender:
             executor.workplaces.add(place.run)
             say(place)
         for blob in blobs:
-            executor.blobs.add(blob.id)
+            executor.has(blob.id)
             say(blob)
         if run.along and not executor.hello.together:
             for one in spread(run):

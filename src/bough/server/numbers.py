@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Container
 from typing import NamedTuple
 
 from bough import private
@@ -19,6 +20,7 @@ from bough.stores.faults import reported
 FILE = "numbers"
 MOST = 1 << 32  # numbers given at a time
 HIGHEST = 1 << 62  # number that there can be, see `model.bounds`
+_LONG = 1_000  # lines that nobody needs any more, after which the file is written anew
 
 
 class Numbers(NamedTuple):
@@ -85,6 +87,31 @@ class NumberBook:
     def owns_group(self, run: int, group: int) -> bool:
         """Whether a group's number was given to a run."""
         return any(one.group <= group < one.group + one.many for one in self._by_run.get(run, ()))
+
+    def forget(self, run: int) -> None:
+        """Nobody submits to a run any more; its numbers are never given again."""
+        self._by_run.pop(run, None)
+
+    def keep(self, runs: Container[int]) -> None:
+        """Forget all but these runs, also in the file if that has become long."""
+        every = [one for given in self._by_run.values() for one in given]
+        for run in [run for run in self._by_run if run not in runs]:
+            del self._by_run[run]
+        kept = [one for given in self._by_run.values() for one in given]
+        if len(every) - len(kept) < _LONG:
+            return
+        last = max(every, key=lambda one: one.record)  # nothing up to it is given again
+        lines = [f"run {self.own_run} {self.own_turn}", f"executor {self._next_executor - 1}"]
+        lines += [f"range {' '.join(map(str, one))}" for one in sorted({*kept, last})]
+        hidden = f"{self._path}.{os.getpid()}"
+        with reported(self._path):
+            with open(hidden, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write("".join(f"{line}\n" for line in lines).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(hidden, self._path)
+            os.close(self._file)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def close(self) -> None:
         """Let go of the file."""

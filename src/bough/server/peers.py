@@ -12,6 +12,8 @@ from bough.model.orders import SendSpan
 from bough.server.connection import Connection
 from bough.wire.work import ExecutorHello
 
+_MOST_BLOBS = 1_000  # that an executor is known to have
+
 
 class Client:
     """A client that has said hello."""
@@ -66,6 +68,12 @@ class Executor:
         self.shared = True  # it sees the server's store
         self.kept: list[SendSpan] | None = None  # work that waits until it asks for it; None: it need not ask
         self.workplaces: set[int] = set()  # workflows of which it was told where their commands run
+
+    def has(self, blob: BlobId) -> None:
+        """It is sent a blob; when it was sent many they are forgotten, and sent again if they are needed."""
+        if len(self.blobs) >= _MOST_BLOBS:
+            self.blobs.clear()
+        self.blobs.add(blob)
 
 
 class Peers:

@@ -19,6 +19,8 @@ _SINGLE = (
     ("bough_tasks_ended_total", "counter", "Tasks that ended since the server began", "ended"),
     ("bough_tasks_failed_total", "counter", "Of these, tasks that failed or could not run", "failed"),
     ("bough_tasks_reused_total", "counter", "Of these, results of earlier runs", "reused"),
+    ("bough_records_in_memory", "gauge", "Tasks and arrays of workflows that go on, or ended last", "records"),
+    ("bough_workflows_in_memory", "gauge", "Workflows that go on, or ended last", "workflows"),
     ("bough_journal_turns_total", "counter", "Turns in the journal", "turns"),
     ("bough_server_cpu_seconds_total", "counter", "CPU time of the server", "cpu_seconds"),
     ("bough_server_resident_memory_bytes", "gauge", "Resident memory of the server", "memory"),

@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from bough.core.groups import GroupRecord, Workflow
 from bough.errors import BoughError, InternalError, UnknownName, UserError
@@ -30,10 +31,17 @@ _SLICE = 200  # turns of the journal looked at between two turns
 _PAUSE = 0.005  # seconds between two slices
 _AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
 _TURNS = 20  # that a workflow which is told to end is waited for
-_LOOK = 3600.0  # seconds between looks for old workflows
+_LOOK = 3600.0  # seconds between looks for old workflows, at the most
+_LOOK_LEAST = 1.0  # and at the least
+_LOOKS = 5  # in the time for which they are kept
 _BEGIN = 1.0  # seconds after the start: first of all the server serves
 _FIRST_LOOK = 5.0
-_OLD = "SELECT run, name, closed FROM runs WHERE closed IS NOT NULL AND closed < ? ORDER BY run"
+_OLD = "SELECT run, name, closed FROM runs WHERE grp != 0 AND closed IS NOT NULL AND closed < ? ORDER BY run"
+_NAMED = "SELECT run, name FROM runs WHERE grp != 0 AND (name = ? OR (name = ? AND run = ?) OR run = ?) ORDER BY run"
+_NAMES = "SELECT DISTINCT name FROM runs WHERE grp != 0 ORDER BY name LIMIT 50"
+_TOLD = 5  # names in the log
+_DIGITS = 19  # of a number of a run
+T = TypeVar("T")
 
 
 class Removing:
@@ -65,27 +73,40 @@ class Removing:
     def remove(self, errand: Errand[questions.Remove]) -> None:
         """Remove the workflows that are named; those that go on only if they are to be killed."""
         names, kill = errand.question.workflows, errand.question.kill
-        workflows = {one.run: one for name in names for one in self._named(name)}
-        for one in workflows.values():
-            if not kill and (why := self._goes_on(one)):
-                raise UserError(
-                    f"workflow {one.name}, run {one.run}, goes on: {why}; wait for it, or say --kill to end it"
-                )
-        self._remove(list(workflows.values()), errand.answer)
 
-    def _named(self, name: str) -> list[Workflow]:
-        """A run by its number, a run as name#number, or all runs of a name."""
-        known = workflows_of(self._state)
-        wanted, hash_, number = name.rpartition("#")
-        if hash_ and number.isdigit():
-            found = [one for one in known if one.name == wanted and one.run == int(number)]
-        elif name.isdigit() and int(name) in self._state.workflows:
-            found = [one for one in known if one.run == int(name)]
-        else:
-            found = [one for one in known if one.name == name]
-        if not found:
-            names = ", ".join(dict.fromkeys(one.name for one in known)) or "none"
-            raise UnknownName(f"there is no workflow {name!r}; there are: {names}")
+        def found(runs: dict[int, str]) -> None:
+            for one in (self._state.workflows[run] for run in runs if run in self._state.workflows):
+                if not kill and (why := self._goes_on(one)):
+                    raise UserError(
+                        f"workflow {one.name}, run {one.run}, goes on: {why}; wait for it, or say --kill to end it"
+                    )
+            self._remove(runs, errand.answer)
+
+        def answered(done: asyncio.Future[dict[int, str]]) -> None:
+            error = done.exception()
+            if error is not None:
+                errand.refuse(_told(error))
+            else:
+                errand.attempt(lambda _: found(done.result()))
+
+        self._ask(lambda: self._named([str(name) for name in names]), answered)
+
+    def _named(self, names: Sequence[str]) -> dict[int, str]:
+        """The runs that are meant, each with its name, by the jobs database, which knows the retired ones, too.
+
+        A run by its number, a run as name#number, or all runs of a name.
+        """
+        found: dict[int, str] = {}
+        with open_jobs(self._where) as jobs:
+            for name in names:
+                wanted, _, number = name.rpartition("#")
+                run = int(number) if number.isdecimal() and len(number) < _DIGITS else -1
+                rows = jobs.query(_NAMED, (name, wanted, run, -1 if wanted else run))[1]
+                if not rows:
+                    known = ", ".join(str(row[0]) for row in jobs.query(_NAMES)[1]) or "none"
+                    raise UnknownName(f"there is no workflow {name!r}; there are: {known}")
+                by_number = [row for row in rows if row[0] == run]
+                found.update((int(str(row[0])), str(row[1])) for row in by_number or rows)
         return found
 
     def _goes_on(self, workflow: Workflow) -> str:
@@ -104,19 +125,19 @@ class Removing:
         seconds, dry = errand.question.seconds, errand.question.dry_run
 
         def found(old: list[dict[str, object]]) -> None:
-            workflows = [self._state.workflows[run] for one in old if isinstance(run := one["run"], int)]
-            self._remove([] if dry else workflows, lambda _: errand.answer(old))
+            self._remove({} if dry else _runs(old), lambda _: errand.answer(old))
 
         self._find_old(seconds, found, errand.refuse)
 
     def _look(self) -> None:
         if self._stopped:
             return
-        self._shell.loop.call_later(_LOOK, self._look)
+        self._shell.loop.call_later(max(_LOOK_LEAST, min(_LOOK, self._keep / _LOOKS)), self._look)
+        if self._sweeping:
+            return  # one thing after the other
 
         def found(old: list[dict[str, object]]) -> None:
-            workflows = [self._state.workflows[run] for one in old if isinstance(run := one["run"], int)]
-            self._remove(workflows, lambda _: None)
+            self._remove(_runs(old), lambda _: None)
 
         self._find_old(self._keep, found, lambda error: log(f"old workflows could not be looked for: {error}"))
 
@@ -130,39 +151,49 @@ class Removing:
             with open_jobs(self._where) as jobs:
                 return jobs.query(_OLD, [before])[1]
 
+        def answered(done: asyncio.Future[Sequence[Sequence[Value]]]) -> None:
+            error = done.exception()
+            if error is not None:
+                failed(_told(error))
+                return
+            stay = {one.run for one in workflows_of(self._state) if not one.closed or self._goes_on(one)}
+            rows = done.result()
+            then([{"run": run, "name": name, "closed": closed} for run, name, closed in rows if run not in stay])
+
+        self._ask(query, answered)
+
+    def _ask(self, query: Callable[[], T], then: Callable[[asyncio.Future[T]], None]) -> None:
+        """Ask the jobs database in a thread, when it has caught up."""
+
         def ask() -> None:
             if not self._stopped:
-                asked = self._shell.loop.run_in_executor(self._thread, query)
-                asked.add_done_callback(lambda done: answered(done.exception(), done))
-
-        def answered(error: BaseException | None, done: object) -> None:
-            if error is not None:
-                failed(error if isinstance(error, BoughError) else InternalError(f"{type(error).__name__}: {error}"))
-                return
-            rows = done.result()  # type: ignore[attr-defined]
-            over = {one.run for one in workflows_of(self._state) if one.closed and not self._goes_on(one)}
-            then([{"run": run, "name": name, "closed": closed} for run, name, closed in rows if run in over])
+                self._shell.loop.run_in_executor(self._thread, query).add_done_callback(then)
 
         self._shell.upkeep.when_folded(ask)
 
     # --- how ---------------------------------------------------------------------------------------------
 
-    def _remove(self, workflows: Sequence[Workflow], then: Callable[[object], None]) -> None:
-        for one in workflows:
+    def _remove(self, names: dict[int, str], then: Callable[[object], None]) -> None:
+        """Remove runs, each of which has a name; those that are not here were retired."""
+        for one in (self._state.workflows[run] for run in names if run in self._state.workflows):
+            self._shell.results.forget_all(record.id for record in one.group.records())
             if Standing(below(one.group)).unended:
                 self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
             for group in _upwards(one.group):
                 if not group.closed:
                     self._shell.news(GroupClosed(GroupId(group.id)))
-        names = {one.run: one.name for one in workflows}
+        for run in names:
+            if run not in self._state.workflows:
+                self._shell.news(RunRemoved(run))
         if not names:
             then([])
             return
 
         def gone() -> None:
             removed = [{"run": run, "name": name} for run, name in names.items() if run not in self._state.workflows]
-            said = [f"{one['name']} (run {one['run']})" for one in removed]
-            log(f"workflows removed: {', '.join(said) or 'none'}")
+            said = [f"{one['name']} (run {one['run']})" for one in removed[:_TOLD]]
+            more = [f"and {len(removed) - _TOLD} more"] if len(removed) > _TOLD else []
+            log(f"workflows removed: {', '.join(said + more) or 'none'}")
             self._shell.upkeep.when_synced(lambda: then(removed))
 
         self._shell.after_turn(lambda: self._forget(set(names), _TURNS, gone))
@@ -213,6 +244,14 @@ class Removing:
         folder, now = self._shell.info.folder("out"), self._shell.clock.now()
         asked = self._shell.loop.run_in_executor(self._thread, lambda: delete_unused(self._where, folder, working, now))
         asked.add_done_callback(_say_outputs)
+
+
+def _runs(old: list[dict[str, object]]) -> dict[int, str]:
+    return {run: str(one["name"]) for one in old if isinstance(run := one["run"], int)}
+
+
+def _told(error: BaseException) -> BoughError:
+    return error if isinstance(error, BoughError) else InternalError(f"{type(error).__name__}: {error}")
 
 
 def _say_outputs(done: asyncio.Future[int]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bough import private
 from bough.errors import StoreFailed
@@ -20,7 +20,7 @@ from bough.model.outcomes import ResultFile, Results
 from bough.model.pickles import HEAD, cut, tail
 
 LIMIT = 64 << 20
-_OVERHEAD = 400  # bytes an entry costs besides its results
+_OVERHEAD = 600  # bytes an entry costs besides its results
 
 Pages = list[tuple[int, int, bytes | ResultFile]]
 Reader = Callable[[int, RecordId, int], SpanEnded | None]
@@ -83,6 +83,12 @@ class ResultCache:
         for first in list(self._starts.get(record, ())):
             if first < stop and start < self._spans[record, first].stop:
                 self._drop(record, first)
+
+    def forget_all(self, records: Iterable[int]) -> None:
+        """Nobody will ask for these soon: their workflow is over."""
+        for record in records:
+            for first in list(self._starts.get(RecordId(record), ())):
+                self._drop(RecordId(record), first)
 
     def find(self, turn: int, record: RecordId, index: int, *, again: bool = True) -> SpanEnded:
         """The success that covers an element; StoreFailed when the journal does not have it.

@@ -190,6 +190,7 @@ class Service:
         self._store: Store = open_own_store(settings)
         self._numbers = NumberBook(settings.folder)
         self._machine, run, token = open_machine(self._store, settings, self._numbers)
+        self._numbers.keep(self._machine.state.workflows)
         self._info = RunInfo(
             run,
             settings.folder,
@@ -223,7 +224,7 @@ class Service:
         workflows = Workflows(shell, self._numbers)
         returning = Returning(shell, self._numbers, self._settings.reconnect)
         where = self._settings.place
-        reception = ServiceReception(
+        reception = self._reception = ServiceReception(
             shell,
             workflows,
             returning,
@@ -319,6 +320,7 @@ class Service:
         if self._ending is None:
             log("told to end" + (", with all executors" if dismiss else ""))
             self._services.stop()
+            self._reception.retiring.stop()
             self._ending = self._shell.loop.create_task(self._run_down(dismiss))
 
     async def _run_down(self, dismiss: bool) -> None:

@@ -7,6 +7,8 @@ socket is the user himself and may do all.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from bough.errors import UnknownName, UserError
 from bough.model.facts import (
@@ -18,9 +20,11 @@ from bough.model.facts import (
     Submitted,
     WorkNews,
 )
-from bough.model.ids import ROOT, ExecutorId
+from bough.model.ids import ROOT, ExecutorId, RecordId
+from bough.model.tasks import Dep, On
 from bough.server.amendments import Amendments
 from bough.server.answers import ServiceDesk
+from bough.server.archive import Archive
 from bough.server.carrying import Carrying
 from bough.server.connection import Connection
 from bough.server.farstreams import FarStreams, with_own_results
@@ -28,6 +32,7 @@ from bough.server.fetching import Fetching
 from bough.server.peers import Client, Executor
 from bough.server.reception import Message, Reception, check_python
 from bough.server.relays import Relays
+from bough.server.retiring import Retiring
 from bough.server.returning import Returning
 from bough.server.shell import Shell
 from bough.server.sqlprocess import Limits
@@ -36,6 +41,7 @@ from bough.server.workflows import Workflows
 from bough.wire import questions
 from bough.wire.filemessages import Put
 from bough.wire.messages import Act, Amend, Answer, Ask, ClientHello, Close, Manage, Refused, Submit, Subscribe
+from bough.wire.questions import Question
 from bough.wire.relaying import RelayHello
 from bough.wire.work import (
     Alive,
@@ -79,6 +85,9 @@ class ServiceReception(Reception):
         self._fetching = Fetching(shell)
         self._carrying = Carrying(shell)
         self._far_streams = FarStreams(shell.info.folder("out"))
+        self.retiring = Retiring(shell, workflows.is_owed)
+        self.retiring.on_gone += [workflows.gone, self._forget]
+        self._archive = Archive(shell, store, self.retiring)
         self.window = SqlWindow(shell.loop, store, queries)
         self._from_client[Manage] = self._manage
         self._from_client[Amend] = Amendments(shell, workflows).amend
@@ -198,12 +207,30 @@ class ServiceReception(Reception):
         else:
             self._shell.news(message)
 
+    def _ask(self, client: Client, message: Ask) -> None:
+        """What is asked of retired workflows needs them at hand; what changes something needs them in the core."""
+        answer = partial(super()._ask, client, message)
+        question = message.question
+        if isinstance(question, questions.Done):
+            is_away = self._archive.revive(Dep(On.TASK, question.record), answer)
+        else:
+            is_away = self._archive.look_up(_records_in(question), answer)
+        if not is_away:
+            answer()
+
     def _act(self, client: Client, message: Act) -> None:
         target = message.deed.target
         if target.is_group and target.id == ROOT:  # it would concern every workflow, those to come included
             client.connection.say(Refused("name a workflow, a group or a task, not all there is", message.request))
-        else:
-            super()._act(client, message)
+            return
+        act = partial(super()._act, client, message)
+        if not self._archive.revive(target, act):
+            act()
+
+    def _forget(self, run: int) -> None:
+        """A workflow left: nobody need remember who was told of it."""
+        for executor in self._peers.executors.values():
+            executor.workplaces.discard(run)
 
     def _close(self, client: Client, message: Close) -> None:
         self._workflows.close(client, message.how)
@@ -237,3 +264,11 @@ class ServiceReception(Reception):
             if what == "stop":
                 executor.leaving = "it was stopped"
             executor.connection.say(Drain() if what == "drain" else Leave(_GRACE))
+
+
+def _records_in(question: Question[Any]) -> list[RecordId]:
+    """The records that a question names."""
+    if isinstance(question, questions.Outcomes):
+        return [record for record, _ in question.records]
+    record: RecordId | None = getattr(question, "record", None)
+    return [record] if record else []

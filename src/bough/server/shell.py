@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -140,6 +140,10 @@ class Shell:
     def is_busy(self) -> bool:
         """Whether something waits for a turn."""
         return bool(self._inbox or self._lookups.waiting or self._stuck)
+
+    def awaits(self, kinds: Container[type]) -> bool:
+        """Whether news of some kinds waits for a turn."""
+        return any(type(news) in kinds for news in self._inbox)
 
     # --- one turn ----------------------------------------------------------------------------------
 

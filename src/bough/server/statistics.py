@@ -57,6 +57,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     cpu_seconds: float
     memory: int  # bytes resident
     turns: int  # of the journal
+    records: int = 0  # tasks and arrays in memory: those of workflows that go on, and of the last that ended
+    workflows: int = 0  # in memory
 
 
 class Statistics:
@@ -145,6 +147,8 @@ class Statistics:
             cpu_seconds=cpu,
             memory=_resident(),
             turns=state.turn,
+            records=len(state.records),
+            workflows=len(state.workflows) - 1,
         )
 
     def _states(self) -> dict[str, int]:

@@ -192,7 +192,7 @@ class Taking:
 
     def _find(self, task: questions.Task | questions.Done | questions.Here) -> tuple[Record, int]:
         number, index = task.record, task.index
-        record = self._state.records.get(number)
+        record = self._shell.machine.find(number)
         if record is None:
             raise UnknownName(f"there is no task {number}; see bough status")
         if not 0 <= index < record.length:

@@ -32,7 +32,9 @@ class Workflows:
         self._numbers = numbers
         self._opening: dict[int, RunOpened] = {}  # those whose turn has not come yet
         self._owed: dict[int, bool] = {}  # runs whose clients are still to hear something, and whether they ended since
+        self._names: set[str] | None = None  # of all workflows that the store knows; None: not read yet
         shell.on_settle = self._settled
+        shell.upkeep.when_folded(self._read_names)
         self._close_settled()
 
     # --- coming ------------------------------------------------------------------------------------
@@ -63,8 +65,9 @@ class Workflows:
         return None
 
     def _open(self, connection: Connection, hello: ClientHello) -> None:
-        known = self._shell.machine.state.workflows.values()
-        memos = not hello.fresh and any(workflow.name == hello.workflow and workflow.group.id for workflow in known)
+        memos = not hello.fresh and (self._names is None or hello.workflow in self._names)
+        if self._names is not None:
+            self._names.add(hello.workflow)
         run, group = self._numbers.new_workflow()
         opened = RunOpened(
             run,
@@ -245,6 +248,19 @@ class Workflows:
         for client in self._peers.of_run(run):
             client.connection.say(Closed("done"))
             client.connection.close()
+
+    def _read_names(self) -> None:
+        """A workflow may reuse what others of its name did, also what was retired."""
+        known = self._shell.machine.state.workflows.values()
+        self._names = {*self._shell.store.workflow_names(), *(one.name for one in known if one.group.id)}
+
+    def gone(self, run: int) -> None:
+        """A workflow left the core: nobody can be its client any more."""
+        self._numbers.forget(run)
+
+    def is_owed(self, run: int) -> bool:
+        """Whether the client of a run is still to hear something."""
+        return run in self._owed
 
     def hold_closing(self, run: int) -> None:
         """The client of a run is owed something: it is not told of the run's end before `let_close`."""

@@ -66,6 +66,12 @@ class Store(Protocol):
     def last_run(self) -> LastRun:
         """How the store was left."""
 
+    def has_run(self, run: int) -> bool:
+        """Whether a run was not removed, as far as the tables know, which need not have caught up."""
+
+    def workflow_names(self) -> list[str]:
+        """The names of all workflows of a service, likewise."""
+
     def append(self, turn: int, now: Seconds, facts: Sequence[Fact]) -> None:
         """Write the facts of one turn as one row. Turn numbers grow by one over the store's whole life."""
 

@@ -31,6 +31,8 @@ from bough.stores.statements import (
 )
 
 MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
+ENDED_CACHED: Final = 5_000  # rows kept before it is looked which of them have ended, and those are forgotten
+KNOWN_HOSTS: Final = 10_000  # of executors
 ENDED_LABELS: Final = frozenset(state.label for state in ENDED)
 Success = Callable[[int, int, int], SpanEnded | None]
 Blob = Callable[[bytes], bytes]
@@ -85,6 +87,7 @@ class Ledger:
         self._dirty_spans: set[int] = set()
         self._dropped_attempts: set[tuple[int, int, int, int]] = set()
         self._hosts: dict[int, str] = {0: ""}
+        self._look_at = ENDED_CACHED  # rows
         self.marks = Marks(*self.rows(f"SELECT {COLUMNS} FROM position")[0])  # type: ignore[arg-type]
         if not self.marks.turn:
             self._begin_anew()
@@ -137,6 +140,8 @@ class Ledger:
     def host(self, executor: int) -> str:
         """Where an executor is."""
         if executor not in self._hosts:
+            if len(self._hosts) > KNOWN_HOSTS:
+                self._hosts = {0: ""}
             found = self.rows("SELECT host FROM executors WHERE id = ?", (executor,))
             self._hosts[executor] = str(found[0][0]) if found else ""
         return self._hosts[executor]
@@ -342,6 +347,12 @@ class Ledger:
     def _shrink(self) -> None:
         """Forget rows that will hardly change any more."""
         self._forget(record for record, fold in self._arrays.items() if fold.row.state in ENDED_LABELS)
+        if len(self._tasks) > self._look_at:
+            ended = [record for record, row in self._tasks.items() if row.state in ENDED_LABELS]
+            for record in ended:
+                del self._tasks[record]
+            self._rich.difference_update(ended)
+            self._look_at = max(ENDED_CACHED, 2 * len(self._tasks))  # all are looked at once for each that came
         if len(self._tasks) > MAX_CACHED:
             self._tasks = {record: fold.row for record, fold in self._arrays.items()}
             self._rich &= self._tasks.keys()

@@ -43,6 +43,7 @@ SELECT start, stop FROM memo WHERE record = :record AND start < :high AND start 
   (SELECT max(start) FROM memo WHERE record = :record AND start <= :low), 0) ORDER BY start"""
 _PART_TURNS: Final = 64  # as in _NEXT_PAGES
 _PART_BYTES: Final = 1 << 20
+_KNOWN: Final = 1_000  # runs whose names are remembered
 
 
 _Found = tuple[int, int, int, int, int]  # record, start, attempt, turn, checked
@@ -161,6 +162,8 @@ class Memos:
             row = self._database.execute("SELECT name FROM runs WHERE run = ?", (run,)).fetchone()
             if row is None:
                 return Reach(0)
+            if len(self._names) > _KNOWN:
+                self._names.clear()
             self._names[run] = row[0]
         return Reach(run, self._names[run])
 

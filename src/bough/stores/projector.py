@@ -44,6 +44,7 @@ class Projector:
             f.RunOpened: self._on_run_opened,
             f.RunClosed: self._on_run_closed,
             f.RunRemoved: self._on_run_removed,
+            f.RunRevived: self._on_run_revived,
             f.Submitted: self._on_submitted,
             f.PagesAdded: self._on_pages_added,
             f.GroupClosed: self._runs.group_closed,
@@ -67,7 +68,7 @@ class Projector:
             f.Amended: self._on_amended,
             f.GroupReleased: self._on_group_released,
             f.Prioritised: self._on_prioritised,
-        }  # executors drained, suspended and resumed, and Stopping change no row
+        }  # executors drained, suspended and resumed, runs retired, and Stopping change no row
 
     @property
     def position(self) -> int:
@@ -113,6 +114,9 @@ class Projector:
 
     def _on_run_removed(self, fact: f.RunRemoved) -> None:
         self._runs.removed(self._turn, fact.run)
+
+    def _on_run_revived(self, fact: f.RunRevived) -> None:
+        self._runs.revived(self._turn, fact.run)
 
     def _on_executor_joined(self, fact: f.ExecutorJoined) -> None:
         self._runs.executor_joined(self._now, fact)

@@ -1,14 +1,16 @@
 """Take what was said of removed runs out of the journal, a slice at a time.
 
-What the tables still know is alive: a fact about a record or a group that they do not know any more is dropped,
-wherever it is met. Rule: a success that a living run reuses stays, and so do the facts that a run was opened, closed
-and removed; only rows that no replay will read are touched. A slice is done wholly or not at all, and doing one twice
-is harmless.
+What the tables still know is alive: a fact about a record, a group or a run that they do not know any more is dropped,
+wherever it is met. That a run was opened and removed is dropped last, in this order, when nothing else of it is left:
+tables that are folded anew in the meantime must know whose its facts are. Rule: a success that a living run reuses
+stays; only rows that no replay will read are touched. A slice is done wholly or not at all, and doing one twice is
+harmless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -23,31 +25,37 @@ from bough.stores.ledger import keep_numbers
 from bough.stores.quarantine import NOT_IN_TABLES
 
 SLICE_BYTES: Final = 4 << 20  # of journal rows looked at in one go
+_NEVER: Final = 1 << 62
 MOST_BLOBS: Final = 100  # deleted in one go
 
 _OF_RECORD: Final = (
     f.PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.Recalled,
     f.NotRunnable, f.LockTaken, f.LockFreed, f.SpanHeard,
 )  # fmt: skip
+_OF_RUN: Final = (f.RunClosed, f.RunRetired, f.RunRevived)
+_LAST: Final = (f.RunOpened, f.RunRemoved)
 _TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.Reset, f.Retried, f.Prioritised)
 _UNUSED: Final = """
 SELECT blob FROM blob_uses WHERE run = 0 AND NOT EXISTS (
   SELECT 1 FROM blob_uses AS others WHERE others.blob = blob_uses.blob AND others.run != 0) LIMIT ?"""
 
+_OLD_SNAPSHOTS: Final = "DELETE FROM snapshots WHERE turn < ? AND run NOT IN (SELECT run FROM runs WHERE grp != 0)"
+_ROW: Final = "SELECT facts FROM journal WHERE turn = ?"
 _STILL_USED: Final = """
 DELETE FROM blob_uses WHERE run = 0 AND blob IN (SELECT others.blob FROM blob_uses AS others WHERE others.run != 0)"""
 
 
 class Named(msgspec.Struct):
-    """The records and groups that facts are about."""
+    """The records, groups and runs that facts are about."""
 
     records: set[int]
     groups: set[int]
+    runs: set[int]
 
 
 def named_by(facts: Iterable[f.Fact]) -> Named:
     """What facts are about."""
-    named = Named(set(), set())
+    named = Named(set(), set(), set())
     for fact in facts:
         if isinstance(fact, f.Submitted):
             for item in fact.items:
@@ -61,6 +69,8 @@ def named_by(facts: Iterable[f.Fact]) -> Named:
             named.records.add(fact.record)
         elif isinstance(fact, f.GroupClosed | f.GroupReleased):
             named.groups.add(fact.group)
+        elif isinstance(fact, _OF_RUN + _LAST):
+            named.runs.add(fact.run)
         elif isinstance(fact, _TARGETED):
             (named.groups if fact.target.is_group else named.records).add(fact.target.id)
     return named
@@ -89,7 +99,7 @@ def without(facts: Sequence[f.Fact], dead: Named, borrowed: set[int]) -> list[f.
         elif isinstance(fact, _TARGETED):
             gone = fact.target.id in (dead.groups if fact.target.is_group else dead.records)
         else:
-            gone = False
+            gone = isinstance(fact, _OF_RUN) and fact.run in dead.runs
         if not gone:
             kept.append(fact)
     return kept
@@ -114,6 +124,7 @@ class Removal:
         self._decode = decode
         self.files: list[str] = []
         self.rewritten: set[int] = set()  # turns that are not what they were
+        self._husks: set[int] = set()  # turns that say that a run was opened or removed of which nothing else is left
 
     def sweep(self, at_most: int, *, now: bool) -> bool:
         """Rewrite the next rows; True when none are left. The tables must have caught up.
@@ -121,16 +132,10 @@ class Removal:
         Rows that a replay would read wait for the next snapshot, or, if it must be `now`, are an error.
         """
         database = self._database
-        pending = database.execute("SELECT first, last, removed FROM sweeps ORDER BY first LIMIT 1").fetchone()
+        pending = self._pending(now=now)
         if pending is None:
-            return True
+            return self._drop_husks(at_most)
         first, last, removed = pending
-        if self._is_replayed(removed):
-            if now:
-                raise InvariantBroken(
-                    f"a run was removed in turn {removed} and no snapshot saved since: save one first"
-                )
-            return True
         rows, after = self._slice(first, last, at_most)
         facts = {turn: self._decode(turn, data) for turn, data in rows}
         dead = self._dead(named_by(fact for some in facts.values() for fact in some))
@@ -145,10 +150,48 @@ class Removal:
             if kept != some:
                 changed.append((turn, kept))
                 files |= files_of(some) - files_of(kept)
-        self._write(changed, (first, last, after, removed))
+            if any(isinstance(fact, _LAST) and fact.run in dead.runs for fact in kept):
+                self._husks.add(turn)
+        with self._writing(changed):
+            self._sweeps_on(first, last, after, removed)
         self.files += sorted(files)
         self.rewritten |= {turn for turn, _ in changed}
         return False
+
+    def _pending(self, *, now: bool) -> tuple[int, int, int] | None:
+        """The rows that are looked at next: ranges that overlap are one, because one look is enough for all."""
+        found = self._database.execute("SELECT first, last, removed FROM sweeps ORDER BY first").fetchall()
+        if not found:
+            return None
+        replayed = self._first_replayed()
+        ripe = [row for row in found if row[2] < replayed]
+        if now and len(ripe) < len(found):
+            removed = max(row[2] for row in found)
+            raise InvariantBroken(f"a run was removed in turn {removed} and no snapshot saved since: save one first")
+        if not ripe:
+            return None
+        first, last, removed = ripe[0]
+        merged = [first]
+        for other, end, by in ripe[1:]:
+            if other > last + 1:
+                break
+            merged.append(other)
+            last, removed = max(last, end), max(removed, by)
+        if len(merged) > 1:
+            self._merge(merged, (first, last, removed))
+        return first, last, removed
+
+    def _merge(self, firsts: list[int], one: tuple[int, int, int]) -> None:
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.executemany("DELETE FROM sweeps WHERE first = ?", [(first,) for first in firsts])
+            database.execute("INSERT INTO sweeps VALUES (?, ?, ?)", one)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
 
     def _slice(self, first: int, last: int, at_most: int) -> tuple[list[tuple[int, bytes]], int]:
         """Rows from a turn on, and the turn to go on with."""
@@ -168,22 +211,43 @@ class Removal:
         ).fetchall()
         return [(turn, bytes(data)) for turn, data in found], until + 1
 
-    def _is_replayed(self, removed: int) -> bool:
-        """Whether a server that starts now would read this turn."""
+    def _first_replayed(self) -> int:
+        """The first turn that a server which starts now would read."""
         run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
         if clean:
-            return False
+            return _NEVER
         saved = self._database.execute("SELECT turn FROM snapshots WHERE run = ?", (run,)).fetchone()
-        begun = self._database.execute("SELECT turn FROM runs WHERE run = ?", (run,)).fetchone()[0] - 1
-        return bool(max(begun, saved[0] if saved else 0) < removed)
+        begun = self._database.execute("SELECT turn FROM runs WHERE run = ?", (run,)).fetchone()[0]
+        return int(max(begun, saved[0] + 1 if saved else 0))
 
     def _dead(self, named: Named) -> Named:
         records = found_in(self._database, "SELECT id FROM tasks WHERE id IN ({})", named.records)
         groups = found_in(self._database, "SELECT id FROM groups WHERE id IN ({})", named.groups)
-        return Named(named.records - records - {0}, named.groups - groups - {0})
+        runs = found_in(self._database, "SELECT run FROM runs WHERE run IN ({})", named.runs)
+        return Named(named.records - records - {0}, named.groups - groups - {0}, named.runs - runs)
 
-    def _write(self, changed: list[tuple[int, list[f.Fact]]], sweep: tuple[int, int, int, int]) -> None:
-        first, last, after, removed = sweep
+    def _drop_husks(self, at_most: int) -> bool:
+        """Drop the last that is said of removed runs; True when nothing is left to be dropped."""
+        turns = sorted(self._husks)[:at_most]
+        if not turns:
+            return True
+        rows = [(turn, self._database.execute(_ROW, (turn,)).fetchone()) for turn in turns]
+        facts = {turn: self._decode(turn, bytes(row[0])) for turn, row in rows if row is not None}
+        dead = self._dead(named_by(fact for some in facts.values() for fact in some)).runs
+        changed = []
+        for turn, some in facts.items():
+            kept = [fact for fact in some if not (isinstance(fact, _LAST) and fact.run in dead)]
+            if kept != some:
+                changed.append((turn, kept))
+        with self._writing(changed):
+            pass
+        self._husks.difference_update(turns)
+        self.rewritten |= {turn for turn, _ in changed}
+        return False
+
+    @contextmanager
+    def _writing(self, changed: list[tuple[int, list[f.Fact]]]) -> Iterator[None]:
+        """Write changed rows, and what else is written meanwhile, together or not at all."""
         database = self._database
         newest = database.execute("SELECT max(turn) FROM journal").fetchone()[0]
         database.execute("BEGIN IMMEDIATE")
@@ -195,20 +259,25 @@ class Removal:
             database.executemany("UPDATE journal SET facts = ? WHERE turn = ?", full)
             moved = [(turn, NOT_IN_TABLES) for turn, _ in changed]  # facts have other positions now
             database.executemany("DELETE FROM quarantine WHERE turn = ? AND scope = ?", moved)
-            database.execute("DELETE FROM sweeps WHERE first = ?", (first,))
-            if after <= last:
-                database.execute(
-                    "INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT (first) DO UPDATE SET last = excluded.last"
-                    " WHERE sweeps.last < excluded.last",
-                    (after, last, removed),
-                )
-            else:
-                database.execute("DELETE FROM snapshots WHERE turn < ?", (removed,))
+            yield
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
+
+    def _sweeps_on(self, first: int, last: int, after: int, removed: int) -> None:
+        """Remember where to go on; at the end, snapshots of what is gone go too. Those of retired runs stay."""
+        database = self._database
+        database.execute("DELETE FROM sweeps WHERE first = ?", (first,))
+        if after <= last:
+            database.execute(
+                "INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT (first) DO UPDATE SET last = excluded.last"
+                " WHERE sweeps.last < excluded.last",
+                (after, last, removed),
+            )
+        else:
+            database.execute(_OLD_SNAPSHOTS, (removed,))
 
     def drop_blobs(self, needed: Iterable[bytes]) -> list[bytes]:
         """Delete some of the blobs that only removed runs used, and forget about those that are needed again."""

@@ -45,6 +45,8 @@ _BY_TASK: Final = {
     "elements": "id", "spans": "id", "attempts": "id", "files": "id", "after": "id", "memo": "record",
     "arrays": "record", "array_pages": "record",
 }  # fmt: skip
+_KNOWN: Final = 10_000  # groups whose run is remembered, and uses of blobs; what is forgotten is looked up again
+
 _BY_RUN: Final = ("tasks", "groups", "group_after", "attributes", "declared", "runs", "borrowed")
 
 
@@ -67,6 +69,8 @@ class RunFold:
             return self._ledger.marks.run
         run = self._run_of.get(group)
         if run is None:
+            if len(self._run_of) > _KNOWN:
+                self._run_of.clear()
             found = self._ledger.rows("SELECT max(run) FROM groups WHERE id = ?", (group,))[0][0]
             run = self._run_of[group] = self._ledger.marks.run if found is None else int(str(found))
         return run
@@ -74,6 +78,8 @@ class RunFold:
     def use(self, blob: bytes, run: int) -> None:
         """A task or an array of a workflow's run needs a blob."""
         if blob and (blob, run) not in self._used:
+            if len(self._used) > _KNOWN:
+                self._used.clear()
             self._used.add((blob, run))
             self._ledger.gathered["blob_uses"].append((blob, run))
             self._settled(blob)
@@ -134,6 +140,10 @@ class RunFold:
             elif row:
                 self._loose.abandoned(row, now, failure)
 
+    def revived(self, turn: int, run: int) -> None:
+        """What a run was kept as when it was retired is of no use any more."""
+        self._ledger.execute("DELETE FROM snapshots WHERE run = ? AND turn < ?", (run, turn))
+
     def removed(self, turn: int, run: int) -> None:
         """Nothing of a run is known any more; where its facts are is remembered until they are swept out."""
         ledger = self._ledger
@@ -142,7 +152,10 @@ class RunFold:
             return
         ledger.write()
         ledger.forget_run(run)
-        ledger.execute(_SWEEP, (found[0][0], turn, turn))
+        kept = ledger.rows("SELECT turn FROM snapshots WHERE run = ?", (run,))
+        if kept:  # it was retired in the turn after that, and nothing was said of it between then and now
+            ledger.execute(_SWEEP, (turn, turn, turn))
+        ledger.execute(_SWEEP, (found[0][0], int(str(kept[0][0])) + 1 if kept else turn, turn))
         for (lent,) in ledger.rows("SELECT DISTINCT turn FROM borrowed WHERE run = ?", (run,)):
             ledger.execute(_SWEEP, (lent, lent, turn))
         for table, column in _BY_TASK.items():
@@ -161,7 +174,8 @@ class RunFold:
         """A group was submitted."""
         ledger = self._ledger
         ledger.marks.group = max(ledger.marks.group, spec.id)
-        run = self._run_of[spec.id] = self.run_of(spec.parent)
+        run = self.run_of(spec.parent)
+        self._run_of[spec.id] = run
         above = ledger.rows("SELECT path FROM groups WHERE run = ? AND id = ?", (run, spec.parent))
         name = shown(spec.name)
         path = f"{above[0][0]}/{name}" if above and above[0][0] else name

@@ -29,7 +29,8 @@ from bough.stores.projector import Projector
 from bough.stores.quarantine import NOT_IN_TABLES, SetAside, numbers_in
 from bough.stores.removal import Removal
 
-CACHED_BYTES: Final = 64 << 20  # of journal rows kept decoded
+CACHED_BYTES: Final = 32 << 20  # of journal rows kept decoded
+KNOWN_BLOBS: Final = 10_000  # that are known to be there; one that is not known is written again, to no effect
 KINDS: Final = ("session", "service")
 MOST_TOLD: Final = 20  # facts that were set aside, one by one
 _RUN_FACTS: Final = frozenset({RunOpened, RunClosed, RunRemoved})
@@ -159,6 +160,17 @@ class SqlStore(ABC):
         run, clean, record, group, executor, span, last = row
         return LastRun(run, bool(clean), self._last, record, group, executor, span, last, self.kind == "service")
 
+    def has_run(self, run: int) -> bool:
+        """Whether a run was not removed, as far as the tables know."""
+        with self._reported():
+            return self._database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None
+
+    def workflow_names(self) -> list[str]:
+        """The names of all workflows of a service, as far as the tables know."""
+        with self._reported():
+            rows = self._database.execute("SELECT DISTINCT name FROM runs WHERE grp != 0").fetchall()
+        return [row[0] for row in rows]
+
     @property
     def kind(self) -> str:
         """Whose store it is."""
@@ -266,6 +278,8 @@ class SqlStore(ABC):
     def put_blob(self, blob: BlobId, data: bytes) -> None:
         """Keep a blob with the next turn."""
         self._unsettled.add(blob)
+        if len(self._known) > KNOWN_BLOBS:
+            self._known.clear()
         if blob not in self._known:
             self._blobs[blob] = data
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
+
 import pytest
+from msgspec import structs
 
 from bough.core import retiring
 from bough.core.invariants import picture
 from bough.model import facts
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
-from tests.builders import array, executor, group, on_group, task
+from tests.builders import BOOM, array, executor, group, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 
@@ -112,6 +116,47 @@ def test_one_that_left_can_be_looked_at_beside_the_core() -> None:
     assert "failed" in machine.explain(100)[0]
     assert [success.start for success in machine.result_turns(Dep(On.ARRAY, 101))] == [0, 1, 2, 3, 4]
     assert set(machine.state.records) == {200}
+
+
+def test_the_memory_of_one_that_left_is_free_at_once() -> None:
+    """A server does not look for garbage: among millions of tasks that would take too long."""
+    kinds = ("Workflow", "GroupRecord", "TaskRecord", "ArrayRecord", "ReadyQueue", "ThrottledQueue", "Branch", "Crown")
+
+    def there() -> Counter[str]:
+        return Counter(name for one in gc.get_objects() if (name := type(one).__name__) in kinds)
+
+    bench = Bench(0)
+    machine = bench.machine
+    machine.turn(0.0, [executor(1, 4)])
+    gc.collect()
+    gc.disable()
+    try:
+        before = there()
+        for run in (2, 3):
+            limited = structs.replace(group(50 + run, "limited", run), limit=1)
+            items = [
+                limited,
+                array(1000 * run, 5, group=run),
+                *(task(1000 * run + n, group=50 + run) for n in (1, 2, 3)),
+            ]
+            items += [
+                task(1000 * run + 4, 1000 * run + 1, group=run),
+                task(1000 * run + 5, on_group(50 + run), group=run),
+            ]
+            machine.turn(0.0, [opened(run), facts.Submitted(items)])
+            machine.turn(0.0, [facts.ElementFailed(next(iter(machine.state.spans)), 0, BOOM)])
+            while machine.state.spans:
+                span = next(iter(machine.state.spans.values()))
+                machine.turn(0.0, [facts.SpanEnded(span.id, *span.left[0], 1.0)])
+            machine.turn(
+                0.0, [facts.GroupClosed(GroupId(50 + run)), facts.GroupClosed(GroupId(run)), facts.RunClosed(run)]
+            )
+            machine.turn(0.0, [facts.RunRetired(run) if run == 2 else facts.RunRemoved(run)])
+            assert run not in machine.state.workflows
+            del span, limited, items
+        assert there() == before
+    finally:
+        gc.enable()
 
 
 def test_a_big_one_is_kept_in_pieces() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
-from bough.errors import StoreFailed
+from bough.errors import BoughError, StoreFailed
 from bough.model.facts import Fact, Recalled, SpanEnded
 from bough.stores.api import LastRun, OldArray
 from bough.stores.quarantine import SetAside
@@ -102,6 +102,12 @@ class FakeStore:
 
     def sync(self) -> None: ...
 
+    def has_run(self, run: int) -> bool:
+        return True
+
+    def workflow_names(self) -> list[str]:
+        return []
+
     def journal(self, after: int = 0) -> Iterator[tuple[int, float, list[Fact]]]:
         return iter(self.rows[after:])
 
@@ -179,8 +185,7 @@ class FakeLoop:
         return timer
 
     def run_in_executor(self, _, function):
-        function()
-        return _Done()
+        return _Done(function)
 
     def run(self) -> None:
         """Until nothing is to be called soon."""
@@ -199,8 +204,24 @@ class FakeLoop:
 
 
 class _Done:
+    """What a thread has done already."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._result: object = None
+        self._error: Exception | None = None
+        try:
+            self._result = function()
+        except BoughError as error:
+            self._error = error
+
     def add_done_callback(self, callback) -> None:
         callback(self)
 
-    def exception(self) -> None:
-        return None
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> object:
+        return self._result

@@ -8,9 +8,10 @@ from server_fakes import FakeStore
 from test_server_service import Harness, Peer
 
 from bough.errors import StoreFailed
-from bough.model.facts import Cancelled, RunRemoved, SpanEnded
+from bough.model.facts import Cancelled, Fact, RunRemoved, SpanEnded
 from bough.model.tasks import GroupSpec
 from bough.server.removing import Removing
+from bough.stores.sqlite import SqliteStore
 from bough.wire import questions
 from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Submit, Welcome
 from bough.wire.work import Report, Run
@@ -18,14 +19,24 @@ from tests.builders import question
 
 
 class SweptStore(FakeStore):
-    """Needs several calls, and a snapshot after the removal."""
+    """Needs several calls, and a snapshot after the removal; its jobs database is a real one."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path, rows: list[tuple[int, float, list[Fact]]]) -> None:
         super().__init__()
+        self.real = SqliteStore(folder)
+        for turn, now, facts in rows:
+            self.append(turn, now, facts)
         self.slices = 3
         self.calls: list[int] = []  # the snapshots there were at each call
         self.files: list[str] = []
         self.refusing: StoreFailed | None = None
+
+    def append(self, turn: int, now: float, facts: Sequence[Fact]) -> None:
+        super().append(turn, now, facts)
+        self.real.append(turn, now, facts)
+
+    def project(self, at_most: int = 0) -> bool:
+        return self.real.project(at_most)
 
     def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
         self.calls.append(len(self.snapshots))
@@ -39,31 +50,11 @@ class SweptStore(FakeStore):
         return files
 
 
-class _Answered:
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def add_done_callback(self, callback) -> None:
-        callback(self)
-
-    def cancelled(self) -> bool:
-        return False
-
-    def exception(self) -> None:
-        return None
-
-    def result(self) -> object:
-        return self._value
-
-
 class Shed(Harness):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         (folder / "out").mkdir()
-        self.loop.run_in_executor = lambda _, function: _Answered(function())
-        swept = SweptStore()
-        swept.rows = self.store.rows
-        self.store = self.shell.store = swept
+        self.store = self.shell.store = swept = SweptStore(folder, self.store.rows)
         self.shell.upkeep._store = swept
         self.removing = Removing(self.shell, str(folder))
 
@@ -84,6 +75,7 @@ def shed(tmp_path: Path) -> Shed:
     made = Shed(tmp_path)
     yield made
     made.numbers.close()
+    made.store.real.close()
 
 
 def run_one(shed: Shed, name: str, *, drain: bool = True) -> Peer:
