@@ -20,6 +20,7 @@ from bough.model.ids import GroupId, Seconds
 from bough.model.tasks import Dep, On
 from bough.server.errand import Errand
 from bough.server.log import log
+from bough.server.memory import give_back
 from bough.server.oldoutputs import delete_unused
 from bough.server.shell import Shell
 from bough.server.standing import Standing, below, workflows_of
@@ -230,6 +231,7 @@ class Removing:
             done, wait = False, _AGAIN
         if done:
             self._sweeping = False
+            give_back()
             if self._removed:
                 self._removed = False
                 self._shell.upkeep.when_folded(self._delete_outputs)

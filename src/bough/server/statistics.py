@@ -7,7 +7,6 @@ the tasks by state are summed over groups, and where there are many groups, not 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from bough.core.machine import Machine
 from bough.model.facts import ElementFailed, Fact, NotRunnable, Recalled, SpanEnded
 from bough.server.errand import Errand
 from bough.server.hands import is_hand
+from bough.server.memory import resident
 from bough.server.peers import Peers
 from bough.wire import questions
 
@@ -145,7 +145,7 @@ class Statistics:
             throughput_60=(self._ended - minute.ended) / max(at - minute.at, 1e-6) if minute else 0.0,
             cpu=100 * (cpu - last.cpu_seconds) / past if last else 0.0,
             cpu_seconds=cpu,
-            memory=_resident(),
+            memory=resident(),
             turns=state.turn,
             records=len(state.records),
             workflows=len(state.workflows) - 1,
@@ -165,11 +165,3 @@ class Statistics:
         """The samples of the last so many seconds, oldest first."""
         wanted = list(self.samples)[-max(1, errand.question.seconds) :]
         errand.answer([msgspec.structs.asdict(sample) for sample in wanted])
-
-
-def _resident() -> int:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -152,6 +152,7 @@ class SqliteStore(SqlStore):
             self._database.execute("PRAGMA busy_timeout = 0")
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._database.execute(f"PRAGMA busy_timeout = {int(_BUSY_WAL * 1000)}")
+        self._database.execute("PRAGMA shrink_memory")
         return True
 
     def _let_go(self) -> None:
