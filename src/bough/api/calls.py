@@ -16,6 +16,7 @@ from bough import private
 from bough.api.array import Array
 from bough.api.identity import call_key, function_key, known_function
 from bough.api.packing import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
+from bough.api.submission import array_length
 from bough.api.task import Task
 from bough.api.view import View
 from bough.api.waits import Arguments, after_deps
@@ -125,6 +126,7 @@ def submit_map(
         items = items if isinstance(items, list | tuple) else list(items)
         if holds_tasks(session, items, star=star):
             return _map_loose(context, fn, items, deadline, star=star)
+    length = array_length(items)
     blob, data = pack_function(fn)
     table, pages, blobs = as_table(items)
     key = array_key(function_key(fn) if settings.memo else None, star=star)
@@ -134,7 +136,7 @@ def submit_map(
         kind=Kind.FUNCTION,
         name=settings.name or function_name(fn),
         body=blob,
-        length=len(items),
+        length=length,
         table=table,
         pages=pages,
         blobs=((blob, data), *blobs),

@@ -1,6 +1,7 @@
 """What `Session.command` and `Session.sweep` make of a text and its parameters, before anything is sent.
 
-A text without parameters is taken verbatim, a list of words runs without a shell, as in `subprocess`.
+A text without parameters is taken verbatim, a list of words runs without a shell, as in `subprocess`. Only a keyword
+beside the space of a sweep may be a template; every other value is data, braces and all.
 Rule: everything that is wrong with a command is found here, and named, before a task exists.
 """
 
@@ -76,7 +77,7 @@ def plan_command(
     if not parameters:
         return PlannedCommand(_verbatim(plan.parts, settings), plan.text, *plan.needs())
     for name, value in parameters.items():
-        plan.sort(name, value)
+        plan.put(name, value)
     template = plan.template(settings)
     row = tuple(plan.values.values())
     call = _filled(template, row)
@@ -114,7 +115,7 @@ def plan_sweep(
     for name, value in parameters.items():
         if name in space.names:
             raise InvalidWorkload(f"parameter {name} is given twice: in the space and beside it")
-        plan.sort(name, value)
+        plan.put_over_space(name, value)
     check_slots(plan.parts, (*space.names, *plan.values), plan.derived, used=_asked_for(where))
     rows: Space = filtered(space, where) if where is not None else space
     if plan.values:  # the same for every row

@@ -21,6 +21,7 @@ from bough.api.submitter import Submitter
 from bough.api.texts import check_sendable
 from bough.api.waits import after_deps, is_waitable
 from bough.errors import UserError
+from bough.model.bounds import Name, within
 from bough.model.facts import GroupClosed
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, GroupSpec, On
@@ -178,6 +179,7 @@ def make_group(
     if not isinstance(name, str) or not name or "/" in name or name[0] == ".":
         raise UserError(f"a group's name is a text without / that does not begin with a dot, not {name!r}")
     check_sendable("a group's name", name)
+    within("a group's name", name, Name)
     if match and not barrier:
         raise UserError(f"group {name}: match=True means nothing with barrier=False; give one of them")
     deps = after_deps((after,) if is_waitable(after) else after, session.ledger)

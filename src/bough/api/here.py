@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _OUTSIDE = "there is no task here: bough.here() and bough here are for functions and commands that Bough runs"
 
+_DIGITS = 18  # of an id that a store can hold
+
 Attribute = str | int | float | None
 
 
@@ -45,7 +47,7 @@ def _task() -> tuple[int, int, int] | None:
         return found
     record, _, index = os.environ.get("BOUGH_TASK", "").partition(".")
     attempt = os.environ.get("BOUGH_ATTEMPT", "")
-    if record.isdecimal() and index.isdecimal() and attempt.isdecimal():
+    if all(one.isdecimal() and len(one) <= _DIGITS for one in (record, index, attempt)):
         return int(record), int(index), int(attempt)
     return None
 
@@ -64,9 +66,10 @@ class Here:
 
     def progress(self, share: float) -> None:
         """Say how much of it is done, from 0 to 1. Also a sign of life."""
-        if not 0 <= share <= 1:
-            raise UserError(f"progress is a number from 0 to 1, not {share!r}")
-        self.ask(questions.Progress(float(share)))
+        found = float(share)
+        if not 0 <= found <= 1:
+            raise UserError(f"progress is {share!r:.60}; give a share from 0 to 1")
+        self.ask(questions.Progress(found))
 
     def alive(self) -> None:
         """Give a sign of life: for tasks that are sent again after a silence (`replay`)."""

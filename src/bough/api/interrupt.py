@@ -1,8 +1,8 @@
-"""How sessions end when the user presses Ctrl-C, or when the script ends without closing them.
+"""How sessions end when the user presses Ctrl-C, when an error leaves their block, or when the script ends without.
 
-One Ctrl-C asks politely: running tasks are ended, the state is kept. A second one stops at once. Rule:
-whatever happens, the server's process is gone when these functions return, and its tasks with it; only a service
-keeps both.
+One Ctrl-C asks politely: running tasks are ended, the state is kept. A second one stops at once. After an error what
+has not started is cancelled and what runs is ended, so that the error shows at once. Rule: whatever happens, the
+server's process is gone when these functions return, and its tasks with it; only a service keeps both.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import atexit
 import contextlib
 import sys
 from typing import TYPE_CHECKING
+
+from bough.errors import BoughError
 
 if TYPE_CHECKING:
     from bough.api.session import Session
@@ -30,6 +32,19 @@ def shut(session: Session) -> None:
         raise
 
 
+def abandon(session: Session) -> None:
+    """An error left the block: cancel what has not started, and end what runs, so that the error shows."""
+    if session.is_over or session.connection.is_forked:
+        return
+    try:
+        with contextlib.suppress(BoughError):  # a server that is gone has nothing left to cancel
+            session.cancel_waiting()
+    except KeyboardInterrupt:
+        stop_now(session)
+        return
+    _end(session)
+
+
 def stop(session: Session) -> None:
     """End running tasks and close, keeping the state."""
     if session.is_over or session.connection.is_forked:
@@ -40,6 +55,10 @@ def stop(session: Session) -> None:
     running = session.progress.counts()["running"]
     if session.progress.left():
         _say(running)
+    _end(session)
+
+
+def _end(session: Session) -> None:
     try:
         session.end("stop", _GRACE)
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from bough.errors import UserError
+from bough.model.bounds import Index, shown, within
 
 
 class Knobs(TypedDict, total=False):
@@ -39,5 +40,5 @@ def _count(name: str, given: object) -> int:
     if given is None:
         return 0
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise UserError(f"{name} is {given!r}; give a number of tasks, 1 or more")
-    return given
+        raise UserError(f"{name} is {shown(given)}; give a number of tasks, 1 or more")
+    return within(name, given, Index)

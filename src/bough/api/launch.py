@@ -20,6 +20,7 @@ from bough import private
 from bough.api import defaults
 from bough.api.knobs import Knobs, server_words
 from bough.errors import StoreFailed, UserError
+from bough.model.bounds import Amount, FilePath, Name, Word, shown, within
 from bough.stores.folder import CLOSED, make_store_folder
 
 HOME = ".bough"
@@ -44,10 +45,10 @@ def find_place(name: object, store: object) -> Place:
         raise UserError(f"name is {name!r}; give a text that is not empty")
     if store is not None and not isinstance(store, str | os.PathLike):
         raise UserError(f"store is {store!r}; give the path of a folder")
-    chosen = name or _script_stem()
+    chosen = within("name", name or _script_stem(), Name)
     if os.sep in chosen or chosen in {".", ".."}:
         raise UserError(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")
-    folder = os.fspath(store) if store is not None else os.path.join(HOME, chosen)
+    folder = within("store", os.fspath(store), FilePath) if store is not None else os.path.join(HOME, chosen)
     return Place(chosen, os.path.abspath(folder))
 
 
@@ -69,7 +70,8 @@ def read_cores(given: object) -> float:
     if given is None:
         return own_cores()
     if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        raise UserError(f"cores is {given!r}; give a number of cores, 1 or more")
+        raise UserError(f"cores is {shown(given)}; give a number of cores, 1 or more")
+    within("cores", given, Amount)
     return given
 
 
@@ -77,7 +79,7 @@ def server_options(
     cores: float, *, policy: str | None, fresh: bool | None, fail_fast: bool | None, knobs: Knobs
 ) -> list[str]:
     """What a session tells its server, from its arguments and what `bough run` said."""
-    options = ["--cores", f"{cores:g}", "--policy", str(defaults.setting("policy", policy, "fifo"))]
+    options = ["--cores", f"{cores:g}", "--policy", within("policy", defaults.setting("policy", policy, "fifo"), Word)]
     options += ["--fresh"] if defaults.setting("fresh", fresh or None) else []
     options += ["--fail-fast"] if defaults.setting("fail_fast", fail_fast or None) else []
     return options + (server_words(knobs) if knobs else [])

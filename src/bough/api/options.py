@@ -1,11 +1,11 @@
 """Options of tasks, read once: what a task needs, what limits it, what it waits for.
 
-Rule: a wrong option is an error that names the option, the value and what would be right.
+Rule: a wrong option is an error that names the option, the value and what would be right; whatever a store could not
+hold is wrong.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +13,7 @@ import msgspec
 
 from bough.api.texts import check_sendable
 from bough.errors import UserError
+from bough.model.bounds import Amount, Count, Duration, Name, Whole, shown, within
 from bough.model.resources import ONE_CORE, Needs, read_bytes, read_seconds
 from bough.model.tasks import NO_LIMITS, PLAIN, Limits, Terms
 
@@ -88,7 +89,7 @@ def read_attributes(given: object, base: tuple[tuple[str, str], ...] = ()) -> tu
     for name, value in given.items():
         if not isinstance(value, str | int | float):
             raise UserError(f"attributes[{name!r}] is {value!r}; give a text or a number")
-        found[_text("attributes", name)] = _text(f"attributes[{name!r}]", str(value))
+        found[_text("attributes", name)] = _text(f"attributes[{name!r}]", _as_text(value))
     return tuple(found.items())
 
 
@@ -151,30 +152,38 @@ def _read(name: str, value: object, reader: Callable[[Any], float], example: str
             raise ValueError(value)  # noqa: TRY004 - told as an error of the user's below
         found = reader(value)
     except ValueError:
-        raise UserError(f"{name} is {value!r}; give something like {example}") from None
-    if not 0 <= found < math.inf:
-        raise UserError(f"{name} is {value!r}; it cannot be negative or endless")
-    return found
+        raise UserError(f"{name} is {shown(value)}; give something like {example}") from None
+    if reader is read_bytes:
+        return within(name, found, Count)
+    return within(name, found, Duration)
 
 
 def _amount(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise UserError(f"{name} is {value!r}; give a number that is not negative")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{name} is {shown(value)}; give a number that is not negative")
+    within(name, value, Amount)
     return value
 
 
 def _whole(name: str, value: object, at_least: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or (at_least is not None and value < at_least):
+    if isinstance(value, bool) or not isinstance(value, int):
         more = "" if at_least is None else " that is not negative"
-        raise UserError(f"{name} is {value!r}; give a whole number{more}")
-    return value
+        raise UserError(f"{name} is {shown(value)}; give a whole number{more}")
+    return within(name, value, Whole if at_least is None else Count)
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise UserError(f"{name} is {value!r}; give a text")
+        raise UserError(f"{name} is {shown(value)}; give a text")
     check_sendable(name, value)
-    return value
+    return within(name, value, Name)
+
+
+def _as_text(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # a number of more digits than Python writes
+        raise UserError(f"attributes holds {shown(value)}; give a smaller one") from None
 
 
 def _after(value: object) -> tuple[object, ...]:

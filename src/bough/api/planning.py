@@ -20,7 +20,7 @@ from bough.model.filtering import Filtered
 from bough.model.paths import absolute
 from bough.model.shelltext import needs_shell
 from bough.model.spaces import Axis, Product, Space, Tie
-from bough.model.template import check_slots, in_order, is_template, parse, show_slot
+from bough.model.template import check_slots, is_template, parse, show_slot
 from bough.model.values import plain
 
 Text = str | Sequence[object]  # a command line, or its words
@@ -63,7 +63,7 @@ class Plan:
         self.reads: list[str] = []
         self.tasks: list[Any] = []
         self.values: dict[str, Any] = {}
-        self.derived: dict[str, list[Part]] = {}  # parameters that are templates over others
+        self.derived: dict[str, list[Part]] = {}  # of a sweep: parameters that are templates over others
         self.is_text = isinstance(text, str)
         self.parts: list[Part]
         if isinstance(text, str):
@@ -90,11 +90,11 @@ class Plan:
         """The template of a loose command; loops submit the same one again and again, so it is kept."""
         fixed = (settings.cwd, settings.shell, settings.stdin, settings.stdin_path, tuple(settings.env.items()))
         key = (self.text, self.is_text, fixed, tuple(self.values))
-        found = _templates.get(key) if not self.derived and self.is_text else None
+        found = _templates.get(key) if self.is_text else None
         if found is None:
-            check_slots(self.parts, self.values, self.derived)
-            found = CommandTemplate(settings, self.parts, tuple(self.values), in_order(self.derived))
-            if not self.derived and self.is_text:
+            check_slots(self.parts, self.values)
+            found = CommandTemplate(settings, self.parts, tuple(self.values))
+            if self.is_text:
                 if len(_templates) >= 64:
                     _templates.pop(next(iter(_templates)), None)
                 _templates[key] = found
@@ -138,17 +138,21 @@ class Plan:
 
     # --- parameters ---
 
-    def sort(self, name: str, value: Any) -> None:
-        """Put a parameter among the plain values, or among those that are templates over the others."""
-        value = self.given(name, value)
+    def put(self, name: str, value: Any) -> None:
+        """Take a parameter's value as it is, braces and all: it may come from anywhere."""
+        found = self.given(name, value)
+        self.values[name] = os.fspath(found) if hasattr(type(found), "__fspath__") else found
+
+    def put_over_space(self, name: str, value: Any) -> None:
+        """Take a parameter beside a space: a text with slots is a template over the others, a task's file is not."""
         text = os.fspath(value) if hasattr(type(value), "__fspath__") else value
-        if isinstance(text, str) and is_template(text):
-            try:
-                self.derived[name] = parse(text)
-            except InvalidWorkload as error:
-                raise InvalidWorkload(f"parameter {name}: {error}") from None
-        else:
-            self.values[name] = text
+        if not isinstance(text, str) or isinstance(text, OutputPath) or not is_template(text):
+            self.put(name, value)
+            return
+        try:
+            self.derived[name] = parse(text)
+        except InvalidWorkload as error:
+            raise InvalidWorkload(f"parameter {name}: {error}") from None
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter's value with tasks replaced by the paths of their files."""

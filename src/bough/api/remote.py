@@ -27,6 +27,7 @@ from bough.api.reading import read_stream_bytes
 from bough.api.session import Session, refuse_inside
 from bough.api.surroundings import own_folder, own_token, user_name
 from bough.errors import BoughError, PeerLost, SessionClosed, StoreFailed, UnknownName, UserError
+from bough.model.bounds import Word, within
 from bough.model.facts import GroupClosed, Retried
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import Dep, On
@@ -96,7 +97,7 @@ class RemoteSession(Session):
             "token": own_token(),
             "fresh": bool(defaults.setting("fresh", fresh or None)),
             "fail_fast": bool(defaults.setting("fail_fast", fail_fast or None)),
-            "policy": str(defaults.setting("policy", policy, "")),
+            "policy": within("policy", defaults.setting("policy", policy, ""), Word),
             "user": user_name(),
         }
         try:  # one that goes on is joined even if its last session had said that nothing more comes

@@ -205,7 +205,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
             self.close_groups()
         self._is_shut = True
         if cancel_futures:
-            self._cancel_waiting()
+            self.cancel_waiting()
         if not wait:
             self.is_draining = True
             threading.Thread(target=self._drain_quietly, name="bough-drain", daemon=True).start()
@@ -225,14 +225,17 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt):
             self._is_shut = True
             interrupt.stop(self)
-            return
-        self._is_told = self._is_told or kind is not None  # the error that leaves the block says enough
-        self.shutdown(wait=True)
+        elif error is not None and not (isinstance(error, SystemExit) and not error.code):
+            self._is_shut = self._is_told = True  # the error that leaves the block says enough
+            interrupt.abandon(self)
+        else:
+            self.shutdown(wait=True)
 
-    def _cancel_waiting(self) -> None:
+    def cancel_waiting(self) -> None:
+        """Cancel what has not started."""
         from bough.api.task import PENDING
         from bough.core.states import TaskState
 

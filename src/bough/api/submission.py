@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,8 @@ from bough.api.outbox import check_size
 from bough.api.reuse import NewArray, OldArray, match, row_key
 from bough.api.rows import CommandRows
 from bough.api.waits import after_deps
-from bough.errors import BoughError, UserError
+from bough.errors import BoughError, InvalidWorkload, UserError
+from bough.model.bounds import MOST_TASKS
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.tasks import ArraySpec, Dep, Kind, Page, Reuse
 from bough.wire import questions
@@ -54,6 +56,17 @@ class ArrayParts(msgspec.Struct):
     open: bool = False  # a generator feeds it
     keep: bool = True  # what is fed: all results
     files: bytes = b""  # declared files that may travel
+
+
+def array_length(items: Sequence[Any]) -> int:
+    """How many tasks an array over these items has; UserError if that is more than an array can have."""
+    try:
+        length = len(items)
+    except OverflowError:  # a range of more than 63 bits
+        length = sys.maxsize
+    if length > MOST_TASKS:
+        raise InvalidWorkload(f"{items!r:.60} makes too many tasks for one array; at most {MOST_TASKS} are possible")
+    return length
 
 
 def send_array(session: Session, settings: Settings, group: int, parts: ArrayParts) -> Elements:

@@ -17,6 +17,7 @@ from bough.api.files import Declared
 from bough.api.identity import command_key, template_key
 from bough.api.packing import pack_table
 from bough.api.rows import CommandRows, shown_text
+from bough.api.submission import array_length
 from bough.api.task import Task
 from bough.api.texts import unsendable
 from bough.api.view import View
@@ -115,6 +116,7 @@ def submit_sweep(
         env=how["env"],
         stdin=how["stdin"],
     )
+    length = array_length(planned.rows)
     name = settings.name or command_name(planned.text)
     record = session.new_record()
     label = f"{name or 'array'} {record}"
@@ -140,7 +142,7 @@ def submit_sweep(
             kind=Kind.COMMAND,
             name=name,
             body=body,
-            length=len(planned.rows),
+            length=length,
             table=table,
             blobs=((body, blob), (table, data)),
             key=sweep_key(session, planned, shared.external) if settings.memo else MemoKey(b""),

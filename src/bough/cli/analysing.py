@@ -9,6 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bough.cli.database import Database
+from bough.cli.numbers import amount, count
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.picking import choose_run
 from bough.errors import UnknownName, UserError
@@ -24,10 +25,10 @@ def add_analysis_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--analyse", action="store_true", help="critical path, lower bound, degree of concurrency")
     parser.add_argument("--plot", metavar="FILE", help="with --analyse: draw it, as FILE.png, FILE.svg or FILE.pdf")
     parser.add_argument(
-        "--with", dest="other", type=int, metavar="RUN", help="with --analyse: draw another run over it"
+        "--with", dest="other", type=count, metavar="RUN", help="with --analyse: draw another run over it"
     )
     parser.add_argument(
-        "--first", type=float, default=0.0, metavar="SECONDS", help="with --plot: only so much of the beginning"
+        "--first", type=amount, default=0.0, metavar="SECONDS", help="with --plot: only so much of the beginning"
     )
 
 

@@ -9,6 +9,7 @@ import argparse
 
 from bough.cli.database import open_database
 from bough.cli.finding import add_store_arguments
+from bough.cli.numbers import count
 from bough.cli.output import Output
 from bough.cli.picking import choose_run
 from bough.errors import SiteError
@@ -18,7 +19,7 @@ EXAMPLES = ("bough browse", "bough browse --queue nightly")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
-    parser.add_argument("--run", type=int, metavar="N", help="look at run N of the workflow (default: the latest)")
+    parser.add_argument("--run", type=count, metavar="N", help="look at run N of the workflow (default: the latest)")
     add_store_arguments(parser)
 
 

@@ -6,10 +6,10 @@ Rule: a file is read once, and understood as a whole before anything is submitte
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from bough.describe.files import read_file
 from bough.describe.formats import FLAT, Reader, Source, find_reader, read
 from bough.errors import UserError
 
@@ -64,11 +64,7 @@ class File:
 def read_text(path: str) -> str:
     """A file's text, or that of standard input."""
     try:
-        if path == "-":
-            data = sys.stdin.buffer.read()
-        else:
-            with open(path, "rb") as file:
-                data = file.read()
+        data = read_file(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     try:

@@ -12,6 +12,7 @@ import re
 from bough.cli.acting import act, nothing_runs
 from bough.cli.finding import add_store_arguments
 from bough.cli.handwork import found_outputs, make, read_id, who
+from bough.cli.numbers import count, whole
 from bough.cli.output import Output
 from bough.cli.service import connect
 from bough.errors import UserError
@@ -36,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "selectors", nargs="+", metavar="ID", help="the task that bough take gave you, or groups to declare done"
     )
-    parser.add_argument("--exit-code", type=int, default=0, metavar="N", help="how its command ended (0: well)")
+    parser.add_argument("--exit-code", type=whole, default=0, metavar="N", help="how its command ended (0: well)")
     parser.add_argument("--give-back", action="store_true", help="it was not run: somebody else shall have it")
     parser.add_argument("--declare", action="store_true", help="declare it done although nobody took it")
-    parser.add_argument("--run", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.add_argument("--run", type=count, metavar="N", help=argparse.SUPPRESS)
     parser.set_defaults(selector=None, states=None, state=None, group=None)
     parser.add_argument("--as", dest="who", metavar="NAME", help="who you are (default: your login and host)")
     add_store_arguments(parser)

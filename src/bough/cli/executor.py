@@ -11,8 +11,9 @@ import math
 import os
 import time
 
+from bough.cli.numbers import amount, count, duration, number
 from bough.cli.output import Output, show_seconds
-from bough.cli.service import add_server_argument, connect, detach, duration
+from bough.cli.service import add_server_argument, connect, detach
 from bough.cli.verbs import add_verb
 from bough.errors import UserError
 from bough.model.resources import read_bytes, read_seconds
@@ -36,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start = add_verb(verbs, "start", "start an executor, in the foreground or detached", EXAMPLES[:3])
     add_server_argument(start)
     start.add_argument("--detach", action="store_true", help="run in the background; returns once the server has it")
-    start.add_argument("--cores", type=float, metavar="N", help="cores to use (all; 1 for each that is emulated)")
+    start.add_argument("--cores", type=amount, metavar="N", help="cores to use (all; 1 for each that is emulated)")
     start.add_argument("--memory", metavar="SIZE", help="memory to use, as 64GB (all)")
-    start.add_argument("--gpus", type=float, default=0.0, metavar="N", help="GPUs to use (none)")
+    start.add_argument("--gpus", type=amount, default=0.0, metavar="N", help="GPUs to use (none)")
     start.add_argument(
         "--resource",
         action="append",
@@ -56,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--work", metavar="DIR", help="its own folder, where it does not see the server's store")
     start.add_argument(
-        "--emulate", type=int, metavar="N", help="N executors in one process that run nothing, to try out many"
+        "--emulate", type=count, metavar="N", help="N executors in one process that run nothing, to try out many"
     )
     start.add_argument(
         "--seconds",
-        type=float,
+        type=number,
         metavar="S",
         help="what tasks of emulated executors take, but for commands 'sleep X', which take X (0)",
     )
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         verb = add_verb(verbs, name, summary, examples)
         add_server_argument(verb)
-        verb.add_argument("executors", nargs="+", type=int, metavar="ID", help="the executor's number")
+        verb.add_argument("executors", nargs="+", type=count, metavar="ID", help="the executor's number")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -92,15 +92,7 @@ def _has_service() -> bool:
         return False
     import socket
 
-    if note.host != socket.gethostname():
-        return True
-    try:
-        os.kill(note.pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
+    return note.host != socket.gethostname() or _runs(note.pid)
 
 
 def find_store(args: argparse.Namespace) -> Place:
@@ -153,16 +145,48 @@ def _stores_in(home: str) -> list[Place]:
     ]
 
 
-def _is_live(place: Place) -> bool:
-    """Whether a session's server says that it is there, and its process is."""
+class Said(NamedTuple):
+    """What a live session's server says of itself in the store."""
+
+    pid: int
+    socket: str
+
+
+def server_of(place: Place) -> Said | None:
+    """What the store's `server.json` says; None when there is none, or it makes no sense."""
     import json
 
     try:
-        with open(place.server_file, "rb") as file:
-            os.kill(int(json.load(file)["pid"]), 0)
+        with open(place.server_file, "rb", opener=_at_once) as file:
+            said = json.loads(file.read(_LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("pid"), int) or not 0 < said["pid"] < _PIDS:
+        return None
+    socket = said.get("socket")
+    return Said(said["pid"], socket if isinstance(socket, str) else "")
+
+
+_LONGEST = 65_536  # bytes of that file
+_PIDS = 1 << 31
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # something that is no file must not keep us waiting
+
+
+def _is_live(place: Place) -> bool:
+    """Whether a session's server says that it is there, and its process is."""
+    said = server_of(place)
+    return said is not None and _runs(said.pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
     except PermissionError:
         return True
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, OverflowError):
         return False
     return True
 

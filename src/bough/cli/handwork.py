@@ -10,6 +10,7 @@ import argparse
 import getpass
 import os
 import pickle
+import re
 import shlex
 import socket
 from typing import Any
@@ -18,12 +19,15 @@ import msgspec
 
 from bough.cli.service import add_server_argument
 from bough.errors import UserError
+from bough.model.bounds import Count, Index, read_number
 from bough.model.commands import CommandCall, decode_call, decode_template
 from bough.model.outcomes import kept_time
 from bough.model.rendering import render_call, render_row
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _INSIDE = frozenset({"payload", "body", "table", "pages", "answer", "text", "attributes"})  # not for people as they are
+
+_ID = re.compile(r"(\d+)(?:\.(\d+))?\Z", re.ASCII)
 
 Task = dict[str, Any]  # as the server describes it
 
@@ -41,10 +45,11 @@ def who(args: argparse.Namespace) -> str:
 
 def read_id(text: str) -> tuple[int, int]:
     """Record and element of one task."""
-    record, dot, index = text.partition(".")
-    if not record.isdigit() or (dot and not index.isdigit()):
-        raise UserError(f"{text!r} is not the id of one task; say 12, or 12.3 for an element of an array")
-    return int(record), int(index or 0)
+    found = _ID.match(text)
+    if found is None:
+        raise UserError(f"{text!r:.60} is not the id of one task; say 12, or 12.3 for an element of an array")
+    what = f"in the id {text!r:.60} a number"
+    return read_number(what, found[1], Count), read_number(what, found[2] or "0", Index)
 
 
 class Made(msgspec.Struct, frozen=True):

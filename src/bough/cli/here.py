@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told.add_argument("name", nargs="?", metavar="NAME", help="only this one, bare (all)")
     said = add_verb(verbs, "status", "say what the task does, for bough status and bough watch", EXAMPLES[1:2])
     said.add_argument("text", metavar="TEXT", help="in words")
-    said.add_argument("--progress", type=float, metavar="SHARE", help="how much of it is done, 0 to 1")
+    said.add_argument("--progress", type=_share, metavar="SHARE", help="how much of it is done, 0 to 1")
     add_verb(verbs, "alive", "give a sign of life, for tasks that are sent again after a silence", EXAMPLES[2:3])
     taken = add_verb(verbs, "lock", "take a lock, which is freed at the latest when the task ends", EXAMPLES[3:5])
     taken.add_argument("name", metavar="NAME", help="of the lock; the same for all tasks of the server")
@@ -44,6 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--task", metavar="ID", help="one that you took by hand with bough take (the one that asks)")
         verb.add_argument("--as", dest="who", metavar="NAME", help="with --task: who took it (your login and host)")
         verb.add_argument("--server", metavar="ADDRESS", help="with --task: the server it is of (your own)")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a share; say 0.25 for a quarter")
+    return share
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

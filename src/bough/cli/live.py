@@ -7,14 +7,13 @@ answer in time, or speaks another version, is a `SiteError`.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import socket
 from types import TracebackType
 from typing import Self, TypeVar
 
 from bough import errors
-from bough.cli.finding import Place, Service
+from bough.cli.finding import Place, Service, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.model.facts import Cancelled, Declared, Held, Killed, Prioritised, Released, Reset, Retried
 from bough.wire.framing import frame_list, to_client_frames
@@ -156,13 +155,8 @@ def connect_service(service: Service, *, acts: bool = False, patience: float = P
 
 
 def _address(place: Place) -> str | None:
-    try:
-        with open(place.server_file, "rb") as file:
-            said = json.load(file)
-    except (OSError, ValueError):
-        return None
-    address = said.get("socket") if isinstance(said, dict) else None
-    return os.path.join(place.folder, address) if isinstance(address, str) and address else None
+    said = server_of(place)
+    return os.path.join(place.folder, said.socket) if said is not None and said.socket else None
 
 
 def _refusal(refused: Refused) -> BoughError:

@@ -15,6 +15,7 @@ import msgspec
 
 from bough.cli.database import Database, open_database
 from bough.cli.finding import Place, add_store_arguments
+from bough.cli.numbers import count
 from bough.cli.output import Output
 from bough.cli.outputs import FarTask, follow
 from bough.cli.picking import Pick, add_selector_arguments, choose_run, pick, read_request
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stdout", action="store_true", help="standard output only")
     parser.add_argument("--stderr", action="store_true", help="standard error only")
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what a running task writes to its end")
-    parser.add_argument("--tail", type=int, metavar="N", help="the last N lines of each")
+    parser.add_argument("--tail", type=count, metavar="N", help="the last N lines of each")
     add_store_arguments(parser)
 
 

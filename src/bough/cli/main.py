@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import importlib
+import io
 import os
 import sys
 import threading
@@ -85,17 +86,22 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 def columns() -> int:
     """The width of the terminal."""
     said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
-        return int(said)
+    if said.isdecimal() and len(said) <= _WIDEST and int(said):
+        return max(int(said), _NARROWEST)
     try:
         return os.get_terminal_size(1).columns or 80
     except OSError:
         return 80
 
 
+_WIDEST = 4  # digits of a width that somebody may have
+_NARROWEST = 20  # argparse writes nothing into fewer columns
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _write_everything()
     try:
         return _dispatch(words)
     except KeyboardInterrupt:
@@ -106,12 +112,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except BoughError as error:
         return report(error)
+    except UnicodeEncodeError as error:
+        # A word of the command line, or a file's name, that is not UTF-8: it can be neither sent nor stored.
+        return report(UserError(f"{error.object!r:.100} is not valid Unicode; give another name"))
     except OSError as error:
         return report(SiteError(str(error)))
+    except MemoryError:
+        return report(SiteError("this machine has no memory left for it; close something, or do it in parts"))
     except Exception as error:  # noqa: BLE001 - the last place that can say whose fault it is
         import traceback
 
         return report(InternalError(f"{type(error).__name__}: {error}", traceback.format_exc().rstrip()))
+
+
+def _write_everything() -> None:
+    """Let answers hold any character: what standard output has no bytes for is written as its number."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def start() -> NoReturn:

@@ -15,6 +15,7 @@ from typing import assert_never
 import msgspec
 
 from bough.cli.database import Database
+from bough.cli.numbers import count
 from bough.errors import UnknownName, UserError
 from bough.model.selectors import All, Elements, Last, Named, Records, Selector, Within, read_selectors, show_selector
 from bough.model.tasks import Dep, On
@@ -65,7 +66,7 @@ def add_selector_arguments(parser: argparse.ArgumentParser, *, positional: bool 
         )
     parser.add_argument("--state", metavar="STATE", help="only tasks in these states: failed, or a comma list")
     parser.add_argument("--group", metavar="PATH", help="everything in a group, as the selector PATH/* does")
-    parser.add_argument("--run", type=int, metavar="N", help="look at run N of the workflow (default: the latest)")
+    parser.add_argument("--run", type=count, metavar="N", help="look at run N of the workflow (default: the latest)")
 
 
 def read_request(args: argparse.Namespace, *, needed: bool = True) -> tuple[tuple[Selector, ...], frozenset[str]]:

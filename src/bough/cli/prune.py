@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import time
 
+from bough.cli.numbers import duration
 from bough.cli.output import Output, show_seconds
-from bough.cli.service import add_server_argument, connect, duration
+from bough.cli.service import add_server_argument, connect
 from bough.wire import questions
 
 EXAMPLES = ("bough prune --older-than 30d --dry-run", "bough prune --older-than 30d")

@@ -11,8 +11,9 @@ import signal
 import socket
 import time
 
+from bough.cli.numbers import duration
 from bough.cli.output import Output, show_seconds
-from bough.cli.service import add_server_argument, detach, duration
+from bough.cli.service import add_server_argument, detach
 from bough.cli.verbs import add_verb
 from bough.errors import SiteError, UserError
 from bough.relay import place

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from bough.cli.emulating import add_emulation_arguments, emulation_of
 from bough.cli.finding import add_server_argument, store_of
 from bough.cli.output import Output, choose, print_json
+from bough.describe.files import read_file
 from bough.errors import InvalidWorkload, UserError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ EXAMPLES = (
     "bough run trace.json --emulate --scale 0.01",
 )
 
+_DIGITS = 6  # of a number of cores
 _TELLING = (b"generateGroup", b"bough.describe")  # one of these is in every description script
 
 
@@ -78,11 +80,9 @@ def is_script(path: str) -> bool:
     if path == "-":
         return False
     try:
-        with open(path, "rb") as file:
-            first = file.readline(200)
-            if not path.endswith(".py") and not (first.startswith(b"#!") and b"python" in first):
-                return False
-            data = first + file.read()
+        if not path.endswith(".py") and not _calls_python(path):
+            return False
+        data = read_file(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     if not any(word in data for word in _TELLING):
@@ -92,9 +92,18 @@ def is_script(path: str) -> bool:
     return not is_description(data)
 
 
+def _calls_python(path: str) -> bool:
+    """Whether the first line of a file says so; what a pipe holds can be read once, and is no script."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        first = file.readline(200)
+    return first.startswith(b"#!") and b"python" in first
+
+
 def _cores(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of cores, 1 or more")
+    if not (text.isdecimal() and len(text) <= _DIGITS and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a number of cores, 1 or more")
     return int(text)
 
 

@@ -13,6 +13,7 @@ import traceback
 import types
 from collections.abc import Sequence
 
+from bough.describe.files import read_file
 from bough.errors import BoughError, UserError
 
 
@@ -44,8 +45,7 @@ def run_script(path: str, args: Sequence[str]) -> int:
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return read_file(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 

@@ -10,6 +10,7 @@ import os
 import socket
 import time
 
+from bough.cli.numbers import duration
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.process import Process, is_bough
 from bough.cli.serveroptions import (
@@ -20,7 +21,7 @@ from bough.cli.serveroptions import (
     knob_words,
     read_extras,
 )
-from bough.cli.service import add_server_argument, connect, detach, duration
+from bough.cli.service import add_server_argument, connect, detach
 from bough.cli.verbs import add_verb
 from bough.errors import BoughError, PeerLost, SiteError, UserError
 from bough.stores.lock import holder

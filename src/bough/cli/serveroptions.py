@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bough.cli.service import duration
+from bough.cli.numbers import amount, count, duration
 from bough.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add_extra_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--overlong",
-        type=float,
+        type=amount,
         default=10.0,
         metavar="N",
         help="a task is overlong at N times its estimate or measured mean (10)",
@@ -55,7 +55,7 @@ def add_extra_arguments(parser: argparse.ArgumentParser) -> None:
 def add_knobs(parser: argparse.ArgumentParser) -> None:
     """Describe what is best left alone, but for measuring."""
     parser.add_argument(
-        "--pickup", type=int, default=0, metavar="N", help="hand out at most N tasks at once (as run times suggest)"
+        "--pickup", type=count, default=0, metavar="N", help="hand out at most N tasks at once (as run times suggest)"
     )
     parser.add_argument(
         "--no-piggyback",

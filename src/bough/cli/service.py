@@ -17,7 +17,6 @@ from bough.cli.live import PATIENCE as ANSWER
 from bough.cli.live import Server
 from bough.errors import PeerLost, SiteError
 from bough.model.ids import ExecutorId
-from bough.model.resources import read_seconds
 from bough.transport.access import find_access
 from bough.transport.dial import dial
 from bough.transport.home import make_server_dir
@@ -31,17 +30,6 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server", metavar="ADDRESS", help="unix:PATH, HOST:PORT or an access file (default: $BOUGH_SERVER, your own)"
     )
-
-
-def duration(text: str) -> float:
-    """Seconds, for argparse."""
-    try:
-        seconds = read_seconds(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; say 90s, 10m or 1:30:00") from None
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration above 0")
-    return seconds
 
 
 class Service(Server):

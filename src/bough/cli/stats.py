@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 
 from bough.cli.figures import figure_lines
+from bough.cli.numbers import duration
 from bough.cli.output import Output
-from bough.cli.service import add_server_argument, connect, duration
+from bough.cli.service import add_server_argument, connect
 from bough.wire import questions
 
 EXAMPLES = ("bough stats", "bough stats --since 10m --json", "bough stats --prometheus")

@@ -38,7 +38,7 @@ class Work(msgspec.Struct, frozen=True):
     """One command, or many of them."""
 
     words: list[str]
-    indices: list[int] | None = None
+    indices: Sequence[int] | None = None
     lines: list[str] | None = None
     after: str = ""
     group: str = ""
@@ -92,7 +92,7 @@ def put(session: RemoteSession, work: Work) -> tuple[int, int]:
         text = work.words[0] if len(work.words) == 1 else work.words
         return submitter.command(text, **options).id, 1
     lines = work.lines or []
-    indices = work.indices if work.indices is not None else list(range(1, len(lines) + 1))
+    indices = work.indices if work.indices is not None else range(1, len(lines) + 1)
     text = work.words[0] if len(work.words) == 1 else shlex.join(work.words)
     if len(work.words) > 1:  # quoting must not hide the places to be filled in
         text = text.replace("'{index}'", "{index}").replace("'{line}'", "{line}")

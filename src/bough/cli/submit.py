@@ -9,6 +9,7 @@ Rule: what was printed as submitted is on the server's disk.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,8 +17,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bough.cli.finding import add_server_argument
+from bough.cli.numbers import amount, count, whole
 from bough.cli.output import Output, choose
+from bough.describe.files import read_file
 from bough.errors import UserError
+from bough.model.bounds import MOST_TASKS, Count, read_number
+from bough.model.spaces import Ranges
 
 if TYPE_CHECKING:
     from bough.api.remote import RemoteSession
@@ -31,6 +36,7 @@ EXAMPLES = (
 )
 
 QUEUE = "default"
+_RANGE = re.compile(r"(?P<first>\d+)(?:-(?P<last>\d+))?(?::(?P<step>\d+))?\Z", re.ASCII)
 
 
 class Submitted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,20 +81,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--queue", metavar="NAME", help=f"the workflow it joins (default: {QUEUE} for a command, a file's stem)"
     )
     parser.add_argument("--name", metavar="NAME", help="of the task; with a file, of the workflow")
-    parser.add_argument("--cores", type=float, metavar="N", help="cores that each task needs")
+    parser.add_argument("--cores", type=amount, metavar="N", help="cores that each task needs")
     parser.add_argument("--memory", metavar="AMOUNT", help="memory that each task needs, such as 4GB")
-    parser.add_argument("--gpus", type=float, metavar="N", help="GPUs that each task needs")
+    parser.add_argument("--gpus", type=amount, metavar="N", help="GPUs that each task needs")
     parser.add_argument(
         "--resource", action="append", metavar="NAME=N", help="another resource that each task needs; more than once"
     )
     parser.add_argument("--timeout", metavar="TIME", help="end a task after this time, such as 1h")
-    parser.add_argument("--retries", type=int, metavar="N", help="try a failed task again so often")
+    parser.add_argument("--retries", type=count, metavar="N", help="try a failed task again so often")
     parser.add_argument(
         "--replay",
         metavar="TIME",
         help="send it again when nothing is heard of it for so long; give more than it ever runs",
     )
-    parser.add_argument("--priority", type=int, metavar="N", help="higher goes first")
+    parser.add_argument("--priority", type=whole, metavar="N", help="higher goes first")
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {index}, $BOUGH_INDEX"
     )
@@ -159,27 +165,30 @@ def _told(session: RemoteSession, made: tuple[int, int]) -> Submitted:
     return Submitted(session.name, session.welcome.run, [record] if tasks else [], tasks)
 
 
-def read_range(text: str) -> list[int]:
-    """Numbers written as 1-1000, 1-9:2 (every second) or a comma list of these."""
-    found: list[int] = []
+def read_range(text: str) -> Sequence[int]:
+    """Numbers written as 1-1000, 1-9:2 (every second) or a comma list of these; they are not unfolded."""
+    parts: list[range] = []
     for part in text.split(","):
-        ends, _, step = part.strip().partition(":")
-        first, dash, last = ends.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (step and not (step.isdecimal() and int(step))):
-            raise UserError(f"--array {text}: {part!r} is not a number or a range such as 1-1000 or 1-99:2")
-        found += range(int(first), int(last if dash else first) + 1, int(step or 1))
-    if not found:
-        raise UserError(f"--array {text} holds no number; write the smaller one first")
-    return found
+        found = _RANGE.match(part.strip())
+        if found is None:
+            raise UserError(f"--array {text:.60}: {part!r:.60} is not a number or a range such as 1-1000 or 1-99:2")
+        first, last, step = (
+            read_number(f"--array {text:.60}: a number", said or "0", Count) for said in found.groups()
+        )
+        if found["step"] and not step:
+            raise UserError(f"--array {text:.60}: {part!r:.60} goes on by 0; give 1 or more")
+        parts.append(range(first, (last if found["last"] else first) + 1, step or 1))
+    total = sum(map(len, parts))
+    if not total:
+        raise UserError(f"--array {text:.60} holds no number; write the smaller one first")
+    if total > MOST_TASKS:
+        raise UserError(f"--array {text:.60} holds {total} numbers; an array has at most {MOST_TASKS} tasks")
+    return parts[0] if len(parts) == 1 else Ranges(*parts)
 
 
 def _lines(path: str) -> list[str]:
     try:
-        if path == "-":
-            text = sys.stdin.read()
-        else:
-            with open(path, encoding="utf-8-sig") as file:
-                text = file.read()
+        text = read_file(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     lines = [line for line in text.splitlines() if line.strip()]

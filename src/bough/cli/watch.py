@@ -13,6 +13,7 @@ from bough.cli.counts import as_json, group_counts
 from bough.cli.database import Database, open_database
 from bough.cli.display import choose_display
 from bough.cli.finding import add_store_arguments
+from bough.cli.numbers import count
 from bough.cli.output import Output
 from bough.cli.picking import choose_run
 from bough.cli.picture import ENDED, summary, with_parents
@@ -27,7 +28,7 @@ EXAMPLES = ("bough watch", "bough watch --queue nightly", "bough watch --json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
-    parser.add_argument("--run", type=int, metavar="N", help="watch run N of the workflow (default: the latest)")
+    parser.add_argument("--run", type=count, metavar="N", help="watch run N of the workflow (default: the latest)")
     add_store_arguments(parser)
 
 

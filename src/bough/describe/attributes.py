@@ -12,6 +12,7 @@ from typing import Any
 
 from bough.describe.plan import PlanGroup, PlanTask
 from bough.model.amounts import read_bytes, read_seconds
+from bough.model.bounds import LONGEST
 
 _SWITCHES = ("release", "affinity", "final", "memo")
 _AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
@@ -104,9 +105,9 @@ def _amount(key: str, value: str, kind: tuple[str, Callable[[str], float]], *, b
         amount = convert(value)
     except (ValueError, OverflowError):
         amount = math.nan
-    enough = below or (amount >= 0 if key in {"retries", "limit"} else amount > 0)
-    if math.isnan(amount) or math.isinf(amount) or not enough:
-        raise ValueError(f"{key}={value}: expected {expected}")
+    enough = amount >= -LONGEST if below else amount >= 0 if key in {"retries", "limit"} else amount > 0
+    if not enough or amount > LONGEST:
+        raise ValueError(f"{key}={value:.60}: expected {expected}")
     return amount
 
 

@@ -7,6 +7,7 @@ understood is an error with file and line, never passed over.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bough.describe.plan import Where
+from bough.model.bounds import LONGEST
 
 RETRY = "\0retry\0"  # stands for the number of the retry in a word, until the word is quoted
 
@@ -28,6 +30,9 @@ _UNIVERSES = frozenset({"", "vanilla", "local", "scheduler", "5", "7", "12"})
 _OFTEN = frozenset({"arguments", "args", "input", "output", "error"})  # what mostly is all that macros change
 _UNSAFE = re.compile(r"[^\w@%+=:,./ -]", re.ASCII)  # what a shell may make something of
 _DEPTH = 20
+_DIGITS = 9  # of a number of processes
+_LONG = 1 << 20  # characters of a value with its macros filled in
+_MANY = 10_000  # macros in one value
 
 
 @dataclass(slots=True)
@@ -130,9 +135,13 @@ class Expander:
     def expand(self, text: str, where: Where) -> str:
         """A text with its macros filled in."""
         for _ in range(_DEPTH):
+            if text.count("$(") > _MANY:
+                raise where.wrong(f"{text!r:.60}: its macros name more than {_MANY} others")
             if "$$(" in text:
                 raise where.wrong(f"{text!r:.60}: $$(...) stands for an attribute of HTCondor's machine; write it out")
             text = _MACRO.sub(self._value, text)
+            if len(text) > _LONG:
+                raise where.wrong(f"{text!r:.60}: its macros stand for more than {_LONG} characters")
             if "$ENV(" in text:
                 text = _ENV.sub(lambda match: os.environ.get(match[1], match[2] or ""), text)
             if not _MACRO.search(text):
@@ -152,8 +161,8 @@ class Expander:
         """How many processes it queues."""
         where = Where(self.submit.file, self.submit.line)
         text = self.expand(self.submit.queue, where)
-        if not text.isdecimal():
-            raise where.wrong(f"queue {text}: give a number; lists of items are not read")
+        if not text.isdecimal() or len(text) > _DIGITS:
+            raise where.wrong(f"queue {text:.60}: give a number; lists of items are not read")
         return int(text)
 
     def job(self) -> Job:
@@ -197,8 +206,8 @@ class Expander:
             self.get("error")[0],
             self._number("request_cpus", 1),
             self._memory(),
-            int(self._number("priority", 0)),
-            int(self._number("max_retries", 0)),
+            round(self._number("priority", 0, least=-LONGEST)),
+            round(self._number("max_retries", 0)),
         )
 
     def _environment(self, text: str, where: Where) -> dict[str, str]:
@@ -218,12 +227,15 @@ class Expander:
             name = f"./{name}"
         return os.path.abspath(path) if moved else name
 
-    def _number(self, key: str, default: float) -> float:
+    def _number(self, key: str, default: float, least: float = 0) -> float:
         text, where = self.get(key)
         try:
-            return (int(text) if text.lstrip("+-").isdecimal() else float(text)) if text else default
+            found = (int(text) if text.lstrip("+-").isdecimal() else float(text)) if text else default
         except ValueError:
-            raise where.wrong(f"{key} = {text}: give a number") from None
+            found = math.nan
+        if not least <= found <= LONGEST:
+            raise where.wrong(f"{key} = {text:.60}: give a number that a job can have")
+        return found
 
     def _memory(self) -> int:
         text, where = self.get("request_memory")
@@ -232,7 +244,10 @@ class Expander:
         match = _SIZE.match(text)
         if match is None:
             raise where.wrong(f"request_memory = {text}: give an amount such as 512 or 2GB")
-        return int(float(match[1]) * _SCALE[match[2].upper()])
+        amount = float(match[1]) * _SCALE[match[2].upper()]
+        if amount > LONGEST:
+            raise where.wrong(f"request_memory = {text:.60}: no machine has so much")
+        return int(amount)
 
 
 def _arguments(text: str, where: Where) -> list[str]:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bough.describe.condorsubmit import Submit, joined, parse
-from bough.describe.plan import NOWHERE, Where
+from bough.describe.files import read_file
+from bough.describe.plan import MOST_DEEP, NOWHERE, Where
 from bough.errors import InvalidWorkload, UserError
 
 ALL = "ALL_NODES"
+MOST_FILES = 10_000  # that one workflow is made of
 _PASSED_OVER = frozenset(
     {"CONFIG", "DOT", "JOBSTATE_LOG", "NODE_STATUS_FILE", "SAVE_POINT_FILE", "SET_JOB_ATTR", "ENV"}
 )
@@ -28,6 +30,7 @@ _REFUSED = {
     "PIN_OUT": "connect splices by PARENT and CHILD",
     "CONNECT": "connect splices by PARENT and CHILD",
 }
+_WHOLE = re.compile(r"(-?)\d{1,15}\Z", re.ASCII)
 _ESCAPED = re.compile(r'\\(["\\])')
 _PAIR = re.compile(r'\s*([+\w.]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -100,8 +103,7 @@ def read_dag(path: str, folder: str, note: Callable[[str], None]) -> Dag:
 def read_text(path: str, where: Where, what: str) -> str:
     """The text of a file that is named at a place."""
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            return file.read()
+        return read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidWorkload(f"{path}: {what} is UTF-8 text, and this is not") from None
     except OSError as error:
@@ -114,10 +116,16 @@ class _Parser:
     def __init__(self, dag: Dag, note: Callable[[str], None]) -> None:
         self.dag = dag
         self.note = note
+        self.files = 0
 
     def read(self, path: str, asked: Where, above: tuple[str, ...]) -> None:
+        if len(above) >= MOST_DEEP:
+            raise asked.wrong(f"more than {MOST_DEEP} files include each other")
         if path in above:
             raise asked.wrong(f"these files include each other: {' -> '.join([*above, path])}")
+        self.files += 1
+        if self.files > MOST_FILES:
+            raise asked.wrong(f"more than {MOST_FILES} files are included")
         lines = enumerate(read_text(path, asked, "the DAG file").split("\n"), start=1)
         for number, line in joined(lines):
             where = Where(path, number)
@@ -270,8 +278,9 @@ class _Parser:
 
 
 def _whole(text: str, where: Where, *, negative: bool = False) -> int:
-    if not (text.lstrip("-") if negative else text).isdecimal():
-        raise where.wrong(f"{text!r} is no whole number")
+    found = _WHOLE.match(text)
+    if found is None or (found[1] and not negative):
+        raise where.wrong(f"{text!r:.60} is no whole number that a node can have")
     return int(text)
 
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bough.describe.condorsubmit import RETRY, Expander, Job, Submit, parse
-from bough.describe.dagfile import Dag, Node, inside, read_dag, read_text
+from bough.describe.dagfile import MOST_FILES, Dag, Node, inside, read_dag, read_text
 from bough.describe.dagnodes import command
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, join
+from bough.describe.plan import MOST_DEEP, Plan, PlanGroup, PlanTask, Where, join
 from bough.describe.uncollected import uncollected
 
 _ZEROS = dict.fromkeys(("cluster", "clusterid", "dag_status", "failed_count"), "0")  # what HTCondor would fill in
+MOST_NODES = 2_000_000  # of one workflow
 _MANY = 64  # dependencies of one line: more than this, and a group stands between
 
 
@@ -62,9 +63,12 @@ class _Builder:
         self.submits: dict[str, Submit] = {}
         self.joins = 0
         self.jobs: dict[tuple[str, str], Job] = {}  # of descriptions without macros, by file and folder
+        self.dags = 0
+        self.tasks = 0
 
     def build(self, dag: Dag, place: _Place, files: tuple[str, ...]) -> None:
         """Put the nodes of one DAG into a group."""
+        self._count(len(dag.nodes), place.group.where)
         entries: dict[str, _Entry] = {}
         final: PlanTask | None = None
         for node in dag.nodes.values():
@@ -84,6 +88,12 @@ class _Builder:
             self._final(final, dag, entries, place)
         self._settle(place)
 
+    def _count(self, more: int, where: Where) -> None:
+        """A few lines can stand for any number of nodes: splices of splices, and queues."""
+        self.tasks += more
+        if self.tasks > MOST_NODES:
+            raise where.wrong(f"that makes {self.tasks} nodes; a workflow has at most {MOST_NODES}")
+
     # --- nodes ------------------------------------------------------------------------------------------
 
     def _job(self, node: Node, dag: Dag, place: _Place) -> _Entry:
@@ -97,6 +107,7 @@ class _Builder:
         if node.post is not None or node.unless is not None:
             what = "a POST script" if node.post is not None else "UNLESS-EXIT"
             raise node.where.wrong(f"{node.name} queues {count} jobs and has {what}, which must judge one; queue 1")
+        self._count(count, node.where)
         group = PlanGroup(node.name, pipeline=False, retries=node.retries, where=node.where)
         for process in range(count):
             task = self._task(node, name, dag, self._expander(node, name, dag, process), alone=False)
@@ -170,6 +181,9 @@ class _Builder:
         folder = inside(dag.folder, node.folder)
         path = inside(folder, node.source)
         real = os.path.abspath(path)
+        self.dags += 1
+        if len(files) > MOST_DEEP or self.dags > MOST_FILES:
+            raise node.where.wrong(f"more than {MOST_DEEP} files contain each other, or there are too many of them")
         if real in files:
             names = " -> ".join(os.path.basename(file) for file in (*files[files.index(real) :], real))
             raise node.where.wrong(f"these files contain each other: {names}")

@@ -40,9 +40,8 @@ def command(node: Node, name: str, job: Job, base: str) -> tuple[str, str]:
     body = "; ".join(lines)
     if node.unless is None:
         return (f"{_ATTEMPT}; {body}" if "$retry" in body else body), base
-    numbers = " ".join(map(str, range(node.retries + 1)))
     return (
-        f"for retry in {numbers}; do code=0; ( {body} ) || code=$?; "
+        f"for ((retry = 0; retry <= {node.retries}; retry++)); do code=0; ( {body} ) || code=$?; "
         f"if [ $code = 0 ] || [ $code = {node.unless} ]; then exit $code; fi; done; exit $code"
     ), base
 

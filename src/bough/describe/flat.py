@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from bough.errors import InvalidWorkload
 from bough.model.amounts import read_bytes, read_seconds
+from bough.model.bounds import LONGEST
 
 
 class FlatTask(NamedTuple):
@@ -200,8 +201,8 @@ def _amount(option: str, value: str, number: int, filename: str) -> float:
     except (ValueError, OverflowError):
         amount = math.nan
     enough = amount >= 0 if option == "retries" else amount > 0
-    if not enough or math.isinf(amount):
-        raise _wrong(filename, number, f"{option}={value}: expected {expected}")
+    if not enough or amount > LONGEST:
+        raise _wrong(filename, number, f"{option}={value:.60}: expected {expected}")
     return amount
 
 

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 from bough.describe.attributes import of_group, of_task, put_on_group, put_on_task
 from bough.describe.flat import NAME, is_continued, logical_lines, split_prefix
 from bough.describe.lowering import steps
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
+from bough.describe.plan import MOST_DEEP, Plan, PlanGroup, PlanTask, Where
 from bough.errors import InvalidWorkload
 
 _GROUPED = re.compile(
@@ -147,6 +147,8 @@ class _Reader:
         if found is not None:
             return found
         above, _, name = path.rpartition("/")
+        if path.count("/") >= MOST_DEEP:
+            raise where.wrong(f"group={path:.60}... lies in more than {MOST_DEEP} others")
         if not NAME.match(name):
             raise where.wrong(f"group={path}: {name!r} is no name; use letters, digits and any of _ . + @ % ~ -")
         made = self._groups[path] = PlanGroup(name, where=where)

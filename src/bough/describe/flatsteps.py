@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from bough.describe.flat import FlatTask
 from bough.describe.lowering import ROOT, For, Step, What
-from bough.describe.plan import PlanTask, Where
+from bough.describe.plan import PlanTask, Where, check_task
 from bough.describe.uncollected import uncollected
 
 
@@ -31,6 +31,7 @@ def flat_steps(tasks: Sequence[FlatTask], file: str) -> list[Step]:
                 retries=task.retries,
                 where=Where(file, task.line),
             )
+            check_task(said)
             waits = tuple([(For.TASK, numbers[name]) for name in task.after])
             steps.append(Step(What.TASK, number, ROOT, waits, said))
     return steps

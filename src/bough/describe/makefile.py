@@ -15,6 +15,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
+from bough.describe.files import read_file
 from bough.describe.makedatabase import Made, Rule, Told, ignored_lines
 from bough.describe.makerun import Asked, Surroundings, ask
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
@@ -47,8 +48,7 @@ def read(path: str, words: Sequence[str] = ()) -> Plan:
 def _own_variables(path: str) -> frozenset[str]:
     """Variables which the Makefile gives to single targets and which their recipes see: shells and exported ones."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        text = read_file(path).decode(errors="replace")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     return frozenset(name for match in _OWN.finditer(text) for name in match.groups() if name)

@@ -28,11 +28,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from bough.describe.attributes import put_on_task
+from bough.describe.attributes import put_on_group, put_on_task
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
 from bough.errors import InvalidWorkload, UserError
 
 Vector = tuple[Any, ...]
+_OPTIONS = ("limit", "retries", "timeout", "match", "barrier", "pipeline")
 _levels: ContextVar[list[Level] | None] = ContextVar("bough_levels", default=None)
 
 
@@ -173,12 +174,24 @@ class Draft:
     def _task(self, command: str, options: dict[str, Any]) -> PlanTask:
         task = PlanTask(command, where=self._group.where)
         for key, value in options.items():
-            text = ("yes" if value else "no") if isinstance(value, bool) else str(value)
             try:
-                put_on_task(task, key, text)
+                put_on_task(task, key, _text(value))
             except ValueError as error:
                 raise InvalidWorkload(f"{self._group.name}: {error}") from None
         return task
+
+
+def _text(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _put(group: PlanGroup, key: str, value: Any) -> None:
+    if key not in _OPTIONS:
+        raise InvalidWorkload(f"level {group.level} has no option {key}; there are {', '.join(_OPTIONS)}")
+    try:
+        put_on_group(group, key, _text(value))
+    except ValueError as error:
+        raise InvalidWorkload(f"level {group.level}: {error}") from None
 
 
 def build(levels: list[Level], file: str) -> Plan:
@@ -200,7 +213,9 @@ def _expand(one: Level, above: Vector, path: str, levels: list[Level], file: str
     prefix = f"{path}/" if path else ""
     groups: list[PlanGroup] = []
     for vector, name in siblings.items():
-        group = PlanGroup(name, one.name, [], where=where, **one.options)
+        group = PlanGroup(name, one.name, [], where=where)
+        for key, value in one.options.items():
+            _put(group, key, value)
         one.describe(Draft(group, siblings), *vector)
         group.after = [other if other[0] == "=" else prefix + other for other in group.after]
         group.groups = [

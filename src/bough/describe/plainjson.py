@@ -9,6 +9,7 @@ import msgspec
 
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, tidy
 from bough.errors import InvalidWorkload
+from bough.model.bounds import in_plain_words
 
 KEY = "bough_plan"
 VERSION = 1
@@ -36,7 +37,9 @@ def read(text: str, file: str) -> Plan:
     try:
         found = msgspec.json.decode(text, type=_File)
     except msgspec.DecodeError as error:
-        raise InvalidWorkload(f"{file}: {error}") from error
+        raise InvalidWorkload(f"{file}: {in_plain_words(str(error))}") from error
+    except RecursionError:
+        raise InvalidWorkload(f"{file}: its groups lie too deep in each other") from None
     if found.bough_plan != VERSION:
         raise InvalidWorkload(f"{file}: it is of version {found.bough_plan}, and this Bough reads version {VERSION}")
     plan = Plan(found.levels, found.root, file)

@@ -8,11 +8,16 @@ line it was read from, so that every mistake is reported with file and line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from bough.errors import InvalidWorkload
+from bough.errors import InvalidWorkload, UserError
+from bough.model.bounds import NO_NUL, Amount, Count, Duration, FilePath, Name, Text, Whole, within
+
+MOST_DEEP = 100  # groups in groups
 
 
 class Where(msgspec.Struct, frozen=True, gc=False):
@@ -36,11 +41,11 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     command: str
     name: str = ""
     after: list[str] = []  # groups and tasks, besides what its place in the group makes it wait for
-    cores: float = 1
-    memory: int = 0  # bytes
-    timeout: float = 0  # seconds
-    retries: int = 0
-    priority: int = 0
+    cores: Amount = 1
+    memory: Count = 0  # bytes
+    timeout: Duration = 0  # seconds
+    retries: Count = 0
+    priority: Whole = 0
     release: bool = False  # when it is done, who waits for its group may start
     affinity: bool = False  # it runs where the task before it ran
     final: bool = False  # it runs whatever happened
@@ -69,9 +74,9 @@ class PlanGroup(msgspec.Struct, omit_defaults=True):
     pipeline: bool = True
     match: bool = False  # its subgroups wait only for the subgroups of the same name of the groups in `after`
     barrier: bool = True  # False: it is there for people to look at, and orders nothing
-    limit: int = 0
-    retries: int = 0
-    timeout: float = 0
+    limit: Count = 0
+    retries: Count = 0
+    timeout: Duration = 0
     attributes: dict[str, str] = {}
     where: Where = NOWHERE
 
@@ -103,6 +108,53 @@ class Plan(msgspec.Struct, omit_defaults=True):
         return sum(len(group.prologue) + len(group.tasks) + len(group.epilogue) for _, group in self.walk())
 
 
+def check_task(task: PlanTask) -> None:
+    """Refuse what no store can hold and no shell can run, with its place."""
+    try:
+        if len(task.command) > _SHORT or "\0" in task.command:
+            within("the command", task.command, _Command)
+        if task.name:
+            within("the name", task.name, Name)
+        if task.cores != 1 or task.memory or task.timeout:
+            within("cores", task.cores, Amount)
+            within("memory", task.memory, Count)
+            within("timeout", task.timeout, Duration)
+        if task.retries or task.priority:
+            within("retries", task.retries, Count)
+            within("priority", task.priority, Whole)
+        if task.cwd:
+            within("cwd", task.cwd, FilePath)
+        _check_texts("env", task.env)
+        _check_texts("attribute", task.attributes)
+    except UserError as error:
+        raise task.where.wrong(f"{task.label}: {error}") from None
+
+
+_SHORT = 65_536
+_Command = Annotated[Text, Meta(pattern=NO_NUL)]
+
+
+def check_group(group: PlanGroup, path: str) -> None:
+    """The same for what is said of a group."""
+    if path.count("/") >= MOST_DEEP:
+        raise group.where.wrong(f"group {path:.60}... lies in more than {MOST_DEEP} others")
+    try:
+        within("a group's name", group.name, Name)
+        if group.limit or group.retries or group.timeout:
+            within("limit", group.limit, Count)
+            within("retries", group.retries, Count)
+            within("timeout", group.timeout, Duration)
+        _check_texts("attribute", group.attributes)
+    except UserError as error:
+        raise group.where.wrong(f"group {group.name:.40}: {error}") from None
+
+
+def _check_texts(what: str, texts: Mapping[str, str]) -> None:
+    for name, value in texts.items():
+        within(f"the name of an {what}", name, Name)
+        within(f"{what} {name:.40}", value, Name)
+
+
 def join(path: str, name: str) -> str:
     """The path of a group in another one."""
     return f"{path}/{name}" if path else name
@@ -123,6 +175,7 @@ class Index:
 
     def _add_group(self, path: str, group: PlanGroup) -> None:
         name = group.name
+        check_group(group, path)
         if path and (not name or "/" in name or name[0] == "."):
             raise group.where.wrong(f"{name!r} is no name of a group: it has no / and does not begin with a dot")
         other = self.groups.setdefault(path, group)
@@ -136,6 +189,7 @@ class Index:
         for inner in group.groups:
             self.above[id(inner)] = group
         for task in group.all_tasks():
+            check_task(task)
             if not task.command.strip():
                 raise task.where.wrong(f"task {task.name or '(without a name)'} has no command")
             if task.name:

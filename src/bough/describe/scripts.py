@@ -34,7 +34,7 @@ def is_description(source: bytes | str) -> bool:
         return False
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: it is nested too deep for Python
         return False  # running it will say what is wrong
     return _defines(tree, ("Levels", "Groups"), "generateGroup") or modern.is_used_in(tree)
 

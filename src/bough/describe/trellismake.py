@@ -33,6 +33,9 @@ _TARGET = re.compile(r"[\w./+@~,^-]+\Z")
 _ASSIGNED = re.compile(r"(?P<name>[\w.-]+)\s*(?P<how>[:?+]?=)\s*(?P<value>.*)\Z")
 _VARIABLE = re.compile(r"\$(?:\$|\((?P<round>[\w.-]+)\)|\{(?P<curly>[\w.-]+)\}|(?P<one>[@<^]))")
 
+_DEPTH = 20  # variables in variables
+_FILLED = 1 << 20  # characters that variables of one line stand for
+
 
 def is_trellis(text: str) -> bool:
     """Whether a Makefile has the comments of this form; others are for `make` itself to expand."""
@@ -138,6 +141,7 @@ class _Reader:
         self._file = file
         self._levels: list[str] = []
         self._variables: dict[str, str] = {}
+        self._filled = 0  # characters, of the text that is being expanded
         self._rules: dict[str, _Read] = {}
         self._rule: _Read | None = None
         self._attributes: list[tuple[str, str]] = []
@@ -191,14 +195,19 @@ class _Reader:
         """A text with its variables filled in; `$$` stands for a dollar sign."""
         if "$" not in text:
             return text
-        if depth > 20:
+        if depth > _DEPTH:
             raise where.wrong("a variable is defined by itself")
+        if depth == 0:
+            self._filled = 0
 
         def fill(found: re.Match[str]) -> str:
             name = found["round"] or found["curly"]
             if name is not None:
                 if name not in self._variables:
                     raise where.wrong(f"there is no variable {name} in this file")
+                self._filled += 1 + len(self._variables[name])
+                if self._filled > _FILLED:
+                    raise where.wrong(f"{name} and others stand for more than {_FILLED} characters")
                 return self._expanded(where, self._variables[name], rule, depth + 1)
             if found["one"] is None:
                 return "$"

@@ -8,7 +8,6 @@ recorded sizes if they are asked for. Rule: everything that is wrong is told wit
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import msgspec
 
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
 from bough.describe.uncollected import uncollected
+from bough.model.bounds import LONGEST, FilePath, Name, in_plain_words
 
 VERSION = "1.5"
 STAGE_IN = "stage-in"
@@ -34,14 +34,63 @@ class Emulation(NamedTuple):
     folder: str = "files"  # where they are
 
 
-class _Trace(msgspec.Struct):
-    """The parts of a trace that are used."""
+class _Task(msgspec.Struct):
+    """A task of the specification."""
 
-    name: str
+    id: Name = ""
+    parents: list[Name] | None = None
+    children: list[Name] | None = None
+    inputFiles: list[FilePath] | None = None  # noqa: N815 - the format's names, here and below
+    outputFiles: list[FilePath] | None = None  # noqa: N815
+
+
+class _File(msgspec.Struct):
+    id: FilePath
+    sizeInBytes: float | None = None  # noqa: N815
+
+
+class _Call(msgspec.Struct):
+    program: str | None = None
+    arguments: list[str | int | float] | None = None
+
+
+class _Ran(msgspec.Struct):
+    """A task as it was executed."""
+
+    id: Name = ""
+    runtimeInSeconds: float | None = None  # noqa: N815
+    coreCount: float | None = None  # noqa: N815
+    command: _Call | None = None
+
+
+class _Specification(msgspec.Struct):
+    tasks: list[_Task]
+    files: list[_File] | None = None
+
+
+class _Execution(msgspec.Struct):
+    tasks: list[_Ran] | None = None
+
+
+class _Workflow(msgspec.Struct):
+    specification: _Specification
+    execution: _Execution | None = None
+
+
+class _Instance(msgspec.Struct):
+    """The parts of a file that are used."""
+
+    workflow: _Workflow
+
+
+class _Trace(msgspec.Struct):
     where: dict[str, int]  # lines of tasks by id
-    tasks: dict[str, dict[str, Any]]
-    ran: dict[str, dict[str, Any]]
+    tasks: dict[str, _Task]
+    ran: dict[str, _Ran]
     sizes: dict[str, int]
+
+
+_DONE_NOTHING = _Ran()
 
 
 def is_wfformat(text: str) -> bool:
@@ -74,31 +123,39 @@ def read(text: str, filename: str, emulation: Emulation | None = None) -> Plan:
 def _parse(text: str, filename: str) -> _Trace:
     try:
         found = _loaded(text)
+        version = found.get("schemaVersion", VERSION) if isinstance(found, dict) else ""
+        if version != VERSION:
+            said = str(version or "of no version")
+            raise Where(filename).wrong(f"this is WfFormat {said:.40}; version {VERSION} is read")
+        instance = msgspec.convert(found, _Instance)
     except json.JSONDecodeError as error:
         raise Where(filename, error.lineno).wrong(f"this is no JSON: {error.msg}") from None
-    version = found.get("schemaVersion", VERSION) if isinstance(found, dict) else ""
-    if version != VERSION:
-        raise Where(filename).wrong(f"this is WfFormat {version or 'of no version'}; version {VERSION} is read")
-    workflow = _part(found, "workflow", dict, filename)
-    specification = _part(workflow, "specification", dict, filename)
-    execution = workflow.get("execution") or {}
+    except msgspec.ValidationError as error:
+        reason = in_plain_words(str(error))
+        raise Where(filename).wrong(f"this is not as WfFormat {VERSION} has it: {reason}") from None
+    except (RecursionError, ValueError) as error:  # the second: a number of thousands of digits
+        raise Where(filename).wrong(f"this is no JSON that can be read: {error}") from None
     lines = dict(_lines(text))
-    tasks: dict[str, dict[str, Any]] = {}
-    for task in _part(specification, "tasks", list, filename):
-        name = task.get("id") if isinstance(task, dict) else None
-        if not isinstance(name, str) or not name:
-            raise Where(filename).wrong(f"a task has no id: {json.dumps(task):.80}")
-        if name in tasks:
-            second = _second_line(text, name)
-            raise Where(filename, second).wrong(f"the id {name!r} is taken by line {lines.get(name, 0)}")
-        tasks[name] = task
-    ran = {task["id"]: task for task in execution.get("tasks", ()) if isinstance(task, dict) and "id" in task}
+    specification, execution = instance.workflow.specification, instance.workflow.execution
+    tasks: dict[str, _Task] = {}
+    for number, task in enumerate(specification.tasks, 1):
+        if not task.id:
+            raise Where(filename).wrong(f"a task has no id: it is number {number}")
+        if task.id in tasks:
+            second = _second_line(text, task.id)
+            raise Where(filename, second).wrong(f"the id {task.id!r} is taken by line {lines.get(task.id, 0)}")
+        tasks[task.id] = task
+    ran = {task.id: task for task in (execution.tasks if execution is not None else None) or () if task.id}
     for name in ran:
         if name not in tasks:
             line = lines.get(name, 0)
             raise Where(filename, line).wrong(f"task {name} is recorded, but is not in the specification")
-    sizes = {file["id"]: int(file.get("sizeInBytes") or 0) for file in specification.get("files") or ()}
-    return _Trace(str(found.get("name", "")), lines, tasks, ran, sizes)
+    sizes = {file.id: _size(file.sizeInBytes) for file in specification.files or ()}
+    return _Trace(lines, tasks, ran, sizes)
+
+
+def _size(recorded: float | None) -> int:
+    return int(recorded) if recorded is not None and 0 <= recorded <= LONGEST else 0
 
 
 def _loaded(text: str) -> Any:
@@ -106,13 +163,6 @@ def _loaded(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return json.loads(text)  # which is slower, takes NaN, and says in which line a mistake is
-
-
-def _part(owner: Any, name: str, kind: type, filename: str) -> Any:
-    found = owner.get(name) if isinstance(owner, dict) else None
-    if not isinstance(found, kind):
-        raise Where(filename).wrong(f"there is no {name}, as WfFormat {VERSION} has it")
-    return found
 
 
 def _lines(text: str) -> Iterator[tuple[str, int]]:
@@ -133,15 +183,13 @@ def _second_line(text: str, name: str) -> int:
 
 def _parents(trace: _Trace, filename: str) -> dict[str, list[str]]:
     """What each task waits for: as it says itself, and as others say of it."""
-    found: dict[str, dict[str, None]] = {
-        name: dict.fromkeys(task.get("parents") or ()) for name, task in trace.tasks.items()
-    }
+    found: dict[str, dict[str, None]] = {name: dict.fromkeys(task.parents or ()) for name, task in trace.tasks.items()}
     for name, task in trace.tasks.items():
         where = Where(filename, trace.where.get(name, 0))
         for parent in found[name]:
             if parent not in trace.tasks:
                 raise where.wrong(f"task {name} has the parent {parent}, which does not exist")
-        for child in task.get("children") or ():
+        for child in task.children or ():
             if child not in trace.tasks:
                 raise where.wrong(f"task {name} has the child {child}, which does not exist")
             found[child][name] = None
@@ -149,20 +197,19 @@ def _parents(trace: _Trace, filename: str) -> dict[str, list[str]]:
 
 
 def _seconds(trace: _Trace, name: str) -> float:
-    seconds = trace.ran.get(name, {}).get("runtimeInSeconds", 0)
-    return float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < math.inf else 0.0
+    seconds = trace.ran.get(name, _DONE_NOTHING).runtimeInSeconds
+    return seconds if seconds is not None and 0 <= seconds <= LONGEST else 0.0
 
 
 # --- as it was recorded ---------------------------------------------------------------------------------
 
 
-def _recorded(trace: _Trace, name: str, task: dict[str, Any], parents: list[str], where: Where) -> PlanTask:
-    ran = trace.ran.get(name, {})
-    called = ran.get("command") or {}
-    command = " ".join([str(called.get("program") or ""), *map(str, called.get("arguments") or ())]).strip()
+def _recorded(trace: _Trace, name: str, task: _Task, parents: list[str], where: Where) -> PlanTask:
+    ran = trace.ran.get(name, _DONE_NOTHING)
+    called = ran.command or _Call()
+    command = " ".join([called.program or "", *map(str, called.arguments or ())]).strip()
     attributes = {"seconds": repr(_seconds(trace, name))} if name in trace.ran else {}
-    for key, word in (("inputFiles", "inputs"), ("outputFiles", "outputs")):
-        files = task.get(key) or ()
+    for files, word in ((task.inputFiles, "inputs"), (task.outputFiles, "outputs")):
         if files:
             attributes[word] = json.dumps({file: trace.sizes.get(file, 0) for file in files})
     return PlanTask(
@@ -175,9 +222,9 @@ def _recorded(trace: _Trace, name: str, task: dict[str, Any], parents: list[str]
     )
 
 
-def _cores(ran: dict[str, Any]) -> float:
-    cores = ran.get("coreCount", 1)
-    return cores if isinstance(cores, int | float) and cores > 0 else 1
+def _cores(ran: _Ran) -> float:
+    cores = 1 if ran.coreCount is None else ran.coreCount
+    return cores if 0 < cores <= LONGEST else 1
 
 
 # --- replayed -------------------------------------------------------------------------------------------
@@ -189,16 +236,16 @@ class _Replay:
         self.emulation = emulation
         self.paths: dict[str, str] = {}
         self.taken = {"", ".", ".."}
-        self.written = {file for task in trace.tasks.values() for file in task.get("outputFiles") or ()}
+        self.written = {file for task in trace.tasks.values() for file in task.outputFiles or ()}
         self.first: dict[str, None] = {}  # files that are there before anything runs
         self.readers: list[str] = []  # tasks that read some of them
 
-    def task(self, name: str, task: dict[str, Any], parents: list[str], where: Where) -> PlanTask:
+    def task(self, name: str, task: _Task, parents: list[str], where: Where) -> PlanTask:
         seconds = _seconds(self.trace, name) * self.emulation.scale
         parts = [self._work(seconds)]
         if self.emulation.files:
-            inputs = list(dict.fromkeys(task.get("inputFiles") or ()))
-            outputs = list(dict.fromkeys(task.get("outputFiles") or ()))
+            inputs = list(dict.fromkeys(task.inputFiles or ()))
+            outputs = list(dict.fromkeys(task.outputFiles or ()))
             if inputs:
                 parts.insert(0, f"cat {' '.join(self._path(file) for file in inputs)} > /dev/null")
             parts += [self._write(file) for file in outputs]
@@ -210,7 +257,7 @@ class _Replay:
             " && ".join(parts),
             name=name,
             after=parents,
-            cores=_cores(self.trace.ran.get(name, {})),
+            cores=_cores(self.trace.ran.get(name, _DONE_NOTHING)),
             memo=False,
             where=where,
         )

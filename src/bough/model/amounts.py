@@ -1,7 +1,7 @@
 """Amounts as people write them: bytes and times with units.
 
 Imports nothing, because what a user typed is read before anything heavy is loaded. Rule: what is not an amount
-is a `ValueError`.
+is a `ValueError`, and so is an amount without end.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 def read_bytes(text: str | float) -> int:
     """Read "4GB", "512 MiB", "1e9" or a number as bytes; ValueError says what is wrong."""
-    if isinstance(text, int | float):
-        return int(text)
+    try:
+        return int(text if isinstance(text, int | float) else _number_of_bytes(text))
+    except OverflowError:
+        raise ValueError("an amount of bytes has an end") from None
+
+
+def _number_of_bytes(text: str) -> float:
     body = text.strip().upper().removesuffix("B")
     for suffix, factor in {**_BINARY, **_UNITS}.items():
         if suffix and body.endswith(suffix):
-            return int(float(body.removesuffix(suffix)) * factor)
-    return int(float(body))
+            return float(body.removesuffix(suffix)) * factor
+    return float(body)
 
 
 _SPANS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -27,7 +32,10 @@ _SPANS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 def read_seconds(text: str | float) -> float:
     """Read "1h", "90s", "1:30:00", "250ms" or a number as seconds; ValueError says what is wrong."""
     if isinstance(text, int | float):
-        return float(text)
+        try:
+            return float(text)
+        except OverflowError:
+            raise ValueError("a time has an end") from None
     body = text.strip().lower()
     if ":" in body:
         total = 0.0

@@ -50,11 +50,28 @@ _PLAINER: Final = (  # what msgspec says, in the words of a user
 def within(what: str, value: object, bounds: type[T]) -> T:
     """A value of one of these types, or a `UserError` such as "priority is 2.5; it must be a whole number"."""
     try:
-        return msgspec.convert(value, bounds)
+        found = msgspec.convert(value, bounds)
+        if isinstance(value, str) and not value.isascii():
+            value.encode()  # half of a character, as file names that are not UTF-8 come, can be neither sent nor stored
+    except UnicodeEncodeError as error:
+        raise UserError(f"{what} is {shown(value)}; it must be valid Unicode") from error
     except (msgspec.ValidationError, OverflowError) as error:
-        shown = repr(value)
-        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-        raise UserError(f"{what} is {shown}; {in_plain_words(str(error))}") from error
+        raise UserError(f"{what} is {shown(value)}; {in_plain_words(str(error))}") from error
+    return found
+
+
+def read_number(what: str, digits: str, bounds: type[T]) -> T:
+    """As `within`, of a number that was written in digits, however many: Python reads no more than 4,300."""
+    return within(what, int(digits.lstrip("0")[:100] or "0"), bounds)
+
+
+def shown(value: object) -> str:
+    """A value as messages quote it: in 80 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def in_plain_words(reason: str) -> str:

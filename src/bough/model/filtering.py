@@ -15,8 +15,10 @@ from operator import itemgetter
 from typing import Any
 
 from bough.errors import InvalidWorkload
+from bough.model.bounds import MOST_TASKS
 from bough.model.spaces import CHUNK, Row, Space
 
+MOST_LOOKED_AT = 8 * MOST_TASKS  # combinations: a bit each
 _BLOCK = 256  # bytes of the bitmap for each entry of the directory
 _EXPANDED = tuple(bytes((byte >> bit) & 1 for bit in range(8)) for byte in range(256))
 
@@ -91,6 +93,10 @@ class Filtered(Space):
 
 def filtered(space: Space, where: Callable[..., Any]) -> Filtered:
     """Keep the combinations for which `where` is true; it gets the parameters its own parameters name."""
+    if len(space) > MOST_LOOKED_AT:
+        raise InvalidWorkload(
+            f"where would be called for {len(space)} combinations; at most {MOST_LOOKED_AT} are possible"
+        )
     call = _caller(space, where)
     bits = bytearray()
     for start in range(0, len(space), CHUNK):

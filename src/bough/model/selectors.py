@@ -6,7 +6,8 @@
     align/*       everything in the group "align"      plot, a/plot  by name, or by group and name; * and ? match
     2,align/*     any of these
 
-Rule: a text is read without looking at any store; ranges include both ends; what reads as an id is an id.
+Rule: a text is read without looking at any store; ranges include both ends; what reads as an id is an id, and one that
+no store can hold is refused here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import msgspec
 
 from bough.errors import UserError
+from bough.model.bounds import Count, Index, Name, read_number, within
 
 
 class Last(msgspec.Struct, frozen=True, tag="last"):
@@ -65,6 +67,7 @@ _NUMBERS = re.compile(r"(?P<first>\d+)(?:\.(?P<from>\d+))?(?:-(?P<to>\d+))?\Z", 
 
 def read_selectors(text: str) -> tuple[Selector, ...]:
     """Read a comma list of selectors; UserError says which part is wrong."""
+    within("the selector", text, Name)
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise UserError(f"selector {text!r} has an empty part; give ids, names or group/*, separated by commas")
@@ -89,11 +92,13 @@ def read_selector(text: str) -> Selector:
 
 def _numbers(text: str, match: re.Match[str]) -> Selector:
     first, inner, upto = match["first"], match["from"], match["to"]
-    begin = int(first if inner is None else inner)
-    end = begin if upto is None else int(upto)
+    what = f"in the selector {text!r:.60} a number"
+    record = read_number(what, first, Count)
+    begin = record if inner is None else read_number(what, inner, Index)
+    end = begin if upto is None else read_number(what, upto, Count if inner is None else Index)
     if end < begin:
         raise UserError(f"selector {text!r} ends before it begins; write the smaller number first")
-    return Records(begin, end) if inner is None else Elements(int(first), begin, end)
+    return Records(begin, end) if inner is None else Elements(record, begin, end)
 
 
 def show_selector(selector: Selector) -> str:

@@ -8,9 +8,10 @@ Rule: a space never changes, and element k is the same wherever it is unpickled.
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, overload
 
 from bough.errors import InvalidWorkload
@@ -78,7 +79,10 @@ class Axis(Space):
     def __init__(self, name: str, values: Iterable[Any]) -> None:
         self.names = (name,)
         self.values = _sequence(name, values)
-        self._length = len(self.values)
+        try:
+            self._length = len(self.values)
+        except OverflowError:
+            raise InvalidWorkload(f"parameter {name} is {values!r:.60}: too many values") from None
 
     def rows(self, start: int, stop: int) -> list[Row]:
         """The values [start, stop), each as a row of its own."""
@@ -140,6 +144,44 @@ class Tie(Space):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Tie, (None, *self.factors)
+
+
+class Ranges(Sequence[int]):
+    """The numbers of several ranges, one after the other, held as the ranges."""
+
+    __slots__ = ("_ends", "parts")
+
+    def __init__(self, *parts: range) -> None:
+        self.parts = tuple(part for part in parts if part)
+        self._ends = tuple(accumulate(map(len, self.parts)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(f"number {index} of {len(self)}")
+        part = bisect_right(self._ends, position)
+        return self.parts[part][position - (self._ends[part - 1] if part else 0)]
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self.parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ranges) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ranges, self.parts
 
 
 def _product_rows(factors: tuple[Space, ...], start: int, stop: int) -> list[Row]:

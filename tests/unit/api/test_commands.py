@@ -10,7 +10,7 @@ from bough.api.commands import plan_command, plan_sweep
 from bough.api.planning import OutputPath, shell_words
 from bough.api.spaces import product, tie
 from bough.errors import InvalidWorkload
-from bough.model.rendering import render_call, render_row
+from bough.model.rendering import render_call, render_row, row_files
 
 BASH = shell_words()
 
@@ -54,9 +54,23 @@ def test_no_shell_is_started_for_a_text_that_needs_none():
     assert argv(plan("sort {src:r} -o {dst:w}", src="a b", dst="c"), {"dst": "/w/.c"}) == ["sort", "a b", "-o", ".c"]
 
 
-def test_values_may_be_templates_over_the_others():
-    planned = plan("x {q:r} {e} {o:w}", o="hits/{q.stem}.{e}.txt", q="in/a.fa", e=1e-05)
-    assert planned.writes == {"o": "/w/hits/a.1e-05.txt"}
+@pytest.mark.parametrize("value", ["{b}", "{b:raw}", "{a}", "{cores}", "{b.parent}", "{{b}}", "{b", "{nobody}"])
+def test_a_value_of_a_command_is_data_braces_and_all(value: str):
+    planned = plan("x {a} {b}", a=value, b="secret; rm")
+    assert argv(planned) == ["x", value, "secret; rm"]
+    written = plan("x {q:r} {o:w}", o=f"hits/{value}.txt", q=pathlib.Path(f"in/{value}"))
+    assert written.writes == {"o": f"/w/hits/{value}.txt"}
+    assert written.reads == (f"/w/in/{value}",)
+
+
+def test_in_a_sweep_only_a_keyword_beside_the_space_is_a_template():
+    tasks = [FakeTask(o="/w/{e}.txt")]
+    for given in (tasks[0], tasks, ["{e}.txt"]):
+        planned = plan_sweep("x {d:r} {e} {q}", product(e=["{q}"], q=["{e}"]), {"d": given}, cwd="/w")
+        call = render_row(planned.template, planned.rows[0])
+        assert render_call(call, {}) == ["x", "{e}.txt", "{q}", "{e}"]
+    made = plan_sweep("x {e} {o:w}", product(e=["{o}", "a"]), {"o": "hits/{e}.txt"}, cwd="/w")
+    assert [row_files(made.template, row)[1]["o"] for row in made.rows] == ["/w/hits/{o}.txt", "/w/hits/a.txt"]
 
 
 def test_the_shell_can_be_chosen():
@@ -93,7 +107,7 @@ def test_a_wrong_slot_and_an_unused_parameter_are_named():
     with pytest.raises(InvalidWorkload, match="parameter a is None"):
         plan("x {a}", a=None)
     with pytest.raises(InvalidWorkload, match=r"the value of o.*needs a parameter qq"):
-        plan("x {q} {o:w}", q=1, o="{qq.stem}.txt")
+        plan_sweep("x {q} {o:w}", product(q=[1]), {"o": "{qq.stem}.txt"}, cwd="/w")
 
 
 def test_a_task_fills_a_slot_with_its_single_output():

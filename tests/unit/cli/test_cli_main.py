@@ -53,7 +53,7 @@ def test_the_filter_of_failed_tasks_is_told_by_the_help(bough: Call) -> None:
 def test_an_executor_without_cores_is_refused(bough: Call, words: tuple[str, str]) -> None:
     code, _, err = bough("executor", "start", "--server", "unix:/nowhere.sock", *words)
     assert code == 2
-    assert " ".join(words) in err
+    assert all(word in err for word in words)
 
 
 def test_help_lists_every_command(bough: Call) -> None:

@@ -30,7 +30,7 @@ Call = Callable[..., tuple[int, str, str]]
     [("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-9:3", [1, 4, 7]), ("1,5,8-9", [1, 5, 8, 9]), ("0-0", [0])],
 )
 def test_ranges_include_both_ends(text: str, numbers: list[int]) -> None:
-    assert read_range(text) == numbers
+    assert list(read_range(text)) == numbers
 
 
 @pytest.mark.parametrize("text", ["", "a", "4-1", "1-", "-3", "1-9:0", "1,,2", "1.5"])
