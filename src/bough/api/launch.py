@@ -20,7 +20,7 @@ from bough import private
 from bough.api import defaults
 from bough.api.knobs import Knobs, server_words
 from bough.errors import StoreFailed, UserError
-from bough.model.bounds import Amount, FilePath, Name, Word, shown, within
+from bough.model.bounds import Amount, Name, Word, check_path, shown, within
 from bough.stores.folder import CLOSED, make_store_folder
 
 HOME = ".bough"
@@ -48,7 +48,7 @@ def find_place(name: object, store: object) -> Place:
     chosen = within("name", name or _script_stem(), Name)
     if os.sep in chosen or chosen in {".", ".."}:
         raise UserError(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")
-    folder = within("store", os.fspath(store), FilePath) if store is not None else os.path.join(HOME, chosen)
+    folder = check_path("store", os.fspath(store)) if store is not None else os.path.join(HOME, chosen)
     return Place(chosen, os.path.abspath(folder))
 
 

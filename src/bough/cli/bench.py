@@ -11,6 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from bough.cli.numbers import path_name
 from bough.cli.output import Output, has_colour
 from bough.errors import UserError
 
@@ -39,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="say what can be measured, and measure nothing")
     parser.add_argument(
-        "--folder", metavar="DIR", help="make the stores there, on the disk that matters to you (temporary folder)"
+        "--folder",
+        type=path_name,
+        metavar="DIR",
+        help="make the stores there, on the disk that matters to you (temporary folder)",
     )
 
 

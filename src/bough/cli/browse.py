@@ -6,13 +6,14 @@ Rule: without a running session it can be looked at only; textual is loaded here
 from __future__ import annotations
 
 import argparse
+import sys
 
 from bough.cli.database import open_database
 from bough.cli.finding import add_store_arguments
 from bough.cli.numbers import count
 from bough.cli.output import Output
 from bough.cli.picking import choose_run
-from bough.errors import SiteError
+from bough.errors import SiteError, UserError
 
 EXAMPLES = ("bough browse", "bough browse --queue nightly")
 
@@ -29,6 +30,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from bough.cli.browser import Browser
     except ImportError as error:
         raise SiteError("the browser needs textual: pip install 'bough[tui]'") from error
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError("browse needs a terminal; see bough status")
     from bough.cli.levels import Levels
 
     with open_database(args, acts=True) as database:

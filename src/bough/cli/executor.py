@@ -11,7 +11,7 @@ import math
 import os
 import time
 
-from bough.cli.numbers import amount, count, duration, number
+from bough.cli.numbers import amount, count, duration, number, path_name
 from bough.cli.output import Output, show_seconds
 from bough.cli.service import add_server_argument, connect, detach
 from bough.cli.verbs import add_verb
@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--give-up", type=duration, default=86400.0, metavar="TIME", help="without a server for so long (1d)"
     )
-    start.add_argument("--work", metavar="DIR", help="its own folder, where it does not see the server's store")
+    start.add_argument(
+        "--work", type=path_name, metavar="DIR", help="its own folder, where it does not see the server's store"
+    )
     start.add_argument(
         "--emulate", type=count, metavar="N", help="N executors in one process that run nothing, to try out many"
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from bough.api.carrying import fetch
 from bough.cli.database import Database, Workflow, open_database
 from bough.cli.finding import add_store_arguments
-from bough.cli.numbers import count
+from bough.cli.numbers import count, path_name
 from bough.cli.output import Output
 from bough.cli.picking import choose_run, pick, read_request
 from bough.errors import StoreFailed, UserError
@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     parser.add_argument("workflow", nargs="?", metavar="WORKFLOW", help="the workflow (default: the latest)")
     parser.add_argument("selector", nargs="?", metavar="SELECTOR", help="which of its tasks (default: all)")
-    parser.add_argument("--to", metavar="DIR", help="put them there, as they lie in the workflow's directory")
+    parser.add_argument(
+        "--to", type=path_name, metavar="DIR", help="put them there, as they lie in the workflow's directory"
+    )
     parser.add_argument("--run", type=count, metavar="N", help="of run N of the workflow (default: the latest)")
     add_store_arguments(parser)
 

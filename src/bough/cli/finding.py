@@ -12,6 +12,7 @@ import os
 from typing import NamedTuple
 
 from bough import private
+from bough.cli.numbers import path_name
 from bough.errors import UnknownName, UserError
 
 HOME = ".bough"
@@ -55,7 +56,9 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the workflow, when there are several (a script's stem, or the queue that was submitted to)",
     )
-    parser.add_argument("--store", metavar="DIR", help=f"where stores are, or one store itself (default: ./{HOME})")
+    parser.add_argument(
+        "--store", type=path_name, metavar="DIR", help=f"where stores are, or one store itself (default: ./{HOME})"
+    )
     add_server_argument(parser)
 
 

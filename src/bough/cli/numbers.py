@@ -1,6 +1,7 @@
-"""Numbers, amounts and times as options of commands take them, within the bounds of what a store can hold.
+"""Numbers, amounts, times and paths as options of commands take them, within the bounds of what a store can hold.
 
-Rule: a value out of bounds is refused while the command line is read, by a message that names its option.
+Rule: a value out of bounds is refused while the command line is read, by a message that names its option; so is a
+path that no file system can have.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TypeVar
 
 from bough.errors import UserError
 from bough.model.amounts import read_seconds
-from bough.model.bounds import Amount, Count, Duration, Instant, Whole, within
+from bough.model.bounds import Amount, Count, Duration, Instant, Whole, check_path, within
 
 T = TypeVar("T")
 
@@ -44,6 +45,14 @@ def duration(text: str) -> float:
     if seconds <= 0:
         raise argparse.ArgumentTypeError(f"{text!r:.60} is not a duration above 0")
     return _bounded(text, seconds, Duration)
+
+
+def path_name(text: str) -> str:
+    """The name of a file or folder, or the address of a database."""
+    try:
+        return check_path("the path", text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _int(text: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from bough.cli.finding import add_server_argument
+from bough.cli.numbers import path_name
 from bough.errors import UserError
 
 _FORMS = ("wfformat", "dot")
@@ -18,7 +19,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", dest="run_of", metavar="NAME", help="a workflow that has run (NAME:N: its run N) instead of a file"
     )
-    parser.add_argument("--store", metavar="DIR", help="with --run: where stores are, or one store itself")
+    parser.add_argument(
+        "--store", type=path_name, metavar="DIR", help="with --run: where stores are, or one store itself"
+    )
     add_server_argument(parser)
 
 

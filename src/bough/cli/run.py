@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bough.cli.emulating import add_emulation_arguments, emulation_of
 from bough.cli.finding import add_server_argument, store_of
+from bough.cli.numbers import path_name
 from bough.cli.output import Output, choose, print_json
 from bough.describe.files import read_file
 from bough.errors import InvalidWorkload, UserError
@@ -54,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
     parser.add_argument("--dry-run", action="store_true", help="show what a file would run, and run nothing")
     parser.add_argument("--name", metavar="NAME", help="the workflow's name (default: the file's stem)")
-    parser.add_argument("--store", metavar="DIR", help="the folder of its store (default: ./.bough/NAME)")
+    parser.add_argument(
+        "--store", type=path_name, metavar="DIR", help="the folder of its store (default: ./.bough/NAME)"
+    )
     add_emulation_arguments(parser)
     parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
     add_server_argument(parser)

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 
-from bough.cli.numbers import duration
+from bough.cli.numbers import duration, path_name
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.process import Process, is_bough
 from bough.cli.serveroptions import (
@@ -46,7 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start = add_verb(verbs, "start", "start a server, in the foreground or detached", EXAMPLES[:2])
     start.add_argument("--detach", action="store_true", help="run in the background; returns once the server answers")
     start.add_argument(
-        "--store", metavar="PLACE", default="", help="a folder, or postgresql://... (default: in $BOUGH_HOME)"
+        "--store",
+        type=path_name,
+        metavar="PLACE",
+        default="",
+        help="a folder, or postgresql://... (default: in $BOUGH_HOME)",
     )
     start.add_argument(
         "--listen", metavar="HOST:PORT", default="", help="serve other machines too, by TLS; port 0: any"
@@ -71,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_server_argument(status)
     access = add_verb(verbs, "access", "write the access file for a machine elsewhere", EXAMPLES[3:4])
     access.add_argument("--role", choices=_ROLES, required=True, help="what the holder of the file may do")
-    access.add_argument("--output", metavar="FILE", help="where to write it (default: bough-ROLE.json)")
+    access.add_argument("--output", type=path_name, metavar="FILE", help="where to write it (default: bough-ROLE.json)")
     rotate = add_verb(verbs, "rotate", "give roles new tokens; old access files are worth nothing then", _ROTATE)
     rotate.add_argument("--role", choices=_ROLES, help="only this role (default: all)")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bough.cli.finding import Service, add_store_arguments, find_target
+from bough.cli.numbers import path_name
 from bough.cli.output import Output
 from bough.cli.verbs import add_verb
 from bough.errors import UnknownName, UserError
@@ -35,10 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     copied = add_verb(verbs, "copy", "copy a store that nobody uses to a place where there is none", EXAMPLES[:2])
-    copied.add_argument("source", metavar="FROM", help="a store's folder, or postgresql://...")
-    copied.add_argument("target", metavar="TO", help="a folder, or postgresql://...")
+    copied.add_argument("source", type=path_name, metavar="FROM", help="a store's folder, or postgresql://...")
+    copied.add_argument("target", type=path_name, metavar="TO", help="a folder, or postgresql://...")
     saved = add_verb(verbs, "backup", "copy a store as it is now into a folder, also while it is used", EXAMPLES[2:4])
-    saved.add_argument("target", metavar="FOLDER", help="where the backup is made; it must hold no store yet")
+    saved.add_argument(
+        "target", type=path_name, metavar="FOLDER", help="where the backup is made; it must hold no store yet"
+    )
     add_store_arguments(saved)
     checked = add_verb(verbs, "check", "read a whole store and tell what is wrong with it", EXAMPLES[4:5])
     add_store_arguments(checked)

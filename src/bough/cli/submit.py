@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bough.cli.finding import add_server_argument
-from bough.cli.numbers import amount, count, whole
+from bough.cli.numbers import amount, count, path_name, whole
 from bough.cli.output import Output, choose
 from bough.describe.files import read_file
 from bough.errors import UserError
@@ -98,7 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--array", metavar="RANGE", help="a task for each number of 1-1000 or 1,5,10-20: {index}, $BOUGH_INDEX"
     )
-    parser.add_argument("--each-line", metavar="FILE", help="a task for each line of a file: {line}; - for stdin")
+    parser.add_argument(
+        "--each-line", type=path_name, metavar="FILE", help="a task for each line of a file: {line}; - for stdin"
+    )
     parser.add_argument("--after", metavar="ID,...", help="wait for tasks of the same workflow: ids, names, group/*")
     parser.add_argument("--group", metavar="PATH", help="the group it joins, such as align/sub; made if need be")
     parser.add_argument("--dry-run", action="store_true", help="show what a file would add or change, and do nothing")

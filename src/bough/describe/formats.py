@@ -137,12 +137,23 @@ def read(source: Source, reader: Reader) -> Plan:
         raise UserError(f"{source.name} takes no arguments: {' '.join(source.args)}")
     if source.emulation is not None and reader.form != "wfformat":
         raise UserError(f"{source.name} is no recorded workflow (WfFormat); there is nothing to emulate")
+    if not source.text.isascii():
+        _check_unicode(source)
     from bough.describe.uncollected import uncollected
 
     with uncollected():
         plan: Plan = _loaded(reader.read)(source)
     plan.source = source.name
     return plan
+
+
+def _check_unicode(source: Source) -> None:
+    """Refuse a text of which half a character could be neither sent nor stored."""
+    try:
+        source.text.encode()
+    except UnicodeEncodeError as error:
+        line = source.text.count("\n", 0, error.start) + 1
+        raise UserError(f"{source.name}:{line}: a description is UTF-8 text, and this line is not") from None
 
 
 def write(plan: Plan, form: str) -> str:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 DATABASE = "# Make data base, printed on "
 _TRACE = re.compile(
-    r"(?:(?P<file>.+):(?P<line>\d+)|<builtin>): "
+    r"(?:(?P<file>.+):(?P<line>\d{1,9})|<builtin>): "
     r"(?:update target '(?P<made>.*)' due to: (?P<cause>.*)|target '(?P<new>.*)' does not exist)\Z"
 )
 _CHATTER = re.compile(
     r"\S*make(?:\[\d+\])?: (?:Nothing to be done for |'.*' is up to date\.|(?:Entering|Leaving) direc)"
 )
-_RECIPE = re.compile(r"#  recipe to execute \(from '(?P<file>.*)', line (?P<line>\d+)\):\Z")
+_RECIPE = re.compile(r"#  recipe to execute \(from '(?P<file>.*)', line (?P<line>\d{1,9})\):\Z")
 _VARIABLE = re.compile(r"\S.*?: (\S+) (?:[:+?!]|::)?= ?")
 _TELLING = frozenset({"#  r", "#  P", "#  F", "#  A"})  # how remarks begin that `_remark` reads: few of a great many
 _PREFIX = re.compile(r"[@+\-\s]*")

@@ -111,7 +111,7 @@ class Plan(msgspec.Struct, omit_defaults=True):
 def check_task(task: PlanTask) -> None:
     """Refuse what no store can hold and no shell can run, with its place."""
     try:
-        if len(task.command) > _SHORT or "\0" in task.command:
+        if len(task.command) > _SHORT or "\0" in task.command or not task.command.isascii():
             within("the command", task.command, _Command)
         if task.name:
             within("the name", task.name, Name)

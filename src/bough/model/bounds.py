@@ -17,6 +17,8 @@ from bough.errors import UserError
 MOST: Final = 1 << 62  # of any whole number
 MOST_TASKS: Final = 1_000_000_000  # in one array: each costs the server two bytes
 LONGEST: Final = 1e15  # seconds, since the epoch or of a duration
+LONGEST_PATH: Final = 4096  # Linux' PATH_MAX
+DEEPEST_PATH: Final = 256  # Python makes folders by a call for each, inside each other
 NO_NUL: Final = r"^[^\0]*\Z"
 
 Whole = Annotated[int, Meta(ge=-MOST, le=MOST)]  # a priority
@@ -58,6 +60,15 @@ def within(what: str, value: object, bounds: type[T]) -> T:
     except (msgspec.ValidationError, OverflowError) as error:
         raise UserError(f"{what} is {shown(value)}; {in_plain_words(str(error))}") from error
     return found
+
+
+def check_path(what: str, path: str) -> str:
+    """A path that a file system can have; a name that is not UTF-8 may be one."""
+    if "\0" in path or len(path) > LONGEST_PATH or path.count("/") > DEEPEST_PATH:
+        raise UserError(
+            f"{what} is {shown(path)}; a path has at most {LONGEST_PATH} characters, {DEEPEST_PATH} folders"
+        )
+    return path
 
 
 def read_number(what: str, digits: str, bounds: type[T]) -> T:

@@ -21,7 +21,7 @@ LOOPBACK = "127.0.0.1"
 
 def read_address(text: str) -> tuple[str, int]:
     """Host and port; a port alone is on the loopback address."""
-    return (LOOPBACK, int(text)) if text.isdigit() else split_address(text)
+    return split_address(text if ":" in text else f"{LOOPBACK}:{text}")
 
 
 class MetricsPage:

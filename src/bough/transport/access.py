@@ -93,7 +93,7 @@ def read_access(path: str) -> Access:
     data = read_private(path, "the access file")
     try:
         access = msgspec.json.decode(data, type=Access)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UserError(f"{path} is not an access file: {error}") from error
     if not access.is_unix:
         split_address(access.address)

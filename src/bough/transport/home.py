@@ -15,6 +15,7 @@ import msgspec
 
 from bough import private
 from bough.errors import SiteError, UserError
+from bough.model.bounds import check_path
 
 _OURS = frozenset({"server", "relay"})
 
@@ -33,7 +34,7 @@ class ServerNote(msgspec.Struct, frozen=True):
 
 def home() -> str:
     """Where Bough keeps what belongs to the user, not to one project."""
-    named = os.environ.get("BOUGH_HOME", "")
+    named = check_path("$BOUGH_HOME", os.environ.get("BOUGH_HOME", ""))
     if named:
         return os.path.abspath(os.path.expanduser(named))
     state = os.environ.get("XDG_STATE_HOME", "") or os.path.expanduser("~/.local/state")
@@ -88,7 +89,7 @@ def read_note() -> ServerNote | None:
         private.check_folder(server_dir())
         with open(os.path.join(server_dir(), "server.json"), "rb") as file:
             return msgspec.json.decode(file.read(), type=ServerNote)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 
@@ -106,10 +107,14 @@ def write_private(path: str, data: bytes) -> None:
         raise SiteError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to must not keep us waiting
+
+
 def read_private(path: str, what: str, limit: int = 1 << 20) -> bytes:
     """Read a secret; `what` it is goes into the error when it is missing, or when others could have read it."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise UserError(f"{what} {path} is not a file")
