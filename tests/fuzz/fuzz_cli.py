@@ -4,7 +4,7 @@ The arguments are made from the commands' own parsers, so that a new command or 
 hostile values beside fitting ones, in a scratch folder with a store, and with a server that has no executors, so that
 what is submitted is stored and never run. Commands that serve until somebody ends them are called as processes.
 Rule: the exit code is 0, 1, 2 or 3 (where the world is at fault) or one that a command documents, never 70, never a
-traceback, never a hang, and the server outlives all of it.
+traceback, never a hang, a refusal is one line, and the server outlives all of it and starts again with a sound store.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class CommandLines:
         kind = _kind(action)
         hostile = {"numbers": NUMBERS, "ranges": RANGES, "selectors": SELECTORS, "places": self.traps, "times": NUMBERS}
         chance = dice.random()
-        if chance < 0.5 and kind in GOOD:
+        if chance < 0.6 and kind in GOOD:
             return dice.choice(GOOD[kind])
         if chance < 0.8:
             return dice.choice(hostile.get(kind, TEXTS))
@@ -334,17 +334,12 @@ def _call(words: list[str], stdin: bytes) -> Outcome:
         defaults.describes = defaults.runs_commands = False
 
 
-def attack(
-    inputs: int, seed: int, report: Callable[[str], None], *, seconds: float | None = None
-) -> tuple[Counter[str], int]:
-    """Call this many commands in this process, or for so long; what became of them, and how many broke something."""
+def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Counter[str], int]:
+    """Call this many commands in this process; what became of them, and how many broke something."""
     tally = Tally(report)
-    until = None if seconds is None else time.monotonic() + seconds
     recent: list[object] = []
     with world(seed) as (server, lines):
         for number in range(inputs):
-            if until is not None and time.monotonic() > until:
-                break
             leaf, words, environment, stdin = lines.make(serving=False)
             with _surroundings(environment):
                 outcome = _call(words, stdin)
@@ -353,6 +348,10 @@ def attack(
             tally.add(leaf.name, outcome, shown, FINE | OWN_CODES.get(leaf.name, frozenset()))
             if number % 100 == 99 and server.ensure():
                 tally.add("the server", Outcome(f"it died: {server.last_words()}", ""), recent)
+        for words in (["server", "stop"], ["store", "check", "--store", f"{home.server_dir()}/store"]):
+            tally.add(" ".join(words[:2]), call_process(words), words, frozenset({0}))
+        server.ensure()
+        tally.add("status", call_process(["status"]), "after a restart", frozenset({0}))
     return tally.counts, tally.broken
 
 

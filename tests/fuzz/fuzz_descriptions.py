@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # when it is called as a program
 
 from bough.cli.main import main as bough
@@ -26,6 +28,7 @@ from bough.cli.main import report as report_error
 from bough.describe.formats import FLAT, READERS, WRITERS, Source, find_reader, read, write
 from bough.describe.lowering import steps
 from bough.describe.makedatabase import ignored_lines, read_output
+from bough.describe.plan import PlanTask
 from bough.describe.scripts import is_description
 from bough.describe.wfformat import Emulation
 from bough.errors import BoughError
@@ -544,8 +547,19 @@ def _said(work: Callable[[], object]) -> int:
 def _translate(source: Source, form: str, target: str) -> None:
     find_reader(source)  # which looks at the text alone
     plan = read(source, _BY_FORM[form])
-    steps(plan)
+    for step in steps(plan):
+        if step.task is not None:
+            _check_storable(step.task)
     write(plan, target)
+
+
+def _check_storable(task: PlanTask) -> None:
+    """What was understood must fit a store and a process: 63 bits, finite, no NUL, valid Unicode."""
+    for amount in (task.cores, task.memory, task.timeout, task.retries, task.priority):
+        assert -(1 << 62) <= amount <= 1 << 62, task
+    texts = (task.command, task.name, task.cwd, *task.env, *task.env.values(), *task.attributes.values())
+    assert not any("\0" in text for text in texts), task
+    msgspec.msgpack.encode(task)
 
 
 def _told(text: str) -> None:
@@ -555,17 +569,12 @@ def _told(text: str) -> None:
         ignored_lines(made, rule.recipe if rule is not None else [], told.variables)
 
 
-def attack(
-    inputs: int, seed: int, report: Callable[[str], None], *, seconds: float | None = None
-) -> tuple[Counter[str], int]:
-    """Feed this many broken descriptions, or for so long; what became of them, and how many broke something."""
+def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Counter[str], int]:
+    """Feed this many broken descriptions; what became of them, and how many broke something."""
     tally = Tally(report)
-    until = None if seconds is None else time.monotonic() + seconds
     with scratch("fuzz-descriptions-") as folder:
         made = Descriptions(random.Random(seed), folder)
         for number in range(inputs):
-            if until is not None and time.monotonic() > until:
-                break
             form = FORMS[number % len(FORMS)]
             outcome, shown = made.examine(form)
             tally.add(form, outcome, shown)

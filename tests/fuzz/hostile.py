@@ -213,6 +213,8 @@ class Outcome(NamedTuple):
             return self.code
         if "Traceback (most recent call last)" in self.err:
             return f"a traceback: {self.err[-2000:]}"
+        if self.code == 2 and not all(line.startswith("bough: ") for line in self.err.split("\n")[:-1]):
+            return f"a refusal of several lines: {self.err[-2000:]}"
         return ""
 
 

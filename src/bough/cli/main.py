@@ -58,6 +58,7 @@ COMMANDS = {
 }
 
 INTERRUPTED = 130
+_CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))}  # a terminal obeys them
 
 
 class Command(Protocol):
@@ -161,7 +162,7 @@ def _is_waited_for(thread: threading.Thread) -> bool:
 
 def report(error: BoughError) -> int:
     """Print one line for an error, and our own errors' story; return the exit code."""
-    message = str(error).replace("\n", " ")
+    message = str(error).replace("\n", " ").translate(_CONTROLS)
     print(f"bough: {message}", file=sys.stderr)
     if isinstance(error, InternalError):
         if error.story:
