@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from bough.api.planning import Plan, Shell, Stdin, Text
@@ -75,7 +76,7 @@ def plan_command(
     plan = Plan(text, cwd, verbatim=not parameters)
     settings = plan.settings(shell, env, stdin)
     if not parameters:
-        return PlannedCommand(_verbatim(plan.parts, settings), plan.text, *plan.needs())
+        return PlannedCommand(_without_nul(_verbatim(plan.parts, settings)), plan.text, *plan.needs())
     for name, value in parameters.items():
         plan.put(name, value)
     template = plan.template(settings)
@@ -87,10 +88,19 @@ def plan_command(
 
 def _filled(template: CommandTemplate, row: tuple[Any, ...]) -> CommandCall:
     try:
-        return render_row(template, row)
+        return _without_nul(render_row(template, row))
     except (ValueError, TypeError) as error:  # what format() says of a value that does not suit its {slot:format}
         given = ", ".join(f"{name}={value!r:.40}" for name, value in zip(template.names, row, strict=False))
         raise InvalidWorkload(f"the slots of {shown(unparse(template.parts))} do not fit {given}: {error}") from None
+
+
+def _without_nul(call: CommandCall) -> CommandCall:
+    """Refuse what no process can be given: a text or a path with a NUL in it."""
+    for part in chain(call.parts, *call.argv):
+        if "\0" in (part if isinstance(part, str) else part.format):
+            text = part if isinstance(part, str) else part.format
+            raise InvalidWorkload(f"{text!r:.80} holds a NUL, which no command can be given")
+    return call
 
 
 def plan_sweep(

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from bough.errors import UserError
+from bough.model.bounds import shown
+
 if TYPE_CHECKING:
     from bough.api.session import Session
 
@@ -34,5 +37,7 @@ def setting(name: str, given: object, otherwise: object = None) -> object:
 
 def server(given: str | None) -> str | None:
     """The address of a server: as given, or as `bough run` said, or $BOUGH_SERVER; None: there is to be none."""
+    if given is not None and not isinstance(given, str):
+        raise UserError(f"address is {shown(given)}; give unix:PATH, HOST:PORT or the path of an access file")
     said = options.get("server")
     return given or (said if isinstance(said, str) and said else None) or os.environ.get("BOUGH_SERVER") or None

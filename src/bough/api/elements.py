@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _S = TaskState
 _OPEN = re.compile(rb"[\x00-\x04]")  # the states of elements that have not ended: below DONE
 _OPEN_RUN = re.compile(rb"[\x00-\x04]+")
+_WAITING_RUN = re.compile(rb"[\x00-\x03]+")  # those that have not started either: below RUNNING
 _ENDED_RUN = re.compile(rb"[\x05-\x08]+")
 _STATES = {"failed": _S.FAILED, "notrun": _S.NOTRUN, "cancelled": _S.CANCELLED}
 
@@ -239,7 +240,15 @@ class Elements:
         """Cancel elements, final at once, and tell the server; returns the ranges that were not ended."""
         if isinstance(indices, range) and indices.step < 0:
             indices = indices[::-1]
-        ranges = list(runs_of(indices))
+        return self._cancel(list(runs_of(indices)))
+
+    def cancel_waiting(self) -> list[Range]:
+        """Cancel what has not started."""
+        with self.condition:
+            ranges = [found.span() for found in _WAITING_RUN.finditer(self.states)]
+        return self._cancel(ranges)
+
+    def _cancel(self, ranges: list[Range]) -> list[Range]:
         ended = self._end(None, _S.CANCELLED, ranges)
         self.ledger.cancelled_elements(self, ended)
         return ended

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec.structs import replace
 
 from bough.api.context import inside
-from bough.api.options import Settings, read_attributes, read_options, read_time, read_whole
+from bough.api.options import Settings, read_after, read_attributes, read_options, read_time, read_whole
 from bough.api.ordering import PROLOGUE, Order
 from bough.api.submitter import Submitter
 from bough.api.texts import check_sendable
-from bough.api.waits import after_deps, is_waitable
+from bough.api.waits import after_deps
 from bough.errors import UserError
 from bough.model.bounds import Name, within
 from bough.model.facts import GroupClosed
@@ -182,7 +182,7 @@ def make_group(
     within("a group's name", name, Name)
     if match and not barrier:
         raise UserError(f"group {name}: match=True means nothing with barrier=False; give one of them")
-    deps = after_deps((after,) if is_waitable(after) else after, session.ledger)
+    deps = after_deps(read_after(after), session.ledger)
     spec = GroupSpec(
         GroupId(0),
         name,

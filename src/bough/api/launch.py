@@ -42,9 +42,9 @@ class Place(NamedTuple):
 def find_place(name: object, store: object) -> Place:
     """The name and store of a session: what was said, or the script's stem and a folder of that name in ./.bough."""
     if name is not None and not (isinstance(name, str) and name):
-        raise UserError(f"name is {name!r}; give a text that is not empty")
+        raise UserError(f"name is {shown(name)}; give a text that is not empty")
     if store is not None and not isinstance(store, str | os.PathLike):
-        raise UserError(f"store is {store!r}; give the path of a folder")
+        raise UserError(f"store is {shown(store)}; give the path of a folder")
     chosen = within("name", name or _script_stem(), Name)
     if os.sep in chosen or chosen in {".", ".."}:
         raise UserError(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")

@@ -62,7 +62,7 @@ def read_options(base: Settings, given: Mapping[str, object]) -> Settings:
         needs=_needs(base.needs, said),
         limits=_limits(base.limits, said),
         name=_text("name", said["name"]) if "name" in said else base.name,
-        after=(*base.after, *_after(said["after"])) if "after" in said else base.after,
+        after=(*base.after, *read_after(said["after"])) if "after" in said else base.after,
         priority=_whole("priority", said["priority"]) if "priority" in said else base.priority,
         memo=bool(said.get("memo", base.memo)),
         terms=_terms(base.terms, said),
@@ -84,11 +84,11 @@ def _terms(base: Terms, said: Mapping[str, object]) -> Terms:
 def read_attributes(given: object, base: tuple[tuple[str, str], ...] = ()) -> tuple[tuple[str, str], ...]:
     """The user's own attributes, on top of others."""
     if not isinstance(given, Mapping):
-        raise UserError(f"attributes is {given!r}; give a dict such as {{'est': 3.5}}")
+        raise UserError(f"attributes is {shown(given)}; give a dict such as {{'est': 3.5}}")
     found = dict(base)
     for name, value in given.items():
         if not isinstance(value, str | int | float):
-            raise UserError(f"attributes[{name!r}] is {value!r}; give a text or a number")
+            raise UserError(f"attributes[{name!r}] is {shown(value)}; give a text or a number")
         found[_text("attributes", name)] = _text(f"attributes[{name!r}]", _as_text(value))
     return tuple(found.items())
 
@@ -105,7 +105,7 @@ def read_time(name: str, value: object) -> float:
 
 def _yes(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise UserError(f"{name} is {value!r}; give True or False")
+        raise UserError(f"{name} is {shown(value)}; give True or False")
     return value
 
 
@@ -115,10 +115,10 @@ def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
     named = dict(base.named)
     resources = said.get("resources", {})
     if not isinstance(resources, Mapping):
-        raise UserError(f"resources is {resources!r}; give a dict such as {{'license': 1}}")
+        raise UserError(f"resources is {shown(resources)}; give a dict such as {{'license': 1}}")
     for name, amount in resources.items():
         if name in {"cores", "memory", "gpus"}:
-            raise UserError(f"resources has {name!r}; give {name}= instead")
+            raise UserError(f"resources has {shown(name)}; give {name}= instead")
         named[_text("resources", name)] = _amount(f"resources[{name!r}]", amount)
     return Needs(
         cores=_amount("cores", said["cores"]) if "cores" in said else base.cores,
@@ -186,11 +186,12 @@ def _as_text(value: object) -> str:
         raise UserError(f"attributes holds {shown(value)}; give a smaller one") from None
 
 
-def _after(value: object) -> tuple[object, ...]:
+def read_after(value: object) -> tuple[Any, ...]:
+    """What is to be waited for."""
     from bough.api.waits import is_waitable
 
     if is_waitable(value):
         return (value,)
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise UserError(f"after is {value!r}; give a list of tasks, arrays and groups")
+        raise UserError(f"after is {shown(value)}; give a list of tasks, arrays and groups")
     return tuple(value)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from bough.api.array import Array
+from bough.api.texts import check_sendable
 from bough.errors import InvalidWorkload
 from bough.model.commands import CommandSettings, CommandTemplate, Part, Slot
 from bough.model.filtering import Filtered
@@ -129,6 +130,7 @@ class Plan:
             path = absolute(self.path_of(stdin, "stdin"), self.cwd)
             self.reads.append(path)
         elif isinstance(stdin, str):
+            check_sendable("stdin", stdin)
             content = stdin.encode()
         elif isinstance(stdin, bytes | bytearray):
             content = bytes(stdin)

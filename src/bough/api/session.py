@@ -237,7 +237,6 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
     def cancel_waiting(self) -> None:
         """Cancel what has not started."""
         from bough.api.task import PENDING
-        from bough.core.states import TaskState
 
         for feed in list(self._feeds):
             feed.stop()
@@ -245,8 +244,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
             if task._state == PENDING:
                 task.cancel()
         for array in list(self.ledger.arrays.values()):
-            waiting = (TaskState.WAITING, TaskState.HELD, TaskState.READY, TaskState.PLACED)
-            array.cancel(array.chosen(range(len(array.states)), waiting))
+            array.cancel_waiting()
 
     def drain(self) -> None:
         """Wait for the end of everything and close in good order."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bough.errors import UserError
+from bough.model.bounds import Count, Index, shown, within
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -30,7 +32,10 @@ class Steering:
     def explain(self, what: Task | int, index: int = 0) -> str:
         """Why a task is not running, or how it ended, in a few lines."""
         if isinstance(what, int):
-            return "\n".join(self.ledger.explain(what, index))
+            record, element = within("the task", what, Count), within("the index", index, Index)
+            return "\n".join(self.ledger.explain(record, element))
+        if not hasattr(type(what), "explain"):
+            raise UserError(f"explain is about a task or its number, not {shown(what)}")
         return what.explain()
 
     def cancel(self, what: object) -> int:

@@ -24,6 +24,7 @@ from bough.api.view import View
 from bough.api.waits import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
 from bough.model.blobs import blob_id
+from bough.model.bounds import check_path, shown
 from bough.model.commands import Clash, CommandCall, CommandTemplate, Slot, encode_call
 from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey
 from bough.model.spaces import Tie
@@ -193,7 +194,9 @@ def directory(how: Mapping[str, Any]) -> str:
     given = how["cwd"]
     if given is None:
         return os.getcwd()
-    return os.path.abspath(str(os.fspath(given)))
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"cwd is {shown(given)}; give the path of a folder")
+    return os.path.abspath(check_path("cwd", str(os.fspath(given))))
 
 
 def read_clash(given: object) -> Clash:
