@@ -1,4 +1,4 @@
-"""Rules about the repository itself: sizes, docstrings, layers, generated pages, no machine's paths."""
+"""Rules about the repository itself: docstrings, layers, generated pages, no machine's paths."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "bough"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-MOST_LINES = 400
-LONGER = {  # modules that may be longer, each with the reason
-    "src/bough/executor/loop.py": "one loop, one subject",
-}
 
 TEXTS = [
     path
@@ -30,15 +26,6 @@ TEXTS = [
 
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def test_modules_are_short_enough_to_read() -> None:
-    lengths = {_name(path): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: length for name, length in lengths.items() if length > MOST_LINES and name not in LONGER} == {}
-
-
-def test_the_list_of_longer_modules_has_no_leftovers() -> None:
-    assert [name for name in LONGER if len((ROOT / name).read_text().splitlines()) <= MOST_LINES] == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=_name)

@@ -122,7 +122,7 @@ def test_messages_that_are_too_big_together_leave_one_by_one(pair: Pair, monkeyp
     assert pair.next() == Blob(BLOB, bytes(800))
     assert pair.next() == Blob(BlobId(b"c" * 16), bytes(900))
     with pytest.raises(UserError, match="what is asked for cannot be sent at once: a message of"):
-        pair.client.ask("sql", statement="x" * 2000)
+        pair.client.ask(question("sql", statement="x" * 2000))
     pair.submit(2)
     assert pair.next() == Blob(BLOB, b"function")
 

@@ -16,6 +16,7 @@ from bough.wire.filemessages import Get, Piece
 from bough.wire.framing import frame
 from bough.wire.messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, GroupDone, Refused, Submit
 from bough.wire.work import Alive, FromExecutor
+from tests.builders import question
 
 HELLO = ClientHello(VERSION, 1, "here")
 
@@ -78,17 +79,17 @@ def test_each_role_has_a_frame_size_and_what_is_over_it_is_refused_by_its_length
 def test_a_peer_with_many_requests_open_is_read_on_when_some_are_answered() -> None:
     async def work() -> None:
         peer = Peer("read", few(requests=3, at_once=2))
-        peer.say(HELLO, *(Ask(number, "status") for number in range(1, 9)))
-        assert peer.heard == [HELLO, *(Ask(number, "status") for number in range(1, 4))]
+        peer.say(HELLO, *(Ask(number, question("status")) for number in range(1, 9)))
+        assert peer.heard == [HELLO, *(Ask(number, question("status")) for number in range(1, 4))]
         assert peer.transport.paused
         peer.connection.send(Answer(2))
         await asyncio.sleep(0)
-        assert peer.heard[-1] == Ask(4, "status")
+        assert peer.heard[-1] == Ask(4, question("status"))
         assert peer.transport.paused
         for number in (1, 3, 4, 5, 6):
             peer.connection.send(Answer(number) if number % 2 else Refused("no", number))
             await asyncio.sleep(0)
-        assert peer.heard[-1] == Ask(8, "status")
+        assert peer.heard[-1] == Ask(8, question("status"))
         assert not peer.transport.paused
 
     run(work())
@@ -130,19 +131,19 @@ def test_what_needs_no_answer_passes_but_not_what_stands_behind_a_request_that_w
 def test_a_client_that_does_not_read_its_answers_is_asked_to_wait_with_its_next_question() -> None:
     peer = Peer("read")
     peer.connection.pause_writing()
-    peer.say(HELLO, Ask(1, "status"))
+    peer.say(HELLO, Ask(1, question("status")))
     assert peer.heard == [HELLO]
     assert peer.transport.paused
     peer.connection.resume_writing()
-    assert peer.heard[-1] == Ask(1, "status")
+    assert peer.heard[-1] == Ask(1, question("status"))
     assert not peer.transport.paused
 
 
 def test_a_thousand_questions_in_one_frame_of_a_reader_are_refused() -> None:
     peer = Peer("read")
-    peer.say(*(Ask(number, "status") for number in range(1, 2000)))
+    peer.say(*(Ask(number, question("status")) for number in range(1, 2000)))
     assert peer.refusals == ["1999 messages came at once, the limit is 1000"]
-    peer.say(Ask(1, "status"))  # nobody listens any more
+    peer.say(Ask(1, question("status")))  # nobody listens any more
     assert peer.heard == []
 
 
@@ -160,7 +161,7 @@ def test_who_does_not_read_what_it_is_told_is_cut_off_but_not_for_one_big_answer
 def test_the_store_and_the_quota_each_stop_reading_for_themselves() -> None:
     async def work() -> None:
         peer = Peer("read", few(requests=1))
-        peer.say(HELLO, Ask(1, "status"))
+        peer.say(HELLO, Ask(1, question("status")))
         peer.connection.pause(on=True)
         peer.connection.send(Answer(1))
         await asyncio.sleep(0)

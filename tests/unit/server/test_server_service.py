@@ -320,7 +320,6 @@ def test_executors_are_drained_and_stopped_by_hand(service: Harness) -> None:
     client.say(Manage(1, "drain", [executor.number]))
     client.say(Manage(2, "stop", [executor.number]))
     client.say(Manage(3, "stop", [77]))
-    client.say(Manage(4, "polish", [executor.number]))
 
     assert executor.said(Drain | Leave) == [Drain(), Leave()]
     assert [answer.request for answer in client.said(Answer)] == [1, 2]
