@@ -18,7 +18,7 @@ from bough.wire.work import FromExecutor, ToExecutor
 
 M = TypeVar("M")
 _HEAD = 4
-_FIRST_ANSWER = 1 << 24  # bytes; whoever begins with more is another program, such as one that says 220 in plain text
+_FIRST_ANSWER = 1 << 28  # bytes; whoever begins with more is another program, such as one that speaks plain text
 _encode_into = msgspec.msgpack.Encoder().encode_into
 _decoders: dict[object, msgspec.msgpack.Decoder[list[object]]] = {}
 

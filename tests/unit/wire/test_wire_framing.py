@@ -129,3 +129,33 @@ def test_a_peer_of_a_later_version_may_say_more() -> None:
 def test_http_is_recognised_as_garbage_by_its_length() -> None:
     with pytest.raises(ProtocolError, match="over the limit"):
         server_frames().feed(b"GET / HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("text", [b"220 mail.example.org ESMTP\r\n", b"HTTP/1.1 400 Bad Request\r\n", b" \r\n "])
+def test_a_program_that_speaks_plain_text_is_recognised_by_its_first_words(text: bytes) -> None:
+    for frames in (to_client_frames(), to_executor_frames()):
+        with pytest.raises(ProtocolError, match="over the limit"):
+            frames.feed(text)
+
+
+def test_behind_the_first_frame_the_limit_is_the_one_of_all() -> None:
+    frames: Frames[object] = Frames(UNION, limit=1000, first=100)
+    big = bytes(frame(messages.Blob(b"i" * 16, b"x" * 200)))  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match="over the limit of 100"):
+        frames.feed(big)
+    frames = Frames(UNION, limit=1000, first=100)
+    assert frames.feed(bytes(frame(HELLO)) + big[:50]) == [HELLO]
+    assert len(frames.feed(big[50:])) == 1
+    with pytest.raises(ProtocolError, match="over the limit of 1000"):
+        frames.feed((1001).to_bytes(4, "big"))
+
+
+def test_a_big_frame_in_small_pieces_is_kept_once() -> None:
+    """However it is cut, no more is copied than the bytes that come: what is kept is one buffer that grows."""
+    frames = server_frames()
+    data = bytes(frame(messages.Blob(b"i" * 16, bytes(1 << 20))))  # type: ignore[arg-type]
+    for at in range(0, len(data) - 4096, 4096):
+        assert frames.feed(memoryview(data)[at : at + 4096]) == []
+        assert frames.kept == at + 4096
+    assert len(frames.feed(data[at + 4096 :])) == 1
+    assert frames.kept == 0
