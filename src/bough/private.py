@@ -15,6 +15,7 @@ import fcntl
 import os
 import socket
 import stat
+import struct
 import time
 
 from bough.errors import SiteError
@@ -24,6 +25,7 @@ _PARENT = 0o755  # of folders above ours that are not there yet: as the umask sa
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
 _LOOK = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 100  # at making a folder that others take for a left one
+_CREDENTIALS = struct.Struct("3i")  # process, user and group of the other end
 _LOCK = "lock"  # the file by which a store in a temporary folder is held
 
 
@@ -180,6 +182,12 @@ def bind_socket(path: str, backlog: int) -> socket.socket:
     finally:
         os.umask(mask)
     return listener
+
+
+def other_end(sock: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end of a Unix socket; a name without a file can be anybody's."""
+    pid, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user
 
 
 # --- folders for the time of one process ----------------------------------------------------------------

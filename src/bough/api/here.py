@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from bough import errors
+from bough import errors, private
 from bough.errors import BoughError, PeerLost, SiteError, UserError
 from bough.wire import questions
 from bough.wire.questions import HereQuestion, check_bounds
@@ -110,6 +110,8 @@ class Here:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             try:
                 connection.connect(self._address.replace("@", "\0", 1))
+                if private.other_end(connection)[1] != os.geteuid():  # it is dead, and another user has taken its name
+                    raise PeerLost("the executor of this task is gone, and another user answers in its name")
                 connection.sendall(said + b"\n")
                 data = b""
                 while not data.endswith(b"\n"):

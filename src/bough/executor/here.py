@@ -13,12 +13,12 @@ import contextlib
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
 
+from bough import private
 from bough.model.bounds import Count, in_plain_words
 from bough.model.ids import RecordId, SpanId
 from bough.wire.questions import Forget, HereQuestion, Lock, Unlock
@@ -27,7 +27,6 @@ from bough.wire.work import HereAnswer, HereAsk
 VARIABLE = "BOUGH_HERE"
 _LONGEST = 1 << 16  # bytes of a request
 _WAITING = 256  # that may wait to be let in
-_CREDENTIALS = struct.Struct("3i")  # process, user and group of the other end
 
 Whereabouts = tuple[SpanId, RecordId, int, int]  # span, record, index and attempt of a task that is here
 Find = Callable[[tuple[int, int, int] | None, int], Whereabouts | None]  # by its name, or by a process group
@@ -86,8 +85,7 @@ class Here:
             sock, _ = self._listener.accept()
         except OSError:  # it left again, or there are too many
             return
-        said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, user, _ = _CREDENTIALS.unpack(said)
+        pid, user = private.other_end(sock)
         if user not in {0, os.getuid()}:
             sock.close()
             return

@@ -11,9 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from bough.api.here import Here as Asking
+from bough.errors import PeerLost
 from bough.executor.here import VARIABLE, Here
 from bough.wire.work import HereAnswer, HereAsk, Stop
 from tests.builders import here_question
+from tests.second_user import NOBODY, needs_root
 
 FOUND = (7, 3, 0, 1)  # span, record, index and attempt of the only task that runs here
 
@@ -127,3 +130,26 @@ def test_other_words_of_the_server_are_not_for_tasks(desk: Desk) -> None:
 def test_the_task_that_started_the_executor_is_not_its_tasks(desk: Desk) -> None:
     assert "BOUGH_TASK" not in os.environ
     assert desk.address.startswith("@bough-here-")
+
+
+@needs_root
+def test_a_task_does_not_speak_to_another_user_in_the_place_of_its_executor() -> None:
+    read, write = os.pipe()
+    name = f"bough-here-test-{os.getpid()}"
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(NOBODY)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"\0{name}")
+            listener.listen()
+            os.write(write, b"x")
+            caller, _ = listener.accept()
+            os.write(write, caller.recv(1000) or b"-")
+        os._exit(0)
+    assert os.read(read, 1) == b"x"
+    with pytest.raises(PeerLost, match="another user answers in its name"):
+        Asking(f"@{name}", (3, 0, 1)).status("a secret")
+    assert os.read(read, 1000) == b"-"  # nothing was said
+    os.waitpid(pid, 0)
+    os.close(read)
+    os.close(write)

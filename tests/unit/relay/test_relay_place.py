@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,31 @@ def test_who_looks_is_not_taken_for_a_holder_by_others_who_look(folder: Path) ->
         fcntl.flock(file, fcntl.LOCK_SH)  # somebody looks, and is stopped meanwhile
         assert not is_held(folder)
     place.lock_folder().release()
+
+
+def test_those_who_look_do_not_keep_a_relay_from_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_GLANCE", 20.0)
+    place.write_note(RelayNote(4_000_000, "host", "unix:x", "x", "y", 0.0))
+    place.lock_folder().release()
+    over = threading.Event()
+    said: set[tuple[int, str]] = set()
+
+    def look() -> None:
+        while not over.is_set():
+            place.running()
+            said.add(holder(folder))
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for one in lookers:
+        one.start()
+    try:
+        for _ in range(50):
+            place.lock_folder().release()
+    finally:
+        over.set()
+        for one in lookers:
+            one.join()
+    assert said == {(os.getpid(), socket.gethostname())}  # never pid 0
 
 
 def test_the_lock_file_always_names_a_whole_holder(tmp_path: Path) -> None:
