@@ -565,3 +565,36 @@ def test_a_detached_executor_with_a_token_that_is_refused_does_not_count_as_star
     refused = service.bough("executor", "start", "--server", str(access), "--cores", "1", "--detach", check=False)
     assert refused.returncode != 0, refused.stdout
     assert "token was refused" in refused.stderr
+
+
+def test_what_no_store_can_hold_is_refused_in_one_line_and_the_server_serves_on(service: Service) -> None:
+    service.start()
+    for words in (
+        ("submit", "--priority", "9223372036854775808", "--", "true"),
+        ("submit", "--retries", "9223372036854775808", "--", "true"),
+        ("submit", "--memory", "9223372036854775808", "--", "true"),
+        ("submit", "--cores", "nan", "--", "true"),
+        ("submit", "--timeout", "inf", "--", "true"),
+        ("submit", "--resource", "licence=nan", "--", "true"),
+        ("submit", "--array", "1-9999999999", "--", "true"),
+        ("submit", "--name", "y" * 70_000, "--", "true"),
+        ("cancel", "9223372036854775808"),
+        ("kill", "1.99999999999999999999"),
+        ("remove", "9" * 5000),
+        ("executor", "stop", "9223372036854775808"),
+    ):
+        refused = service.bough(*words, check=False)
+        assert refused.returncode == 2, refused.stderr
+        assert refused.stderr.count("\n") == 1
+    service.kill()
+    service.start()
+    assert "submitted" in service.bough("submit", "--", "true").stdout
+
+
+def test_an_array_of_a_hundred_million_is_stored_as_one_record(service: Service) -> None:
+    service.start()
+    said = service.bough("submit", "--array", "1-99999990,100000001-100000010", "--", "true {index}")
+    assert "of 100000000 tasks" in said.stdout
+    stored = sum(path.stat().st_size for path in service.home.rglob("*") if path.is_file())
+    assert stored < 2_000_000
+    assert "100000000 ready" in service.bough("status").stdout

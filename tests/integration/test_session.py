@@ -602,3 +602,81 @@ def test_importing_bough_is_quick() -> None:
     code = "import sys, time; t = time.perf_counter(); import bough; print(len(sys.modules)); assert bough.Session"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert int(out.stdout) < 90
+
+
+# --- what cannot be, and what goes wrong ----------------------------------------------------------------
+
+
+def test_an_exception_in_the_block_shows_at_once(here: Path) -> None:
+    """What runs is ended, what has not started is cancelled; the script's own error is what one sees."""
+    with pytest.raises(ZeroDivisionError), Session(name="broken", cores=1) as session:  # noqa: PT012
+        slow = session.command("echo $$ > pid.txt; sleep 600")
+        waiting = session.command("touch never.txt")
+        many = session.sweep("touch never.{n}", bough.product(n=range(1000)))
+        later = session.submit(len, "abc")
+        until(lambda: (here / "pid.txt").exists() and (here / "pid.txt").read_text().strip(), "the slow task")
+        until(slow.running, "the news of it")
+        pid = session.pid
+        raise ZeroDivisionError
+    assert not is_alive(pid)
+    until(lambda: not is_alive(int((here / "pid.txt").read_text())), "the end of the slow task")
+    assert isinstance(slow.exception(0), NotRun)
+    assert waiting.cancelled()
+    assert later.cancelled()
+    assert all(task.cancelled() for task in many.tasks())
+    assert not list(here.glob("never*"))
+    with pytest.raises(bough.BoughError):
+        session.command("true")
+    with Session(name="broken", cores=1) as again:  # the store is sound, and nothing of it was done
+        assert again.command("touch never.txt").result(PATIENCE).returncode == 0
+
+
+def test_leaving_the_block_by_a_good_exit_waits_for_all(here: Path) -> None:
+    with pytest.raises(SystemExit), Session(name="left", cores=1) as session:  # noqa: PT012
+        task = session.command("sleep 0.3; touch made.txt")
+        sys.exit(0)
+    assert task.result(0).returncode == 0
+    assert (here / "made.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": 2**63},
+        {"memory": 2**63},
+        {"retries": 2**63},
+        {"cores": float("nan")},
+        {"cores": float("inf")},
+        {"timeout": float("inf")},
+        {"timeout": 1e300},
+        {"resources": {"licence": float("nan")}},
+        {"attributes": {"a": "x" * 70_000}},
+        {"name": "a\0b"},
+    ],
+)
+def test_an_option_that_no_store_can_hold_is_refused_and_the_session_goes_on(
+    here: Path, shared: Session, options: dict[str, object]
+) -> None:
+    with pytest.raises(UserError, match=next(iter(options))):
+        shared.command("true", **options)
+    with pytest.raises(UserError, match=next(iter(options))):
+        shared.sweep("true {n}", bough.product(n=[1]), **options)
+    with pytest.raises(UserError, match=next(iter(options))):
+        shared.options(**options)
+    assert shared.command("true").result(PATIENCE).returncode == 0
+
+
+def test_ids_beyond_a_store_name_nothing(shared: Session) -> None:
+    for number in (2**63, 10**30):
+        for what in (shared.find, shared.cancel, shared.kill, shared.hold, shared.reset, shared.explain):
+            with pytest.raises(UserError):
+                what(number)
+    for group in ({"limit": 2**63}, {"retries": 2**63}, {"timeout": float("inf")}, {"priority": 2**63}, {"after": 5}):
+        with pytest.raises(UserError):
+            shared.group("never", **group)
+    assert shared.command("true").result(PATIENCE).returncode == 0
+
+
+def test_a_value_with_braces_reaches_the_command_as_it_is(shared: Session) -> None:
+    done = shared.command("printf '%s;' {a} {b}", a="{b:raw}", b="$(touch injected)").result(PATIENCE)
+    assert done.stdout == "{b:raw};$(touch injected);"

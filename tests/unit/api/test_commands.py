@@ -233,3 +233,19 @@ def test_wrong_sweeps_are_refused():
         product([1, 2])
     with pytest.raises(InvalidWorkload, match="tie needs at least one list"):
         tie()
+
+
+@pytest.mark.parametrize("how", [{}, {"shell": True}])
+def test_what_holds_a_nul_is_no_command(how):
+    for text, given in (
+        ("echo a\0b", {}),
+        (["echo", "a\0b"], {}),
+        ("echo {x}", {"x": "a\0b"}),
+        ("echo {x:w}", {"x": "a\0b"}),
+        ("echo {x:r}", {"x": pathlib.Path("a\0b")}),
+        (["echo", "{x}"], {"x": ["a", "b\0"]}),
+    ):
+        with pytest.raises(InvalidWorkload, match="NUL"):
+            plan_command(text, given, cwd="/w", **how)
+    with pytest.raises(InvalidWorkload, match="NUL"):
+        plan_sweep("x {a}", product(a=["\0"]), {}, cwd="/w")

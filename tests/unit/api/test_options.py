@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from bough.api.launch import find_place, read_cores
 from bough.api.options import DEFAULTS, read_options
+from bough.api.spaces import product
+from bough.api.submission import array_length
 from bough.errors import UserError
+from bough.model.filtering import filtered
 
 
 def test_options_become_needs_and_limits() -> None:
@@ -59,3 +63,57 @@ def test_a_wrong_option_is_named(option: str, value: object, message: str) -> No
 def test_the_time_after_which_a_silent_task_is_sent_again_is_read() -> None:
     assert read_options(DEFAULTS, {"replay": "2m"}).limits.replay == 120
     assert read_options(read_options(DEFAULTS, {"replay": 5}), {"retries": 1}).limits.replay == 5
+
+
+BEYOND = (2**63, -(2**63) - 1, 10**400, 10**5000, float("nan"), float("inf"), -float("inf"))
+
+
+@pytest.mark.parametrize("option", ["priority", "retries", "cores", "gpus", "memory", "timeout", "backoff", "replay"])
+def test_what_no_store_can_hold_is_refused_at_the_call(option: str) -> None:
+    for value in BEYOND:
+        with pytest.raises(UserError, match=f"^{option} is "):
+            read_options(DEFAULTS, {option: value})
+        with pytest.raises(UserError, match="resources"):
+            read_options(DEFAULTS, {"resources": {"licence": value}})
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\udcff", "y" * 70_000])
+def test_texts_that_no_store_can_hold_are_refused(text: str) -> None:
+    for said in ({"name": text}, {"attributes": {text: "x"}}, {"attributes": {"x": text}}, {"resources": {text: 1}}):
+        with pytest.raises(UserError):
+            read_options(DEFAULTS, said)
+
+
+@pytest.mark.parametrize("amount", ["1e400", "infGB", "nan", "-1GB", "9" * 400 + "TB", 10**400])
+def test_an_amount_without_end_is_none(amount: str | int) -> None:
+    with pytest.raises(UserError, match="memory is "):
+        read_options(DEFAULTS, {"memory": amount})
+
+
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), 10**400, 0, -1, True, "2"])
+def test_cores_of_a_session_are_bounded(given: object) -> None:
+    with pytest.raises(UserError, match="cores is "):
+        read_cores(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "store"),
+    [("a\0b", None), ("\udcff", None), (None, "a\0b"), (None, "p/" * 1500), (None, 2**63), (2**63, None)],
+)
+def test_a_session_s_name_and_store_are_bounded(name: object, store: object) -> None:
+    with pytest.raises(UserError):
+        find_place(name, store)
+
+
+@pytest.mark.parametrize("items", [range(2**70), range(10**9 + 1)])
+def test_an_array_of_too_many_tasks_is_refused(items: range) -> None:
+    with pytest.raises(UserError, match="too many tasks"):
+        array_length(items)
+    with pytest.raises(UserError, match=r"too many (values|tasks)"):
+        array_length(product(x=items))
+    assert array_length(range(10**9)) == 10**9
+
+
+def test_a_filter_over_more_than_can_be_looked_at_is_refused() -> None:
+    with pytest.raises(UserError, match="1000000000000 combinations"):
+        filtered(product(a=range(10**6), b=range(10**6)), lambda a: a)

@@ -52,6 +52,22 @@ def test_a_comma_list_keeps_its_order() -> None:
     assert read_selectors("plot, 3,align/*") == (Named("plot"), Records(3, 3), Within("align"))
 
 
+@pytest.mark.parametrize("number", ["4611686018427387905", "9223372036854775808", "9" * 5000])
+def test_numbers_that_no_store_can_hold_are_refused(number: str) -> None:
+    for text in (number, f"1-{number}", f"{number}.1", f"1.{number}", f"1.2-{number}", f"plot,{number}"):
+        with pytest.raises(UserError, match="in the selector"):
+            read_selectors(text)
+    with pytest.raises(UserError, match="1000000001"):
+        read_selector("1.1000000001")
+    assert read_selector("0" * 5000 + "12") == Records(12, 12)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\udcff", "y" * 70_000])
+def test_texts_that_no_store_can_hold_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="selector"):
+        read_selectors(text)
+
+
 @pytest.mark.parametrize("text", ["", "1,", ",", "/", "a//b", "9-5", "3.9-5"])
 def test_what_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="selector"):

@@ -9,7 +9,7 @@ import pytest
 from bough.errors import InvalidWorkload
 from bough.model.filtering import Filtered, filtered
 from bough.model.refs import Ref, replaced, resolve
-from bough.model.spaces import Axis, Product, Tie
+from bough.model.spaces import Axis, Product, Ranges, Tie
 
 
 class Point(NamedTuple):
@@ -159,3 +159,22 @@ def test_what_holds_no_ref_comes_back_itself():
 def test_other_kinds_can_be_swapped():
     assert replaced([1, {"a": range(3)}], range, list) == [1, {"a": [0, 1, 2]}]
     assert pickle.loads(pickle.dumps(Ref(3))) == Ref(3)
+
+
+def test_ranges_are_one_sequence_that_is_not_unfolded():
+    parts = (range(1, 4), range(0), range(10, 20, 5), range(7, 8))
+    numbers = Ranges(*parts)
+    flat = [1, 2, 3, 10, 15, 7]
+    assert list(numbers) == flat
+    assert [numbers[at] for at in range(-6, 6)] == flat * 2
+    assert numbers[1:5] == flat[1:5]
+    assert numbers[::-1] == flat[::-1]
+    assert pickle.loads(pickle.dumps(numbers)) == numbers
+    assert len(pickle.dumps(Ranges(range(10**9), range(5)))) < 200
+    for at in (6, -7):
+        with pytest.raises(IndexError):
+            numbers[at]
+    assert not list(Ranges())
+    space = Tie({"i": numbers})
+    assert space[3] == (10,)
+    assert space.rows(2, 5) == [(3,), (10,), (15,)]

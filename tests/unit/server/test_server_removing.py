@@ -161,3 +161,10 @@ def test_a_store_that_cannot_be_swept_is_tried_again_later(shed: Shed) -> None:
     for _ in range(4):
         shed.loop.advance(61)
     assert shed.store.slices == 0
+
+
+@pytest.mark.parametrize("name", ["9" * 5000, "²", "x#" + "9" * 5000, "x#²", "9223372036854775808"])
+def test_a_number_that_no_run_has_names_nothing(shed: Shed, name: str) -> None:
+    said = shed.remove(name)
+    assert isinstance(said, Refused)
+    assert "there is no workflow" in said.message

@@ -289,3 +289,15 @@ def test_addresses_are_split() -> None:
     assert split_address("[::1]:65535") == ("::1", 65535)
     with pytest.raises(UserError, match="HOST:PORT"):
         split_address("host:65536")
+
+
+def test_a_pipe_is_no_secret_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(UserError, match="is not a file"):
+        read_private(str(tmp_path / "pipe"), "the token")
+
+
+def test_a_home_that_no_file_system_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOUGH_HOME", "p/" * 1500)
+    with pytest.raises(UserError, match="BOUGH_HOME"):
+        home()

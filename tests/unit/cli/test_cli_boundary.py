@@ -1,0 +1,216 @@
+"""The command line as a boundary: what no store can hold is refused in one line, and nothing makes it stumble."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_workshop import Workshop
+
+from bough.cli import main as front
+from bough.cli.browse import run as browse
+from bough.cli.finding import Place, server_of
+from bough.cli.handwork import read_id
+from bough.cli.output import choose
+from bough.cli.submit import read_range
+from bough.errors import UserError
+from bough.model.bounds import MOST_TASKS
+
+Call = Callable[..., tuple[int, str, str]]
+HUGE = ("9223372036854775808", "99999999999999999999", "9" * 5000)
+
+
+def refused(said: tuple[int, str, str]) -> str:
+    code, _, err = said
+    assert code == 2, err
+    assert err.startswith("bough: ")
+    assert err.count("\n") == 1
+    return err
+
+
+# --- numbers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", HUGE)
+def test_ids_that_no_store_can_hold_are_refused_by_every_command(bough: Call, filled: Workshop, number: str) -> None:
+    for name in ("status", "log", "explain", "kill", "cancel", "hold", "release", "retry", "disable", "reset", "stop"):
+        for selector in (number, f"1-{number}", f"4.{number}", f"4.1-{number}", f"{number}.1", f"plot,{number}"):
+            assert number[:20] in refused(bough(name, selector))
+        assert "--run" in refused(bough(name, "all", "--run", number))
+    for name in ("command", "attribute", "done"):
+        assert number[:20] in refused(bough(name, number))
+        assert number[:20] in refused(bough(name, f"1.{number}"))
+    assert number[:20] in refused(bough("here", "alive", "--task", number))
+    for verb in ("drain", "stop", "resume"):
+        assert "ID" in refused(bough("executor", verb, number))
+
+
+@pytest.mark.parametrize("text", ["²", "1.²", "٣", "-1", "1.", ".1", "1.2.3", "", "1 "])
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is not the id"):
+        read_id(text)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("--priority", value) for value in (*HUGE, "-9223372036854775809", "1.5", "nan")),
+        *(("--retries", value) for value in (*HUGE, "-1", "inf")),
+        *(("--cores", value) for value in ("nan", "inf", "-1", "1e400", "x")),
+        *(("--gpus", value) for value in ("nan", "-inf")),
+    ],
+)
+def test_options_of_a_submission_are_bounded_before_a_server_is_asked(bough: Call, option: str, value: str) -> None:
+    assert option in refused(bough("submit", f"{option}={value}", "--", "true"))
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("server", "start", "--heartbeat", "1e300"), "--heartbeat"),
+        (("server", "start", "--overlong", "nan"), "--overlong"),
+        (("server", "start", "--pickup", HUGE[0]), "--pickup"),
+        (("server", "start", "--metrics", "²"), "²"),
+        (("server", "start", "--metrics", "9" * 5000), "HOST:PORT"),
+        (("prune", "--older-than", "inf"), "--older-than"),
+        (("stats", "--since", "nan"), "--since"),
+        (("here", "status", "x", "--progress", "nan"), "--progress"),
+        (("run", "--cores", HUGE[2], "x"), "--cores"),
+        (("log", "--tail", HUGE[0], "1"), "--tail"),
+        (("executor", "start", "--seconds", "inf", "--emulate", "1"), "--seconds"),
+    ],
+)
+def test_other_options_are_bounded_too(bough: Call, words: tuple[str, ...], option: str) -> None:
+    assert option in refused(bough(*words))
+
+
+# --- ranges ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["1-9999999999", f"0-{MOST_TASKS}", "1-600000000,1-600000000", "1-4611686018427387904"]
+)
+def test_a_range_of_too_many_is_refused_at_once(text: str) -> None:
+    with pytest.raises(UserError, match=f"at most {MOST_TASKS} tasks"):
+        read_range(text)
+
+
+@pytest.mark.parametrize("text", [f"1-{HUGE[0]}", f"{HUGE[2]}", f"1-9:{HUGE[1]}"])
+def test_a_range_beyond_all_numbers_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--array"):
+        read_range(text)
+
+
+def test_a_range_of_a_hundred_million_costs_no_list() -> None:
+    tracemalloc.start()
+    try:
+        whole, parts = read_range("1-100000000"), read_range("1-50000000,60000000-109999999:1")
+        assert len(whole) == len(parts) == 100_000_000
+        assert (whole[-1], parts[50_000_000], parts[-1]) == (100_000_000, 60_000_000, 109_999_999)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def test_what_has_no_end_or_nobody_writes_to_is_not_waited_for(
+    bough: Call, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bough.describe.files._WRITER", 0.05)
+    os.mkfifo("pipe")
+    Path("endless.py").symlink_to("/dev/zero")
+    for path in ("/dev/zero", "/dev/urandom", "endless.py"):
+        assert "a device" in refused(bough("describe", path))
+        assert "a device" in refused(bough("submit", "--each-line", path, "--", "echo {line}"))
+    assert "nobody writes to it" in refused(bough("run", "--dry-run", "pipe"))
+    assert refused(bough("status", "--server", "pipe"))
+    assert refused(bough("describe", "."))
+
+
+def test_a_pipe_somebody_writes_to_is_read(bough: Call, workshop: Workshop) -> None:
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=lambda: Path("pipe").write_text("echo one\necho two\n"))
+    writer.start()
+    assert bough("run", "--dry-run", "pipe")[:2] == (0, "echo one\necho two\n")
+    writer.join()
+
+
+@pytest.mark.parametrize("target", ["p/" * 1500, "n" * 5000])
+def test_a_path_that_no_file_system_has_is_refused(bough: Call, workshop: Workshop, target: str) -> None:
+    assert "TO" in refused(bough("store", "copy", "x", target))
+    assert "--store" in refused(bough("status", "--store", target))
+    assert "--work" in refused(bough("executor", "start", "--work", target))
+
+
+@pytest.mark.parametrize(
+    "said", ['{"pid": 99999999999999999999}', '{"pid": "x"}', "[" * 5000, "5", '{"pid": -1}', "\xff", '{"pid": 1.5}']
+)
+def test_a_store_whose_server_file_makes_no_sense_has_no_live_server(workshop: Workshop, said: str) -> None:
+    Path("server.json").write_text(said, encoding="latin-1")
+    assert server_of(Place(".", "x")) is None
+
+
+# --- everything else ------------------------------------------------------------------------------------
+
+
+def test_an_option_without_a_value_is_no_list(bough: Call, filled: Workshop) -> None:
+    assert "--group: -- is no value" in refused(bough("explain", "--group=--"))
+
+
+def test_words_that_are_not_utf8_are_refused_and_not_ours(bough: Call, filled: Workshop) -> None:
+    for words in (
+        ("status", "\udcff"),
+        ("sql", "select '\udcff'"),
+        ("history", "\udcff"),
+        ("log", "--name", "a\udc80"),
+    ):
+        assert refused(bough(*words))
+
+
+def test_an_error_is_one_line_that_no_terminal_obeys(bough: Call, filled: Workshop) -> None:
+    err = refused(bough("status", "a\x1b[31m\r\nb\x9b"))
+    assert "\x1b" not in err
+    assert "\r" not in err
+    assert "\x9b" not in err
+
+
+def test_no_memory_is_the_worlds_fault(bough: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("bough.cli.completion.run", run)
+    code, _, err = bough("completion", "bash")
+    assert code == 3
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("said", ["9" * 5000, "99999999999999999999", "0", "-5", "²", "x", "1"])
+def test_the_width_of_a_terminal_is_believed_within_reason(
+    bough: Call, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", said)
+    assert bough("status", "--help")[0] == 0
+
+
+def test_answers_may_hold_what_the_terminal_has_no_letter_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+    assert front.main(["--version"]) == 0
+    print("n\xe4h \udcff")
+    sys.stdout.flush()
+    assert out.getvalue().endswith(b"n\\xe4h \\udcff\n")
+
+
+def test_browsing_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(UserError, match="needs a terminal"):
+        browse(argparse.Namespace(), choose(json=False, quiet=False))
