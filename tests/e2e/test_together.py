@@ -150,6 +150,12 @@ def fill(disk: Path) -> Path:
     return path
 
 
+def leave_room(log: Path) -> None:
+    """Make room in the last page of a file for what will be said."""
+    with open(log, "a") as file:
+        file.write("\n" * (4097 - log.stat().st_size % 4096))
+
+
 def test_a_session_on_a_full_disk_is_refused_clearly_and_opens_when_there_is_space(small: Path, here: Path) -> None:
     store = small / "store"
     filler = fill(small)
@@ -185,8 +191,7 @@ def run_until_full(store: Path, run: Script, processes: Processes, here: Path) -
     """Let the first tasks end, fill the disk and wait until the server has noticed; what fills the disk."""
     until(lambda: (here / "before").exists() or run.is_over, "the first tasks", story=run.said)
     log = store / "server.log"
-    with open(log, "a") as file:  # room in its last page for what the server will say
-        file.write("\n" * (4097 - log.stat().st_size % 4096))
+    leave_room(log)
     filler = fill(store.parent)
     (here / "full").touch()
     stuck = re.compile(r"the disk of \S+ is full: .* tried every")
@@ -218,3 +223,65 @@ def test_a_script_killed_on_a_full_disk_loses_nothing_that_was_acknowledged(smal
     ran = Counter(map(int, (here / "log.txt").read_text().split()))
     assert sorted(ran) == list(range(50))
     assert all(ran[number] == 1 for number in range(20))  # later ones may have run with no room to write it down
+
+
+BIG = """
+    import os, sys, time
+    from pathlib import Path
+    import bough
+    def work(number):
+        with open("log.txt", "a") as log:
+            log.write(f"{number}\\n")
+        if number:
+            while not os.path.exists("full"):
+                time.sleep(0.01)
+            print("word " * 2_000)
+        return number, os.urandom(400_000)
+    with bough.Session(store=sys.argv[1], cores=2) as session:
+        first = session.submit(work, 0)
+        assert first.result()[0] == 0
+        tasks = [session.submit(work, number) for number in (1, 2)]
+        Path("before").touch()
+        big = session.submit(len, os.urandom(300_000)) if len(sys.argv) < 3 else None
+        assert [task.result()[0] for task in tasks] == [1, 2]
+        assert all(task.stdout == "word " * 2_000 + "\\n" for task in tasks)
+        assert big is None or big.result() == 300_000
+"""
+
+
+def test_results_of_every_size_prints_and_arguments_wait_for_a_full_store(small: Path, here: Path) -> None:
+    """More than 256 kB goes into files of their own, which executors and clients write by themselves."""
+    store, script = small / "store", write(here, "work.py", BIG)
+    with started(store, script, str(store), cwd=here) as (run, processes):
+        until(lambda: (here / "before").exists() or run.is_over, "the first task", story=run.said)
+        leave_room(store / "server.log")
+        filler = fill(small)
+        (here / "full").touch()
+        waits = "results, outputs and files wait until then"
+        until(lambda: waits in run.said() or run.is_over, "a word about it", story=processes.story)
+        assert not run.is_over, run.said() + processes.story()
+        filler.unlink()
+        assert run.finish() == 0, run.said() + processes.story()
+        processes.wait_until_gone()
+    assert sorted((here / "log.txt").read_text().split()) == ["0", "1", "2"]  # nothing ran twice
+    assert not [path for path in store.rglob("*") if ".part" in path.name]
+
+
+def test_commands_whose_output_finds_the_store_full_run_again_when_there_is_space(small: Path, here: Path) -> None:
+    store = small / "store"
+    with bough.Session(store=store, cores=1) as session:
+        assert session.command("echo begun").result(60).stdout == "begun\n"
+        fails = f"touch {here}/failed; exit 1"
+        waits = f"echo again >> {here}/runs; until test -e {here}/full; do sleep 0.01; done"
+        task = session.command(f"{waits}; seq 1 9999 || ({fails})")
+        until((here / "runs").exists, "its start")
+        log = store / "executor.log"
+        leave_room(log)
+        filler = fill(small)
+        (here / "full").touch()
+        until((here / "failed").exists, "its failure")
+        until(lambda: "what a command prints cannot be written" in log.read_text(), "its worker, who waits")
+        filler.unlink()
+        assert task.result(60).stdout == "".join(f"{number}\n" for number in range(1, 10_000))
+        assert task.attempts == 2  # and that cost it no retry, of which it has none
+    assert (here / "runs").read_text().split() == ["again", "again"]

@@ -5,6 +5,7 @@ Rule: what cannot travel, or waits for what is not this session's, is refused be
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
@@ -21,6 +22,7 @@ from bough.api.task import Task
 from bough.api.view import View
 from bough.api.waits import Arguments, after_deps
 from bough.errors import UserError
+from bough.executor.pausing import Pause, patiently
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey, RecordId
 from bough.model.shortcalls import pack_marked, pack_simple
 from bough.model.spaces import Space
@@ -192,6 +194,15 @@ def function_name(fn: Callable[..., Any]) -> str:
 def keep_argument(store: str, record: RecordId, payload: bytes) -> str:
     """Write arguments that are too big to send to a file of the store."""
     path = os.path.join(store, "args", f"{record}.pickle")
-    with open(path, "wb", opener=private.opener) as file:
-        file.write(payload)
+
+    def write() -> None:
+        try:
+            with open(path, "wb", opener=private.opener) as file:
+                file.write(payload)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+
+    patiently(path, write, Pause())
     return path

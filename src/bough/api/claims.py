@@ -16,6 +16,7 @@ from hashlib import blake2b
 
 from bough import private
 from bough.errors import StoreFailed
+from bough.executor.pausing import Pause, patiently
 
 SIZE = 8  # bytes of a digest
 _SUFFIX = ".writes"
@@ -30,7 +31,8 @@ def path_digest(path: str) -> bytes:
 def keep_claims(store: str, record: int, digests: bytes, *, more: bool = False) -> None:
     """Put what an array is to write on file; `more` adds to what is there of it."""
     path = os.path.join(store, "args", f"{record}{_SUFFIX}")
-    try:
+
+    def write() -> None:
         if more and os.path.exists(path):
             with open(path, "r+b") as file:
                 file.seek(file.seek(0, os.SEEK_END) // SIZE * SIZE)  # over half a digest, if a write was cut short
@@ -39,6 +41,9 @@ def keep_claims(store: str, record: int, digests: bytes, *, more: bool = False) 
         with open(f"{path}.new", "wb", opener=private.opener) as file:
             file.write(digests)
         os.replace(f"{path}.new", path)
+
+    try:
+        patiently(path, write, Pause())
     except OSError as error:
         why = f"{path} cannot be written: {error.strerror}; make room, or give another store"
         raise StoreFailed(why) from error

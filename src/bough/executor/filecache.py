@@ -13,6 +13,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 
 from bough import private
+from bough.executor.pausing import is_full
 from bough.wire.filemessages import DIGEST
 
 LIMIT = 10 << 30  # bytes kept
@@ -66,11 +67,17 @@ class FileCache:
         self._make_room(digest)
 
     def _make_room(self, newest: bytes) -> None:
-        if self._total <= self._limit:
-            return
+        if self._total > self._limit:
+            self._shrink(newest, self._limit)
+
+    def make_space(self, newest: bytes) -> None:
+        """The disk is full: all goes that nobody needs."""
+        self._shrink(newest, 0)
+
+    def _shrink(self, newest: bytes, limit: int) -> None:
         pinned = set().union(*self._pins.values(), {newest})
         for digest in [digest for digest in self._sizes if digest not in pinned]:
-            if self._total <= self._limit:
+            if self._total <= limit:
                 return
             self._drop(digest)
 
@@ -111,11 +118,20 @@ class Arriving:
             piece = self._early.pop(self.written)
             if not piece:
                 break
+            self._write(piece)
             self._sum.update(piece)
             self.written += len(piece)
-            view = memoryview(piece)
-            while view:
+
+    def _write(self, piece: bytes) -> None:
+        made_space, view = False, memoryview(piece)
+        while view:
+            try:
                 view = view[os.write(self._number, view) :]
+            except OSError as error:
+                if made_space or not is_full(error):
+                    raise
+                made_space = True
+                self._cache.make_space(self.digest)
 
     def finish(self) -> None:
         """All has come: OSError when it is not what it was to be."""

@@ -27,7 +27,7 @@ from bough.executor.programs import Environments, Programs, Unstartable, open_st
 from bough.executor.talk import Bring, Brought, Done, Handed, HandOver
 from bough.executor.waiting import NEVER, Waiting
 from bough.model.commands import CommandCall, decode_call
-from bough.model.facts import ElementFailed
+from bough.model.facts import ElementFailed, SpanReturned
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.rendering import render_call, render_row
 from bough.wire.work import Run
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
 _PATH = os.fsencode(os.defpath)
+_OF_DISK = frozenset({Cause.EXIT, Cause.MISSING_OUTPUT})  # failures that a full disk may be the reason of
 _AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
 
 
@@ -206,9 +207,18 @@ class Launcher:
             outputs=shown,
         )
         if failure:
-            self._speaker.say(ElementFailed(run.span, index, failure, detail))
+            self._tell_failure(run, index, failure, detail)
         else:
             self._speaker.ends.append(detail)
+
+    def _tell_failure(self, run: Run, index: int, failure: Failure, detail: Detail) -> None:
+        """A command that failed for want of space runs again: here once there is some in the store, or elsewhere."""
+        if failure.cause in _OF_DISK and self._streams.lacks_space:
+            if self._streams.wait_for_space():
+                self._speaker.say(SpanReturned(run.span, index, index + 1))
+                return
+            failure = msgspec.structs.replace(failure, site=True)
+        self._speaker.say(ElementFailed(run.span, index, failure, detail))
 
     def _start(self, run: Run, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings

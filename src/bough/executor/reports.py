@@ -5,6 +5,7 @@ Rule: what is spilled is what would have been sent, byte for byte.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from msgspec.structs import replace
@@ -81,9 +82,14 @@ class Reports(reports.Reports):
         private.make_folder(directory)
         path = os.path.join(directory, f"{executor}.spill")
         hidden = os.path.join(directory, f".{executor}.spill.part")
-        with open(hidden, "wb", opener=private.opener) as file:
-            file.writelines(self.unheard())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(hidden, path)
+        try:
+            with open(hidden, "wb", opener=private.opener) as file:
+                file.writelines(self.unheard())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(hidden, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(hidden)
+            raise
         return path

@@ -7,15 +7,18 @@ out of `ends`, under the lock only, in order; the running function is never inte
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import msgspec
 
 from bough.executor.board import GROUP
+from bough.executor.pausing import GivenUp, Pause
 from bough.executor.processes import die
 from bough.executor.results import pack, pack_results
 from bough.executor.talk import FromWorker
@@ -44,7 +47,13 @@ class Progress:
 
 
 def ends_apart(  # noqa: PLR0917
-    progress: Progress, start: int, values: list[object], seconds: float, details: list[Detail], directory: str
+    progress: Progress,
+    start: int,
+    values: list[object],
+    seconds: float,
+    details: list[Detail],
+    directory: str,
+    pause: Pause | None = None,
 ) -> list[CallsEnded | SpanEnded | ElementFailed]:
     """News of like tasks that succeeded: those that are small and wrote nothing together, the others one by one."""
     own = {detail.index: detail for detail in details}
@@ -59,7 +68,7 @@ def ends_apart(  # noqa: PLR0917
             together, size = [], 0
 
     for index, value in enumerate(values, start):
-        ((_, _, found),) = pack_results(index, [value], directory, progress.name)
+        ((_, _, found),) = pack_results(index, [value], directory, progress.name, pause=pause)
         if isinstance(found, bytes) and index not in own:
             if size > _MOST_TOGETHER:
                 say_together(index)
@@ -80,7 +89,14 @@ def ends_apart(  # noqa: PLR0917
 class Speaker:
     """The worker's side of the socket to its executor."""
 
-    def __init__(self, sock: socket.socket, result_dir: str, board: memoryview[int]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        result_dir: str,
+        board: memoryview[int],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`say`: results lie in the store; when that is full it is waited for, and said."""
         self._sock = sock
         self._board = board
         self._result_dir = result_dir
@@ -93,6 +109,7 @@ class Speaker:
         self._span = SpanId(0)  # of the commands in `ends`
         self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
         self.progress: Progress | None = None
+        self._pause = Pause(say, lambda: self.last_words) if say is not None else None
         self.inside = False  # the main thread is in here: a signal handler must not come in
         self.last_words = False  # a signal came meanwhile: say what is known and exit
 
@@ -206,10 +223,20 @@ class Speaker:
         progress.since = max(progress.done_at, progress.since)
         details = [detail for detail in progress.details if detail.index < progress.base]
         del progress.details[: len(details)]
+        with contextlib.suppress(GivenUp):  # what was not written is as if it had not ended
+            self._tell_results(progress, (start, values, packed), seconds, details)
+
+    def _tell_results(
+        self, progress: Progress, found_from: tuple[int, list[object], bytes], seconds: float, details: list[Detail]
+    ) -> None:
+        start, values, packed = found_from
+        count = len(values)
         if progress.apart:
-            self._news += ends_apart(progress, start, values, seconds / count, details, self._result_dir)
+            ends = ends_apart(progress, start, values, seconds / count, details, self._result_dir, self._pause)
+            self._news += ends
             return
-        for first, stop, found in pack_results(start, values, self._result_dir, progress.name, packed):
+        parts = pack_results(start, values, self._result_dir, progress.name, packed=packed, pause=self._pause)
+        for first, stop, found in parts:
             own = tuple(detail for detail in details if first <= detail.index < stop) if details else ()
             if isinstance(found, Failure):
                 self._news.append(ElementFailed(progress.span, first, found, own[0] if own else None))

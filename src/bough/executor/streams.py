@@ -2,7 +2,8 @@
 
 Python's `sys.stdout` and `sys.stderr` count what passes through them, so an element that prints nothing
 costs no system call. Descriptors 1 and 2 point to the same files for commands and for C code. Rule: files
-only grow; when a stranger may still be writing, the pair is left to it and a new one begun (`seal`).
+only grow; when a stranger may still be writing, the pair is left to it and a new one begun (`seal`). Where they lie in
+the store, what Python prints waits for space.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from bough import private
-from bough.executor.board import ERR, GENERATION, OUT
+from bough.executor.board import ERR, GENERATION, OUT, SINCE
+from bough.executor.pausing import Pause, is_full, lacks_space
 from bough.model.outcomes import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]
+    from collections.abc import Buffer, Callable  # type: ignore[attr-defined]
 
 
 def stream_path(directory: str, slot: str, generation: int, suffix: str) -> str:
@@ -28,20 +30,36 @@ def stream_path(directory: str, slot: str, generation: int, suffix: str) -> str:
 class _Counting(io.FileIO):
     """A raw file that remembers that it was written to."""
 
-    def __init__(self, fd: int, wrote: list[int]) -> None:
+    def __init__(self, fd: int, wrote: list[int], pause: Callable[[str], None] | None) -> None:
         super().__init__(fd, "wb", closefd=False)
         self._wrote = wrote
+        self._pause = pause
 
     def write(self, data: Buffer, /) -> int:
         """Write at once, as `python -u` does: what a killed function printed is kept."""
         self._wrote[0] += 1
-        return super().write(data)
+        if self._pause is None:
+            return super().write(data)
+        left = memoryview(data).cast("B")
+        count = len(left)
+        while left:  # a disk that fills up takes a part of it first
+            try:
+                left = left[super().write(left) :]
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._pause("what a task prints")
+        return count
 
 
 class Streams:
     """The output files of one worker."""
 
-    def __init__(self, directory: str, slot: str, board: memoryview[int]) -> None:
+    def __init__(
+        self, directory: str, slot: str, board: memoryview[int], say: Callable[[str], None] | None = None
+    ) -> None:
+        """`say`: the files lie in the store; when that is full it is waited for, and said."""
+        self._pause = Pause(say) if say is not None else None
         self._directory = directory
         self._slot = slot
         self._board = board
@@ -53,7 +71,30 @@ class Streams:
         self.restore()
 
     def _text(self, fd: int) -> io.TextIOWrapper:
-        return io.TextIOWrapper(_Counting(fd, self.wrote), "utf-8", "backslashreplace", write_through=True)
+        pause = self._wait_for_space if self._pause is not None else None
+        return io.TextIOWrapper(_Counting(fd, self.wrote, pause), "utf-8", "backslashreplace", write_through=True)
+
+    def _wait_for_space(self, what: str) -> None:
+        """The time that a function waits does not count against its limit."""
+        assert self._pause is not None
+        before = self._pause.waited
+        self._pause(what)
+        if self._board[SINCE]:
+            self._board[SINCE] += int((self._pause.waited - before) * 1e9)
+
+    @property
+    def lacks_space(self) -> bool:
+        """Whether what a command writes here may have failed because the disk is full."""
+        return lacks_space(self._directory)
+
+    def wait_for_space(self) -> bool:
+        """Wait until there is some, if the files lie in the store; False if they do not."""
+        if self._pause is None:
+            return False
+        while lacks_space(self._directory):
+            self._pause("what a command prints")
+        self._pause.over()
+        return True
 
     def _open(self) -> None:
         board = self._board

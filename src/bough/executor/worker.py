@@ -7,10 +7,12 @@ Rule: everything a worker knows of an element is said before `Done`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -61,6 +63,16 @@ def work(
         os._exit(70)
 
 
+def _say_on(log: int) -> Callable[[str], None]:
+    """Write lines where the executor writes its own."""
+
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):  # it may lie on the disk that is full
+            os.write(log, f"bough executor: {text}\n".encode())
+
+    return say
+
+
 class _Worker:
     def __init__(
         self, sock: socket.socket, tokens: int, board: memoryview[int], blobs: dict[BlobId, bytes], setting: Setting
@@ -68,8 +80,9 @@ class _Worker:
         self._parent = setting.parent
         self._board = board
         self._sandbox, self._is_far = setting.sandbox, setting.is_far
-        streams = Streams(setting.output_dir, setting.slot, board)
-        self._speaker = Speaker(sock, setting.result_dir, board)
+        say = None if setting.is_far else _say_on(os.dup(2))  # before it is the output of tasks
+        streams = Streams(setting.output_dir, setting.slot, board, say)
+        self._speaker = Speaker(sock, setting.result_dir, board, say)
         shelf = Shelf(blobs)
         self._inbox = Inbox(sock, tokens, shelf, board)
         self._desk = Desk(board, streams, self._speaker, shelf, self._inbox, dict(os.environb))

@@ -26,6 +26,7 @@ from bough.server.peers import Client, Executor
 from bough.server.sharing import sees_directory
 from bough.server.shell import Shell
 from bough.stores.contents import Contents, Incoming, Wanted
+from bough.stores.faults import FULL
 from bough.wire import questions
 from bough.wire.filemessages import DIGEST, PIECE, Get, Kept, Located, Made, Offer, Piece, Put, Want
 from bough.wire.messages import Answer, Refused
@@ -37,6 +38,8 @@ _SWEEP: Seconds = 30.0  # between looks for removed workflows
 _PAUSE: Seconds = 0.05  # between deletions of their contents
 _SEEN = 10_000  # files in their places whose content is remembered
 _MOST_FILES = 10_000  # outputs told in one answer
+_TRY_AGAIN: Seconds = 0.5  # between tries to write to a full disk
+_SAY_AGAIN: Seconds = 60.0  # between two words about it
 
 T = TypeVar("T")
 
@@ -55,6 +58,7 @@ class Carrying:
         self._pieces: dict[tuple[Connection, int, int], asyncio.Future[Piece]] = {}
         self._tasks: dict[Connection, set[asyncio.Task[None]]] = {}
         self._incoming: dict[tuple[Connection, bytes], _Upload] = {}
+        self._said_full = -_SAY_AGAIN  # when it was last said that the disk is full
         self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
         self.handlers: dict[type[Question[Any]], Handler] = {
             questions.Have: self._answered_by(self._have),
@@ -105,7 +109,7 @@ class Carrying:
         for task in self._tasks.pop(peer, set()):
             task.cancel()
         for key in [key for key in self._incoming if key[0] is peer]:
-            self._incoming.pop(key).incoming.drop()
+            self._incoming.pop(key).drop()
 
     def _begin(self, peer: Connection, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(self._contained(peer, work))
@@ -120,7 +124,32 @@ class Carrying:
             self._shell.faults.concern(peer, "a message about files", error)
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await self._loop.run_in_executor(self._threads, work, *arguments)
+        """Work on the disk, which is begun anew as long as that is full: a full store fails nobody."""
+        while True:
+            try:
+                return await self._loop.run_in_executor(self._threads, work, *arguments)
+            except OSError as error:
+                await self._wait_for_space(error)
+
+    async def _wait_for_space(self, error: OSError) -> None:
+        """Say that the disk is full, and wait before the next try; any other error is raised."""
+        if error.errno not in FULL:
+            raise error
+        now = self._loop.time()
+        if now - self._said_full > _SAY_AGAIN:
+            self._said_full = now
+            log(f"files wait for space, tried every {_TRY_AGAIN:g} s: {_text(error)}")
+        await asyncio.sleep(_TRY_AGAIN)
+
+    async def _refer(self, run: int, digests: list[bytes]) -> None:
+        """A workflow refers to contents from now on."""
+        noted = False
+        while not noted:
+            try:
+                self._references.add(run, digests)
+                noted = True
+            except OSError as error:
+                await self._wait_for_space(error)
 
     # --- inputs ------------------------------------------------------------------------------------
 
@@ -132,7 +161,7 @@ class Carrying:
             else:
                 found = self._declared.digest_of(aim, want.path)
                 digest, size = await self._bring_in(aim, want.path) if found is None else found
-            self._references.add(aim.record.group.workflow.run, [digest])
+            await self._refer(aim.record.group.workflow.run, [digest])
             size = await self._in_thread(self.contents.size, digest)
             if size < 0:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
@@ -182,7 +211,7 @@ class Carrying:
                 executor.connection.send(await self._take_result(executor, offer, aim))
                 return
             self._declared.check_outputs(aim, [made.path for made in offer.files])
-            self._references.add(aim.record.group.workflow.run, [made.digest for made in offer.files])
+            await self._refer(aim.record.group.workflow.run, [made.digest for made in offer.files])
             for made in offer.files:
                 if not self.contents.has(made.digest):
                     await self._fetch(executor, offer.request, made)
@@ -242,8 +271,10 @@ class Carrying:
         try:
             upload = self._incoming.get(key)
             if upload is None:
-                upload = self._incoming[key] = _Upload(self.contents.receive(message.digest))
+                upload = self._incoming[key] = _Upload()
             async with upload.lock:  # pieces are written in the order in which they came
+                if upload.incoming is None:
+                    upload.incoming = await self._in_thread(self.contents.receive, message.digest)
                 if message.offset != upload.incoming.size or self._incoming.get(key) is not upload:
                     raise StoreFailed("a piece of a file came out of order")
                 await self._in_thread(upload.incoming.write, message.data)
@@ -253,7 +284,7 @@ class Carrying:
         except (BoughError, OSError) as error:
             failed = self._incoming.pop(key, None)
             if failed is not None:
-                failed.incoming.drop()
+                failed.drop()
             connection.send(Refused(_text(error), message.request, "StoreFailed"))
         else:
             connection.send(Answer(message.request, len(message.data)))
@@ -275,7 +306,7 @@ class Carrying:
         """Those of some digests, to which a workflow refers from now on, whose content is here."""
         if question.run not in self._shell.machine.state.workflows:
             raise UserError(f"there is no workflow with the number {question.run}")
-        self._references.add(question.run, question.digests)
+        await self._refer(question.run, question.digests)
         return await self._in_thread(lambda: [one for one in question.digests if self.contents.has(one)])
 
     async def _piece(self, question: questions.Piece) -> bytes:
@@ -299,9 +330,14 @@ class Carrying:
 class _Upload:
     """A file on its way from a client."""
 
-    def __init__(self, incoming: Incoming) -> None:
-        self.incoming = incoming
+    def __init__(self) -> None:
+        self.incoming: Incoming | None = None
         self.lock = asyncio.Lock()
+
+    def drop(self) -> None:
+        """Leave nothing."""
+        if self.incoming is not None:
+            self.incoming.drop()
 
 
 def _read_below(folder: str, path: str, offset: int) -> bytes:

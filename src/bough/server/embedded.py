@@ -33,6 +33,7 @@ from bough.server.quotas import Quotas
 from bough.server.reception import Reception
 from bough.server.run import RunInfo
 from bough.server.separately import make_shell
+from bough.server.spacewatch import SpaceWatch
 from bough.server.supervise import Command, Supervisor
 from bough.stores.faults import reported
 from bough.stores.folder import make_store_folders
@@ -131,6 +132,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
         spill_dir = os.path.join(options.store, "spill")
         recover(store, last, load_placement(options.policy), spill_dir=spill_dir, mark=f"{identity}:", now=now)
         hidden.clear(os.path.join(options.store, "out"))
+        hidden.clear_results(os.path.join(options.store, "results"))
         last = store.last_run()
     run = last.run + 1
     machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=options.pickup)
@@ -182,6 +184,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     quotas = Quotas()
     server = Acceptor(started.listener, lambda: Connection(reception, shell.dirty, quotas=quotas), log)
     _watch_parent(loop, started.options.client, closing)
+    SpaceWatch(loop, info.store_dir, shell.announce)
     log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
     gc.set_threshold(1_000_000, 50, 100)

@@ -24,7 +24,7 @@ from bough.core.machine import Machine
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.facts import RunOpened
 from bough.policies.registry import load_placement
-from bough.server import place
+from bough.server import hidden, place
 from bough.server.connection import Connection
 from bough.server.log import log
 from bough.server.numbers import NumberBook
@@ -34,6 +34,7 @@ from bough.server.separately import make_shell
 from bough.server.service_reception import ServiceReception
 from bough.server.services import Extras, Services
 from bough.server.shell import Shell
+from bough.server.spacewatch import SpaceWatch
 from bough.server.sqlprocess import Limits
 from bough.server.workflows import Workflows
 from bough.stores.api import LastRun, Store
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from bough.transport.doorman import Doorman
 
 TOKEN = "token"  # the file in the store's folder by which executors see that they share it
+_CUT_SHORT = 86_400.0  # seconds after which a half-written result has nobody any more who writes it
 _GRACE = 5.0  # seconds that tasks of executors that leave get
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
 _CATCH_UP = 5.0  # seconds for the jobs database; the next server, or who reads it, does the rest
@@ -203,6 +205,7 @@ class Service:
         )
         with reported(settings.folder):
             self._write_token(token)
+        hidden.clear_results(os.path.join(settings.folder, "results"), _CUT_SHORT)
         self._listener, self._socket = place.bind_lasting(home.server_dir())
         self._shell: Shell | None = None
         self._address = self._fingerprint = ""
@@ -249,6 +252,7 @@ class Service:
             self._store.close()
             raise
         shell.resume()
+        SpaceWatch(loop, self._info.store_dir, shell.announce)
         self._publish()
         log(f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
         gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow

@@ -88,7 +88,7 @@ class Shell:
         self.closed = False  # one more turn, and no other
         self._done = False
         self._wake: asyncio.TimerHandle | None = None
-        self._remarks = Remarks(loop, machine, self.peers, self.clock, self._announce)
+        self._remarks = Remarks(loop, machine, self.peers, self.clock, self.announce)
         self._perform: dict[type, Callable[..., None]] = {
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
@@ -180,7 +180,7 @@ class Shell:
                 return
         if self._stuck is not None:
             self._stuck = None
-            self._announce("the store can be written again")
+            self.announce("the store can be written again")
             self._pause_executors(on=False)
         self._take_effect(batch)
         if turn.facts:
@@ -231,12 +231,12 @@ class Shell:
             self.on_fatal(error)
             return
         if self._stuck is None:
-            self._announce(f"{error}; everything waits until then, tried every {_TRY_AGAIN:g} s")
+            self.announce(f"{error}; everything waits until then, tried every {_TRY_AGAIN:g} s")
             self._pause_executors(on=True)
         self._stuck = batch
         self.loop.call_later(_TRY_AGAIN, self._write_again)
 
-    def _announce(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """Tell operators and users at once."""
         log(text)
         for client in self.peers.clients.values():

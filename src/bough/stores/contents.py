@@ -127,13 +127,20 @@ class Incoming:
         self._wanted = digest
         self._hidden = hidden
         self._digest = blake2b(digest_size=DIGEST)
-        self._file = open(hidden, "xb", opener=private.opener)  # noqa: SIM115 -- closed by `finish` or `drop`
+        self._file = open(hidden, "xb", 0, opener=private.opener)  # noqa: SIM115 -- closed by `finish` or `drop`
         self.size = 0
 
     def write(self, data: bytes) -> None:
-        """The next bytes."""
+        """The next bytes: all of them, or none and OSError, after which they may be written again."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError:
+            self._file.truncate(self.size)
+            self._file.seek(self.size)
+            raise
         self._digest.update(data)
-        self._file.write(data)
         self.size += len(data)
 
     def finish(self, elsewhere: str = "") -> bytes:
@@ -142,12 +149,11 @@ class Incoming:
         if self._wanted and digest != self._wanted:
             self.drop()
             raise StoreFailed("what arrived is not what was announced: the file changed on its way")
-        self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
         path = elsewhere or self._contents.path(digest)
         private.make_folder(os.path.dirname(path))
         os.replace(self._hidden, path)
+        self._file.close()  # last: what fails before may be tried again
         _sync_folder(os.path.dirname(path))
         return digest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -135,3 +136,38 @@ def test_the_users_cache_and_a_folder_that_was_named_come_first(
     named.open()
     assert os.path.dirname(named.folder) == str(tmp_path / "named")
     named.close()
+
+
+def test_a_full_disk_takes_what_nobody_needs_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = FileCache(str(tmp_path))
+    kept, idle = bring(cache, b"kept"), bring(cache, b"idle")
+    cache.pin(kept, "a task")
+    write, tried = os.write, []
+
+    def full(number: int, data: bytes) -> int:
+        tried.append(len(data))
+        if os.path.exists(cache.path(idle)):
+            if len(tried) == 1:
+                return write(number, data[:2])
+            raise OSError(errno.ENOSPC, "full")
+        return write(number, data)
+
+    monkeypatch.setattr(os, "write", full)
+    fresh = bring(cache, b"fresh")
+    assert (cache.has(kept), cache.has(idle), cache.has(fresh)) == (True, False, True)
+    assert Path(cache.path(fresh)).read_bytes() == b"fresh"
+    assert tried == [5, 3, 3]
+
+
+def test_a_disk_that_stays_full_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = FileCache(str(tmp_path))
+
+    def full(number: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    arriving = cache.receive(digest_of(b"abc"), 3)
+    with pytest.raises(OSError, match="full"):
+        arriving.add(0, b"abc")
+    arriving.drop()
+    assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+import subprocess
+import sys
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bough.executor import pausing
 from bough.executor.failures import RemoteTraceback, exception_failure, loading_failure, one_line
-from bough.executor.results import SMALL, pack, pack_results
+from bough.executor.pausing import GivenUp, Pause
+from bough.executor.results import SMALL, pack, pack_results, write_result
 from bough.model.outcomes import Cause, Failure, ResultFile
 
 
@@ -82,3 +89,90 @@ def test_what_cannot_be_loaded_says_what_is_missing(error: Exception, cause: Cau
     failure = loading_failure(error, "the function")
     assert failure.cause == cause
     assert word in failure.message
+
+
+# --- full disks -------------------------------------------------------------------------------------------
+
+
+class FullDisk:
+    """A disk that takes nothing, or half of it, so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int, number: int = errno.ENOSPC) -> None:
+        self.left, self.number, self.tried = times, number, 0
+        real = os.replace
+
+        def replace(source: str, target: str) -> None:
+            self.tried += 1
+            if self.left:
+                self.left -= 1
+                raise OSError(self.number, os.strerror(self.number), source)
+            real(source, target)
+
+        monkeypatch.setattr(os, "replace", replace)
+        monkeypatch.setattr(pausing, "TRY_AGAIN", 0.01)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_result_waits_for_a_full_store_and_says_so_once(monkeypatch, tmp_path, number) -> None:
+    disk, said = FullDisk(monkeypatch, 3, number), []
+    found = write_result(b"result", str(tmp_path), "r", Pause(said.append))
+    assert found == ResultFile(str(tmp_path / "r.pickle"), 6)
+    assert (tmp_path / "r.pickle").read_bytes() == b"result"
+    assert os.listdir(tmp_path) == ["r.pickle"]
+    assert disk.tried == 4
+    assert len(said) == 1
+    assert "the disk is full: free some space" in said[0]
+
+
+def test_a_result_that_finds_the_executors_own_disk_full_is_a_failure_of_the_place(monkeypatch, tmp_path) -> None:
+    FullDisk(monkeypatch, 1)
+    found = write_result(b"result", str(tmp_path), "r")
+    assert isinstance(found, Failure)
+    assert (found.cause, found.site) == (Cause.EXCEPTION, True)
+    assert isinstance(pickle.loads(found.error), OSError)
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_failure_to_write_a_result_is_not_waited_for(monkeypatch, tmp_path) -> None:
+    FullDisk(monkeypatch, 1, errno.EIO)
+    found = write_result(b"result", str(tmp_path), "r", Pause())
+    assert isinstance(found, Failure)
+    assert found.site
+    assert os.listdir(tmp_path) == []
+
+
+def test_nobody_waits_for_a_result_that_nobody_wants(monkeypatch, tmp_path) -> None:
+    FullDisk(monkeypatch, 1000)
+    with pytest.raises(GivenUp):
+        write_result(b"result", str(tmp_path), "r", Pause(lambda _: None, lambda: True))
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_printed_waits_for_space_whole_and_in_order(monkeypatch, tmp_path) -> None:
+    """A disk that fills up takes a part of a line first."""
+    monkeypatch.setattr(pausing, "TRY_AGAIN", 0.01)
+    script = """
+        import errno, io, os, sys
+        from bough.executor import board, pausing, streams
+        pausing.TRY_AGAIN = 0.01
+        real, calls, said = io.FileIO.write, [0], []
+        class Small(streams._Counting.__base__):
+            def write(self, data):
+                calls[0] += 1
+                if calls[0] % 3 == 1:
+                    return real(self, bytes(data)[:2])
+                if calls[0] % 3 == 2:
+                    raise OSError(errno.ENOSPC, "full")
+                return real(self, data)
+        streams._Counting.__bases__ = (Small,)
+        made = streams.Streams(sys.argv[1], "x1", board.new_board(), said.append)
+        print("a line that is printed")
+        print("and another one")
+        made.take()
+        assert len(said) == 1, said
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], capture_output=True, check=False, text=True
+    )
+    assert done.returncode == 0, (tmp_path / "x1.err").read_text() + done.stderr
+    assert (tmp_path / "x1.out").read_text() == "a line that is printed\nand another one\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from hashlib import blake2b
 from pathlib import Path
@@ -126,3 +127,32 @@ def test_contents_are_private_and_what_is_given_out_follows_the_umask(tmp_path: 
     assert modes == {True: 0o700, False: 0o600}
     assert (tmp_path / "deep/a").stat().st_mode & 0o777 == 0o666 & ~mask
     assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_what_a_full_disk_did_not_take_is_written_again_and_counts_once(tmp_path):
+    incoming = Contents(str(tmp_path / "files")).receive(blake2b(b"abcdef", digest_size=DIGEST).digest())
+    incoming.write(b"abc")
+    real, file = incoming._file, incoming._file
+
+    class Full:
+        """Takes two bytes and no more."""
+
+        taken = 0
+
+        def write(self, data):
+            if self.taken:
+                raise OSError(errno.ENOSPC, "full")
+            self.taken = 1
+            return real.write(data[:2])
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    incoming._file = Full()
+    with pytest.raises(OSError, match="full"):
+        incoming.write(b"def")
+    assert incoming.size == 3
+    incoming._file = file
+    incoming.write(b"def")
+    digest = incoming.finish()
+    assert (tmp_path / "files" / digest.hex()[:2] / digest.hex()).read_bytes() == b"abcdef"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from bough.executor.notes import Note
@@ -34,3 +35,13 @@ def test_only_hidden_names_are_deleted_and_what_is_gone_is_no_error(tmp_path: Pa
 def test_a_note_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     Note(str(tmp_path / "no folder" / "x1-0.hidden")).write(["/.bough-1"])
     assert not list(tmp_path.iterdir())
+
+
+def test_half_written_results_are_deleted_and_whole_ones_stay(tmp_path):
+    for name in (".1-1-1-0.part", ".2-1-2-0.part", "1-1-1-0.pickle", "odd.part", ".hidden"):
+        (tmp_path / name).write_bytes(b"x")
+    os.utime(tmp_path / ".1-1-1-0.part", (1, 1))
+    assert hidden.clear_results(str(tmp_path), older_than=3600) == 1
+    assert hidden.clear_results(str(tmp_path)) == 1
+    assert sorted(os.listdir(tmp_path)) == [".hidden", "1-1-1-0.pickle", "odd.part"]
+    assert hidden.clear_results(str(tmp_path / "not there")) == 0
