@@ -38,6 +38,8 @@ from bough.model.facts import (
     RunClosed,
     RunOpened,
     RunRemoved,
+    RunRetired,
+    RunRevived,
     SpanEnded,
     SpanReturned,
     SpanStarted,
@@ -651,6 +653,39 @@ class StoreSuite:
             store.remove_runs([2])
         self.swept(store)
         assert [facts for _, _, facts in store.journal()][:-1] == A_SERVICE
+
+    def test_what_a_retired_run_was_kept_as_goes_with_it_and_with_nothing_else(self, opened):
+        store = opened()
+        turn = self.write(store, *A_SERVICE, [RunClosed(2)], [RunClosed(3)])
+        for run in (2, 3):
+            store.save_snapshot(turn, run, b"kept %d" % run)
+        turn = self.write(store, [RunRetired(2)], [RunRetired(3)], [RunRevived(2, b"kept 2")])
+        store.project()
+        assert store.snapshot(2) is None, "it is in the core again"
+        store.save_snapshot(turn, 2, b"kept again")
+        turn = self.write(store, [RunRetired(2)], [RunRemoved(2)])
+        store.save_snapshot(turn, 1, b"the core")
+        self.swept(store, 2)
+        assert store.snapshot(2) is None
+        assert store.snapshot(3)[1] == b"kept 3"
+        assert store.snapshot(1)[1] == b"the core"
+        kept = [fact for _, _, facts in opened().journal() for fact in facts]
+        assert [fact.run for fact in kept if isinstance(fact, RunOpened | RunRetired | RunRevived)] == [1, 3, 3]
+        assert not any(isinstance(fact, RunRemoved) for fact in kept)
+
+    def test_overlapping_ranges_of_removed_runs_are_looked_at_once(self, opened):
+        store = opened()
+        self.write(store, [RunOpened(1, "bough", "h", 1)])
+        many = range(2, 42)
+        for run in many:
+            self.write(store, [RunOpened(run, f"w{run}", "h", 1, group=run)], [Submitted([a_task(run, group=run)])])
+        turn = self.write(store, *([RunClosed(run)] for run in many), *([RunRemoved(run)] for run in many), [])
+        store.save_snapshot(turn, 1, b"")
+        store.project()
+        read = store.rows_read
+        self.swept(store, *many, at_most=500)
+        assert store.rows_read - read < 4 * turn
+        assert [fact for _, _, facts in store.journal() for fact in facts] == [RunOpened(1, "bough", "h", 1)]
 
     def test_files_of_removed_runs_are_told_once(self, opened):
         store = opened()

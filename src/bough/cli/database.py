@@ -22,6 +22,8 @@ from bough.wire.questions import SqlValue
 PROMISED = ("runs", "groups", "tasks", "elements", "spans", "attempts", "executors", "files", "after")
 
 Workflow = dict[str, object]
+_OVER = """select run, name, grp as "group", owner as "user", directory from runs
+  where grp != 0 and closed is not null"""
 
 
 class Database:
@@ -89,9 +91,13 @@ class Database:
         return self.select(f'select * from "{table}" limit 0')[0]
 
     def workflows(self) -> list[Workflow]:
-        """The workflows that a service knows of, in the order of their runs."""
+        """The workflows of a service in the order of their runs; those that left its memory come without counts."""
         assert self.server is not None
-        return [one for one in self.server.ask(questions.Workflows()) if one["group"]]
+        known = {one["run"]: one for one in self.server.ask(questions.Workflows()) if one["group"]}
+        for row in self.rows(_OVER):
+            retired = {**row, "closed": True, "counts": None, "client": None}
+            known.setdefault(row["run"], retired)
+        return [known[run] for run in sorted(known)]
 
     def last_run(self) -> int:
         """The number of the latest run."""

@@ -5,14 +5,18 @@ Rule: the server's own knowledge is shown, not the jobs database; a server with 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bough.cli.counts import show_counts
 from bough.cli.database import Database, Workflow
 from bough.cli.figures import figure_lines
 from bough.cli.output import Output, table_lines
+from bough.cli.rows import COUNTED
 from bough.errors import UnknownName, UserError
 from bough.wire import questions
 
 SHOWN = 20  # workflows that are over
+_COUNTED = 1_000  # of the last workflows whose tasks are counted; of others only their names are told
 _STATS = 60  # seconds of statistics
 
 
@@ -20,9 +24,32 @@ def show_service(database: Database, output: Output) -> None:
     """The workflows of a service, those that go on last."""
     assert database.server is not None
     workflows = database.workflows()
+    _count_retired(database, workflows[-_COUNTED:])
     executors = _executors(database)
     value = {"server": database.label, "workflows": workflows, "executors": executors}
     output.answer(value, lambda: _lines(database.label, workflows, executors))
+
+
+def _count_retired(database: Database, workflows: list[Workflow]) -> None:
+    """Fill in the counts of workflows that the server has not in memory; all of their tasks have ended."""
+    retired = {run: one for one in workflows if one["counts"] is None and isinstance(run := one["run"], int)}
+    if not retired:
+        return
+    counts: dict[int, Counter[str]] = {run: Counter() for run in retired}
+    between = f"from tasks where run between {min(retired)} and {max(retired)}"
+    for row in database.rows(f"select run, state, count(*) as n {between} and is_array = 0 group by run, state"):
+        if row["run"] in counts:
+            counts[_int(row["run"])][str(row["state"])] += _int(row["n"])
+    sums = ", ".join(f"sum({state}) as {state}" for state in COUNTED)
+    for row in database.rows(f"select run, {sums} {between} and is_array = 1 group by run"):
+        if row["run"] in counts:
+            counts[_int(row["run"])].update({state: _int(row[state]) for state in COUNTED})
+    for run, one in retired.items():
+        one["counts"] = {state: count for state, count in counts[run].items() if count}
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _executors(database: Database) -> list[dict[str, object]]:

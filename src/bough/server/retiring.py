@@ -142,8 +142,10 @@ class Retiring:
             return
         until = monotonic() + _SLICE
         try:
-            while monotonic() < until and (leaving := self._leaving or self._next()) is not None:
+            while (leaving := self._leaving or self._next()) is not None:
                 self._leaving = leaving if self._keep(leaving, until) else None
+                if monotonic() >= until:
+                    break
         except StoreFailed as error:
             log(f"workflows that are over stay in memory: {error}")
             self._leaving = None

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bough.errors import StoreFailed
+from bough.server import numbers
 from bough.server.numbers import FILE, NumberBook
 
 
@@ -100,3 +101,28 @@ def test_a_line_that_the_disk_takes_only_a_part_of_is_not_given(
 
     assert (tmp_path / FILE).read_text() == f"range 2 {given.record} {given.group} 10\n"
     book.close()
+
+
+def test_a_long_file_is_written_anew_without_what_nobody_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers, "_LONG", 5)
+    book = NumberBook(str(tmp_path))
+    book.begin(1, 7)
+    book.beyond(record=0, group=0, run=1, executor=0)
+    given = {}
+    for _ in range(10):
+        run, _ = book.new_workflow()
+        given[run] = book.give(run, 10)
+    executor = book.new_executor()
+    book.keep({3})
+    after = book.give(3, 10)
+    book.close()
+
+    assert len((tmp_path / FILE).read_text().splitlines()) == 5
+    again = NumberBook(str(tmp_path))
+    assert (again.own_run, again.own_turn) == (1, 7)
+    assert again.owns_record(3, given[3].record)
+    assert again.owns_record(3, after.record)
+    assert again.give(99, 10).record > after.record
+    assert again.new_workflow()[0] > max(given)
+    assert again.new_executor() == executor + 1
+    again.close()

@@ -1,12 +1,12 @@
 """What a service that lives long takes: 10^7 tasks in 10^4 workflows through one server that removes what is over.
 
-    python tests/bench/long_service.py                                  # the whole of it: 10,000 workflows of 1,000 tasks
-    python tests/bench/long_service.py --workflows 500 --tasks 1000     # a small one
+    python tests/e2e/long_service.py                                 # 10,000 workflows of 1,000 tasks: two minutes
+    python tests/e2e/long_service.py --workflows 500 --tasks 1000    # a small one
 
-Every workflow is an array, and a group of loose tasks, run by emulated executors; two clients submit one after the other.
-It prints the server's resident memory and what its store takes on the disk for every tenth, and ends with 1 if the
-last tenth takes more than 1.5 times the memory of the first. Rule: it is driven by the public commands and the wire,
-as any client would, and looks at the server from outside only.
+Every workflow is an array, and a group of loose tasks, run by emulated executors; two clients submit one after the
+other. It prints the server's resident memory and what its store takes on the disk for every tenth, and ends with 1 if
+the last tenth takes more than 1.5 times the memory of the first. A small one is part of the tests. Rule: it is driven
+by the public commands and the wire, as any client would, and looks at the server from outside only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +47,7 @@ from bough.wire.messages import (
     Submit,
     Welcome,
 )
+from tests.builders import question
 
 MOST = 1.5  # times the memory of the first tenth
 LOOSE = 20  # tasks of a workflow that are loose; the others are an array
@@ -78,7 +80,7 @@ class Line:
                     return message
 
     def ask(self, what: str, **arguments: object) -> object:
-        self.say(Ask(1, what, arguments))
+        self.say(Ask(1, question(what, **arguments)))
         return self.wait(Answer).value
 
     def close(self) -> None:
@@ -100,9 +102,9 @@ class Site:
         self._words = words
         self.server = self._start("server", "start", *words)
         note = self.home / "server" / "server.json"
-        self._until(lambda: note.exists() and json.loads(note.read_bytes())["pid"] == self.server.pid)
+        self.until(lambda: note.exists() and json.loads(note.read_bytes())["pid"] == self.server.pid)
         self._start("executor", "start", "--emulate", str(executors), "--cores", "2")
-        self._until(lambda: len(self.ask("executors")) == executors)
+        self.until(lambda: len(self.ask("executors")) == executors)
 
     def _start(self, *words: str) -> subprocess.Popen[bytes]:
         with open(self._folder / f"{words[0]}.log", "ab") as log:
@@ -111,7 +113,7 @@ class Site:
         self._processes.append(process)
         return process
 
-    def _until(self, condition: object) -> None:
+    def until(self, condition: Callable[[], object]) -> None:
         end = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > end or self.server.poll() is not None:
@@ -125,7 +127,7 @@ class Site:
         self._processes.remove(self.server)
         self.server = self._start("server", "start", *self._words)
         note = self.home / "server" / "server.json"
-        self._until(lambda: note.exists() and json.loads(note.read_bytes())["pid"] == self.server.pid)
+        self.until(lambda: note.exists() and json.loads(note.read_bytes())["pid"] == self.server.pid)
 
     def ask(self, what: str, **arguments: object) -> object:
         line = Line(self.socket)
@@ -228,32 +230,14 @@ def drive(made: Site, workflows: int, tasks: int, clients: int = 2) -> list[Tent
     begun = time.monotonic()
     seen: list[Tenth] = []
     step = max(1, workflows // 10)
-    for start in range(0, workflows, step):
-        numbers = iter(range(start, min(start + step, workflows)))
-        lock = threading.Lock()
-        failed: list[BaseException] = []
-
-        def work() -> None:
-            while not failed:
-                with lock:
-                    number = next(numbers, None)
-                if number is None:
-                    return
-                try:
-                    run_workflow(made.socket, f"w{number}", tasks)
-                except BaseException as error:
-                    failed.append(error)
-
-        threads = [threading.Thread(target=work) for _ in range(clients)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise failed[0]
-        done = min(start + step, workflows)
-        seen.append(Tenth(made, done, done * tasks, begun))
-        print(seen[-1], flush=True)
+    with ThreadPoolExecutor(clients) as threads:
+        for start in range(0, workflows, step):
+            done = min(start + step, workflows)
+            work = [threads.submit(run_workflow, made.socket, f"w{number}", tasks) for number in range(start, done)]
+            for one in work:
+                one.result()
+            seen.append(Tenth(made, done, done * tasks, begun))
+            print(seen[-1], flush=True)
     return seen
 
 
