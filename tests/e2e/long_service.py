@@ -1,7 +1,7 @@
 """What a service that lives long takes: 10^7 tasks in 10^4 workflows through one server that removes what is over.
 
-    python tests/e2e/long_service.py                                 # 10,000 workflows of 1,000 tasks: two minutes
-    python tests/e2e/long_service.py --workflows 500 --tasks 1000    # a small one
+    python -m tests.e2e.long_service                                 # 10,000 workflows of 1,000 tasks: two minutes
+    python -m tests.e2e.long_service --workflows 500 --tasks 1000    # a small one
 
 Every workflow is an array, and a group of loose tasks, run by emulated executors; two clients submit one after the
 other. It prints the server's resident memory and what its store takes on the disk for every tenth, and ends with 1 if
