@@ -21,6 +21,7 @@ from typing import Any
 from timing import Home, Measured, Row, Side, alone, cpu_each, once, per_second, resident, until
 
 import bough
+from bough.wire import questions
 
 HEARTBEAT = "120s"  # signs of life of 54,000 executors would be the better part of what is measured
 LONG_QUEUE, ALL_EXECUTORS, FOUR_DISPATCHERS = 298, 60, 15_600  # tasks a second that Falkon did
@@ -84,7 +85,7 @@ class Camp(Home):
 
     def until_all_are_known(self, session: Any, count: int) -> None:
         """Wait until the server knows of all executors behind its relays."""
-        until(lambda: sum(int(entry.get("members", 1)) for entry in session.ask("executors")) >= count)
+        until(lambda: sum(int(entry.get("members", 1)) for entry in session.ask(questions.Executors())) >= count)
 
     @property
     def pids(self) -> list[int]:
@@ -225,7 +226,9 @@ def _all_executors(folder: str, executors: int, relays: int, seconds: float) -> 
             there.until_all_are_known(session, executors)
             joined = time.perf_counter() - begun
             count = executors * waves
-            side = Side(lambda: _sleeps(session, count, seconds), lambda: there.pids, lambda: session.ask("project"))
+            side = Side(
+                lambda: _sleeps(session, count, seconds), lambda: there.pids, lambda: session.ask(questions.Project())
+            )
             ours = once(side)
             memory = resident(there.server.pid)
     subject = f"{executors:,} emulated executors behind {relays} relays, {count:,} commands of {seconds:g} s"

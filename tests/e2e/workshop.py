@@ -23,6 +23,7 @@ import pytest
 from processes import PATIENCE, is_alive, read, until
 
 from bough.cli.service import Service, connect
+from tests.builders import question
 
 HEARTBEAT, RECONNECT = "2s", "2s"  # short, so that faults are noticed within a test
 
@@ -161,7 +162,7 @@ class Workshop:
 
     def ask(self, what: str, **arguments: object) -> Any:
         with self.connect() as server:
-            return server.ask(what, **arguments)
+            return server.ask(question(what, **arguments))
 
     def entries(self) -> list[dict[str, Any]]:
         return list(self.ask("executors"))

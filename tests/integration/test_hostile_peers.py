@@ -18,6 +18,7 @@ import pytest
 from relay_site import Site
 from service_client import until
 
+from bough.model.blobs import blob_id
 from bough.transport.access import Access, read_access, write_access
 from bough.transport.certificates import make_certificate
 from bough.transport.dial import dial
@@ -25,6 +26,7 @@ from bough.transport.tls import server_context
 from bough.wire.framing import frame, to_client_frames
 from bough.wire.handshake import ROLE_FRAME
 from bough.wire.messages import VERSION, Answer, Ask, Blob, Challenge, ClientHello, Refused, Subscribe
+from tests.builders import question
 
 HELLO = ClientHello(VERSION, 1, "elsewhere")
 
@@ -100,7 +102,7 @@ def test_readers_that_ask_without_reading_cost_little_and_keep_nobody_waiting(si
     for number in range(200):
         client.command("true", name=f"{number} {'x' * 1000}")
     before = resident(site.server.pid)
-    ask = bytes(frame(*(Ask(number, "explain", {"record": 1, "index": 0}) for number in range(1, 900))))
+    ask = bytes(frame(*(Ask(number, question("explain", record=1, index=0)) for number in range(1, 900))))
     with contextlib.ExitStack() as readers:
         for _ in range(4):
             sock = readers.enter_context(enter(access))
@@ -145,14 +147,14 @@ def test_a_question_too_big_for_its_role_is_refused_where_it_is_asked(site: Site
         check=False,
     )
     assert asked.returncode == 2
-    assert "over the limit of 1048576; ask for less" in asked.stderr
+    assert "it must be a text of length <= 1000000" in asked.stderr
     assert len(asked.stderr.splitlines()) == 1
 
 
 def test_a_function_of_a_hundred_megabytes_is_taken_from_a_submitter(site: Site) -> None:
     site.start("--listen", "127.0.0.1:0")
     with enter(access_for(site, "submit")) as sock:
-        sock.sendall(frame(Blob(b"i" * 16, bytes(100 << 20))) + frame(Ask(1, "status")))
+        sock.sendall(frame(Blob(blob_id(body := bytes(100 << 20)), body)) + frame(Ask(1, question("status"))))
         frames = to_client_frames()
         while not any(isinstance(message, Answer) for message in frames.feed(sock.recv(1 << 16))):
             pass

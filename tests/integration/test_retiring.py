@@ -16,6 +16,7 @@ from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.retiring import KEPT
 from bough.wire.messages import Act, Answer, Outcome, Refused, Unsuccess
+from tests.builders import question
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ def refused(service: Service, what: str, **arguments: object) -> object:
     client.request += 1
     from bough.wire.messages import Ask
 
-    client.say(Ask(client.request, what, arguments))
+    client.say(Ask(client.request, question(what, **arguments)))
     found = client.wait(Answer | Refused, lambda said: said.request == client.request)
     client.sock.close()
     return found.value if isinstance(found, Answer) else found

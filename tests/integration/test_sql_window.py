@@ -14,11 +14,15 @@ import pytest
 from service_client import Service, WorkflowClient, is_alive, until
 
 from bough.errors import UserError
+from bough.server.errand import Errand
+from bough.server.faults import Faults
 from bough.server.peers import Client
 from bough.server.sqlprocess import Limits, Sheet
 from bough.server.sqlwindow import SqlWindow
 from bough.stores.opening import open_jobs, open_store
+from bough.wire import questions
 from bough.wire.messages import Answer, Ask, Refused
+from tests.builders import question
 from tests.contract.store_suite import OPENED
 from tests.postgres_server import PostgresServer
 
@@ -33,10 +37,15 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.clean_up()
 
 
+def asked(line: object, request: int, statement: str) -> Errand[questions.Sql]:
+    """A statement of somebody who is not connected to anything."""
+    return Errand(Client(line, 1, "here"), Ask(request, question("sql", statement=statement)), Faults())
+
+
 def begin(client: WorkflowClient, statement: str) -> int:
     """Ask and do not wait for the answer."""
     client.request += 1
-    client.say(Ask(client.request, "sql", {"statement": statement}))
+    client.say(Ask(client.request, question("sql", statement=statement)))
     return client.request
 
 
@@ -126,7 +135,7 @@ def test_temporary_files_of_a_statement_are_bounded(tmp_path: Path) -> None:
     async def ask() -> Refused | Answer:
         window = SqlWindow(asyncio.get_running_loop(), str(tmp_path), Limits(files=10 << 20))
         line = FakeLine()
-        window.ask(Client(line, 1, "here"), Ask(1, "sql", {"statement": statement}))
+        window.ask(asked(line, 1, statement))
         answer = await line.answer()
         await window.close()
         return answer
@@ -289,11 +298,11 @@ def test_postgresql_is_told_when_who_asked_is_gone(url: str, trick: str) -> None
         window = SqlWindow(asyncio.get_running_loop(), url)
         line = FakeLine()
         with open_jobs(url) as jobs:
-            window.ask(Client(line, 1, "here"), Ask(1, "sql", {"statement": statement}))
+            window.ask(asked(line, 1, statement))
             await _until(lambda: _sleepers(jobs) == 1)
             window.lost(line)
             await _until(lambda: _sleepers(jobs) == 0)
-            window.ask(Client(line, 1, "here"), Ask(2, "sql", {"statement": "select 3 as three"}))
+            window.ask(asked(line, 2, "select 3 as three"))
             answer = await line.answer()
         assert isinstance(answer, Answer)
         await window.close()
