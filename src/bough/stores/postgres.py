@@ -116,7 +116,7 @@ class PostgresStore(SqlStore):
         try:
             yield
         except psycopg.Error as error:
-            self._projector = None  # a database that went down may be behind what it said
+            self._folding.forget()  # a database that went down may be behind what it said
             raise failed(self.path, error) from error
 
     # --- the journal ---

@@ -8,7 +8,7 @@ written here tells people, and keeps the fold from trying in vain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ NOT_IN_TABLES: Final = "not in the tables"
 
 COLUMNS: Final = "turn, position, scope, kind, reason, data"
 _INSERT: Final = "INSERT INTO quarantine VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+MOST_TOLD: Final = 20  # facts that are named one by one
 _HIGHEST: Final = 1 << 60  # a number above it was never given
 
 
@@ -42,15 +43,58 @@ class SetAside(msgspec.Struct, frozen=True):
         return f"turn {self.turn}: {self.kind or 'a fact'} is {self.scope}: {self.reason}"
 
 
+class Quarantine:
+    """What one store has set aside since it was opened."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.tell: Callable[[str], None] = lambda _: None  # called with a line for the operator
+        self.spoilt: dict[int, list[SetAside]] = {}  # by turn, what could not be read
+        self._untold: list[SetAside] = []  # what of it is not written down yet
+        self._explained = False
+
+    def unreadable(self, turn: int, found: Iterable[Spoilt]) -> None:
+        """Facts of a turn cannot be read."""
+        if turn not in self.spoilt:
+            self.spoilt[turn] = spoilt(turn, found)
+            self._untold += self.spoilt[turn]
+
+    def write_down(self) -> None:
+        """Keep what could not be read; not inside of a transaction, which may be undone."""
+        if self._untold:
+            insert(self._database, self._untold)
+            found, self._untold = self._untold, []
+            self.say(found)
+
+    def passed_over(self, found: Sequence[SetAside], after: int) -> None:
+        """Keep, in a transaction, what the core passed over in turns after one, and forget what it did before."""
+        self._database.execute("DELETE FROM quarantine WHERE scope = ? AND turn > ?", (WITHOUT_EFFECT, after))
+        insert(self._database, found)
+
+    def try_again(self) -> None:
+        """Let what could not be folded be folded again."""
+        self._database.execute("DELETE FROM quarantine WHERE scope = ?", (NOT_IN_TABLES,))
+
+    def all(self) -> list[SetAside]:
+        """Everything that was ever set aside, in the order of the journal."""
+        self.write_down()
+        rows = self._database.execute(f"SELECT {COLUMNS} FROM quarantine ORDER BY turn, position, scope").fetchall()
+        return [SetAside(turn, at, scope, kind, why, bytes(data)) for turn, at, scope, kind, why, data in rows]
+
+    def say(self, found: Sequence[SetAside]) -> None:
+        """Tell the operator, and once what can be done about it."""
+        for one in found[:MOST_TOLD]:
+            self.tell(f"set aside, {one}")
+        if len(found) > MOST_TOLD:
+            self.tell(f"set aside, {len(found) - MOST_TOLD} more")
+        if found and not self._explained:
+            self._explained = True
+            self.tell("the rest of the store serves; bough store check names what is set aside")
+
+
 def spoilt(turn: int, found: Iterable[Spoilt]) -> list[SetAside]:
     """What cannot be read of a turn."""
     return [SetAside(turn, one.position, UNREADABLE, one.kind, one.reason, one.data) for one in found]
-
-
-def all_in(database: Database) -> list[SetAside]:
-    """Everything that was set aside, in the order of the journal."""
-    rows = database.execute(f"SELECT {COLUMNS} FROM quarantine ORDER BY turn, position, scope").fetchall()
-    return [SetAside(turn, at, scope, kind, why, bytes(data)) for turn, at, scope, kind, why, data in rows]
 
 
 def insert(database: Database, found: Sequence[SetAside]) -> None:
@@ -58,11 +102,6 @@ def insert(database: Database, found: Sequence[SetAside]) -> None:
     rows = [(one.turn, one.position, one.scope, one.kind, one.reason, one.data) for one in found]
     for row in rows:  # one by one: there are few, and none twice
         database.execute(_INSERT, row)
-
-
-def forget(database: Database, scope: str, after: int = 0) -> None:
-    """Let all of one scope be found again, in turns after one."""
-    database.execute("DELETE FROM quarantine WHERE scope = ? AND turn > ?", (scope, after))
 
 
 def not_in_tables(database: Database) -> dict[int, set[int]]:

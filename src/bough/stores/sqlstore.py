@@ -10,29 +10,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import Final
 
 from bough.errors import InvariantBroken, StoreFailed, UserError
-from bough.journal.codec import Newer, Unreadable, decode, encode, encode_fact, salvage
+from bough.journal.codec import Newer, Unreadable, decode, encode, salvage
 from bough.model.facts import Fact, Recalled, RunClosed, RunOpened, RunRemoved, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
-from bough.stores import quarantine, schema
+from bough.stores import schema
 from bough.stores.api import LastRun, OldArray, OldPages
 from bough.stores.database import Database
-from bough.stores.faults import is_of_data
+from bough.stores.folding import Folding
 from bough.stores.ledger import keep_numbers
 from bough.stores.memos import Memos
 from bough.stores.projector import Projector
-from bough.stores.quarantine import NOT_IN_TABLES, SetAside, numbers_in
+from bough.stores.quarantine import Quarantine, SetAside
 from bough.stores.removal import Removal
 
 CACHED_BYTES: Final = 32 << 20  # of journal rows kept decoded
 KNOWN_BLOBS: Final = 10_000  # that are known to be there; one that is not known is written again, to no effect
 KINDS: Final = ("session", "service")
-MOST_TOLD: Final = 20  # facts that were set aside, one by one
 _RUN_FACTS: Final = frozenset({RunOpened, RunClosed, RunRemoved})
 _DECLARED: Final = """
 SELECT path FROM declared WHERE run IN ({0})
@@ -58,13 +57,8 @@ class SqlStore(ABC):
         self._stale = True  # a run opened or closed since the last complete projection
         self._decoded: OrderedDict[int, tuple[int, dict[int, list[SpanEnded]]]] = OrderedDict()
         self._decoded_bytes = 0
-        self._projector: Projector | None = None
-        self._folding = 0  # the turn that is being folded
-        self._left_out: dict[int, set[int]] = {}  # positions by turn of facts that are not folded
-        self._spoilt: dict[int, list[SetAside]] = {}  # by turn, what could not be read since the store was opened
-        self._untold: list[SetAside] = []  # what of it is not written down yet
-        self.tell: Callable[[str], None] = lambda _: None  # told of what is set aside
-        self._told = False  # and what can be done about it
+        self._aside = Quarantine(database)
+        self._folding = Folding(database, self.journal, self._aside, self._new_projector)
         self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
         self._removal = Removal(database, self._decode)
 
@@ -99,7 +93,8 @@ class SqlStore(ABC):
 
     def reopened(self) -> None:
         """See what was written besides this object, as if the store had just been opened."""
-        self._projector, self._stale = None, True
+        self._folding.forget()
+        self._stale = True
         with self._reported():
             self._last = self._newest()
 
@@ -208,32 +203,32 @@ class SqlStore(ABC):
             raise StoreFailed(f"turn {turn} of the store {self.path} cannot be read: {error}") from error
         except Unreadable:
             good, bad = salvage(data)
-            if turn not in self._spoilt:
-                self._spoilt[turn] = quarantine.spoilt(turn, bad)
-                self._untold += self._spoilt[turn]
+            self._aside.unreadable(turn, bad)
             return good
 
     # --- what is set aside ---
 
+    @property
+    def tell(self) -> Callable[[str], None]:
+        """Who is told of what is set aside."""
+        return self._aside.tell
+
+    @tell.setter
+    def tell(self, tell: Callable[[str], None]) -> None:
+        self._aside.tell = tell
+
     def quarantined(self) -> list[SetAside]:
         """All facts that were set aside."""
-        self._write_down()
         with self._reported():
-            return quarantine.all_in(self._database)
+            return self._aside.all()
 
     def set_aside(self, found: Sequence[SetAside], after: int) -> None:
         """Keep what the core passed over in its replay of the turns after one."""
-        self._write_down()
         with self._reported():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                quarantine.forget(self._database, quarantine.WITHOUT_EFFECT, after)
-                quarantine.insert(self._database, found)
-                self._database.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
-        self._say(found)
+            self._aside.write_down()
+            with self._transaction():
+                self._aside.passed_over(found, after)
+        self._aside.say(found)
 
     @property
     def folded(self) -> int:
@@ -243,35 +238,22 @@ class SqlStore(ABC):
 
     def rebuild(self) -> None:
         """Forget all that is folded, to fold the whole journal again; what could not be folded is tried again."""
-        self._projector, self._stale = None, True
-        with self._reported():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                keep_numbers(self._database)
-                quarantine.forget(self._database, NOT_IN_TABLES)
-                self._make_tables(anew=True)
-                self._database.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
+        self._folding.forget()
+        self._stale = True
+        with self._reported(), self._transaction():
+            keep_numbers(self._database)
+            self._aside.try_again()
+            self._make_tables(anew=True)
 
-    def _write_down(self) -> None:
-        """Keep what could not be read; not inside of a transaction, which may be undone."""
-        if not self._untold:
-            return
-        with self._reported():
-            quarantine.insert(self._database, self._untold)
-        found, self._untold = self._untold, []
-        self._say(found)
-
-    def _say(self, found: Sequence[SetAside]) -> None:
-        for one in found[:MOST_TOLD]:
-            self.tell(f"set aside, {one}")
-        if len(found) > MOST_TOLD:
-            self.tell(f"set aside, {len(found) - MOST_TOLD} more")
-        if found and not self._told:
-            self._told = True
-            self.tell("the rest of the store serves; bough store check names what is set aside")
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
 
     # --- blobs and snapshots ---
 
@@ -314,107 +296,35 @@ class SqlStore(ABC):
         """Fold journalled facts; True once caught up."""
         try:
             with self._reported():
-                position = self._project(at_most)
+                position = self._folding.fold(self._last, at_most)
+                self._aside.write_down()
+                if position == self._last:
+                    self._stale = False
+                run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
         except BaseException as error:
-            self._projector = None  # what it holds in memory is ahead of the tables
+            self._folding.forget()  # what it holds in memory is ahead of the tables
             self._roll_back()
-            if not self._folding or not is_of_data(error):
+            if not self._folding.can_go_on(error):
                 raise
-            self._fold_what_can_be(self._folding)
+            self._fold_what_can_be()
             return self.project(at_most)
-        self._write_down()
+        self._memos.before = run + 1 if clean else run
         return position == self._last
 
-    def _roll_back(self) -> None:
-        if self._database.in_transaction:
-            self._database.execute("ROLLBACK")
+    def _fold_what_can_be(self) -> None:
+        try:
+            with self._reported():
+                self._folding.fold_what_can_be(self._roll_back)
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _new_projector(self) -> Projector:
         return Projector(self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard)
 
-    def _project(self, at_most: int) -> int:
-        self._folding = 0
-        if self._projector is None:
-            self._projector = self._new_projector()
-            self._left_out = quarantine.not_in_tables(self._database)
-        projector, folded = self._projector, False
-        after = projector.position
-        until = min(self._last, after + at_most) if at_most else self._last
-        if after < until:
-            for turn, time, facts in self.journal(after):
-                self._folding = turn
-                if turn in self._left_out or turn in self._spoilt:
-                    facts = self._foldable(projector, turn, facts)  # noqa: PLW2901
-                projector.fold(turn, time, facts)
-                folded = True
-                if turn >= until:  # rows may be missing: what they said was removed
-                    break
-                if projector.heavy:
-                    projector.commit()
-                    folded = False
-            if folded:
-                projector.commit()
-        position = projector.position
-        if position == self._last:
-            self._stale = False
-        run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
-        self._memos.before = run + 1 if clean else run
-        return position
-
-    def _foldable(self, projector: Projector, turn: int, facts: list[Fact]) -> list[Fact]:
-        """The facts of a turn that are folded, if some are set aside."""
-        left_out = self._left_out.get(turn, set())
-        for one in self._spoilt.get(turn, ()):
-            projector.reserve(numbers_in(one.data))
-        for position in left_out:
-            if position < len(facts):
-                projector.reserve(numbers_in(encode_fact(facts[position])))
-        return [fact for position, fact in enumerate(facts) if position not in left_out]
-
-    def _fold_what_can_be(self, until: int) -> None:
-        """Fold up to a turn in which, or before which, something cannot be folded: turn by turn, fact by fact."""
-        with self._reported():
-            self._left_out = quarantine.not_in_tables(self._database)
-            projector = self._new_projector()
-            while projector.position < until:
-                turn, time, facts = next(self.journal(projector.position))  # SQLite cannot undo in the middle of a read
-                try:
-                    projector.fold(turn, time, self._foldable(projector, turn, facts))
-                    projector.commit()
-                except Exception as error:
-                    self._roll_back()
-                    if not is_of_data(error):
-                        raise
-                    self._fold_singly(turn, time, facts)
-                    projector = self._new_projector()
-
-    def _fold_singly(self, turn: int, time: Seconds, facts: list[Fact]) -> None:
-        """Fold a turn fact by fact; those that cannot be folded are set aside, and the turn is written as a whole."""
-        database, found = self._database, list[SetAside]()
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            projector = self._new_projector()
-            for position, fact in enumerate(facts):
-                database.execute("SAVEPOINT fact")
-                try:
-                    projector.fold_one(turn, time, fact)
-                except Exception as error:
-                    if not is_of_data(error):
-                        raise
-                    database.execute("ROLLBACK TO SAVEPOINT fact")
-                    reason = f"{type(error).__name__}: {error}"
-                    found.append(SetAside(turn, position, NOT_IN_TABLES, type(fact).__name__, reason))
-                    projector = self._new_projector()  # the one before has seen half of it
-                database.execute("RELEASE SAVEPOINT fact")
-            quarantine.insert(database, found)
-            self._left_out[turn] = {one.position for one in found}
-            self._foldable(projector, turn, facts)
-            projector.fold(turn, time, ())
-            projector.commit()
-        except BaseException:
-            self._roll_back()
-            raise
-        self._say(found)
+    def _roll_back(self) -> None:
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")
 
     def _project_for(self, patience: Seconds) -> None:
         """Fold for about so long; a turn may hold one task or thousands, so that it is done in steps that suit."""
