@@ -27,6 +27,7 @@ from bough.wire.relaying import Linked, RelayHello, ToRelay
 
 M = TypeVar("M")
 _PATIENCE = 10.0  # seconds for all of it
+_SHORTEST, _LONGEST = 0.01, 1e6  # seconds of a heartbeat
 
 
 def find_upstream(server: str | None) -> tuple[Access, Access]:
@@ -71,6 +72,9 @@ async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Lin
         if isinstance(error, TimeoutError):
             raise unreachable(access.address, error) from error
         raise
+    if not _SHORTEST <= answer.heartbeat <= _LONGEST:
+        line.abort("its heartbeat makes no sense")
+        raise ProtocolError(f"the server at {access.address} wants a heartbeat every {answer.heartbeat:g} s")
     if not line.is_open:
         raise PeerLost(f"the server at {access.address} hung up during the handshake", transient=True)
     linked = True

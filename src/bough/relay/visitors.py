@@ -6,10 +6,12 @@ Rule: as cheap as can be, for there may be many thousands: no timer, no task, no
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import TYPE_CHECKING, Protocol, cast
 
 from bough.errors import ProtocolError
 from bough.model.ids import Seconds
+from bough.relay.log import log
 from bough.relay.members import Member
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import ROLE_FRAME
@@ -75,7 +77,11 @@ class Link(asyncio.Protocol):
             self.refuse(str(error), "ProtocolError")
             return
         if messages:
-            self._host.heard(self, messages)
+            try:
+                self._host.heard(self, messages)
+            except Exception:  # noqa: BLE001 -- whatever it is, it concerns this executor: the others go on
+                log(f"what an executor said could not be handled, it is cut off:\n{traceback.format_exc()}")
+                self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""

@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import time
+import traceback
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
@@ -142,6 +143,11 @@ class Wide(asyncio.Protocol):
                 self._hear[type(message)](message)
         except ProtocolError as error:
             log(f"what the server says to executor {self.number} cannot be read: {error}")
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        except Exception:  # noqa: BLE001 -- the relay goes on, and asks the server again
+            log(f"what the server says to executor {self.number} cannot be done:\n{traceback.format_exc()}")
             if self._transport is not None:
                 self._transport.abort()
             return

@@ -229,6 +229,23 @@ def test_the_bytes_of_a_connection_that_is_gone_count_no_more() -> None:
     run(work())
 
 
+def test_a_frame_that_does_not_grow_while_others_wait_for_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bough.server.quotas._PATIENCE", 0.01)
+
+    async def work() -> None:
+        quotas = few(held=5 * FREE)
+        stalled, waiting = Peer("execute", quotas), Peer("execute", quotas)
+        stalled.connection.data_received(sized(64 * FREE) + bytes(6 * FREE))
+        waiting.connection.data_received(sized(8 * FREE) + bytes(2 * FREE))
+        assert waiting.transport.paused
+        while not stalled.transport.closed:
+            await asyncio.sleep(0.005)
+        stalled.connection.connection_lost(None)
+        assert not waiting.transport.paused
+
+    run(work())
+
+
 def test_small_incomplete_frames_are_nobody_s_concern() -> None:
     quotas = few(held=1)
     for _ in range(3):

@@ -1,0 +1,68 @@
+"""Executors at a relay that shares out work: what one of them says concerns nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bough.relay.visitors import Link
+from bough.wire.framing import Frames, frame
+from bough.wire.handshake import ROLE_FRAME
+from bough.wire.messages import Refused
+from bough.wire.work import Alive
+
+
+class Socket(asyncio.Transport):
+    """A transport without a network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+
+class Broken:
+    """A relay that cannot handle what it hears."""
+
+    def heard(self, link: Link, messages: list[Any]) -> None:
+        raise KeyError("span 7")
+
+    def lost(self, link: Link) -> None:
+        pass
+
+
+def come() -> tuple[Link, Socket]:
+    link, sock = Link(Broken()), Socket()
+    link.connection_made(sock)
+    return link, sock
+
+
+def test_what_cannot_be_handled_is_logged_and_cuts_off_who_said_it(capsys: pytest.CaptureFixture[str]) -> None:
+    link, sock = come()
+    link.data_received(bytes(frame(Alive())))
+    assert sock.closed
+    assert "what an executor said could not be handled" in capsys.readouterr().err
+
+
+def test_a_frame_over_the_limit_of_executors_is_refused_by_its_length_alone() -> None:
+    link, sock = come()
+    link.data_received((ROLE_FRAME["execute"] + 1).to_bytes(4, "big"))
+    (refused,) = Frames[Refused](Refused).feed(sock.sent)
+    assert "over the limit" in refused.message
+    assert sock.closed
