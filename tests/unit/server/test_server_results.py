@@ -61,7 +61,7 @@ def test_the_least_recently_used_results_go_first() -> None:
         reads.append((turn, record, index))
         return a_success(record, index, index + 1, b"." * 1000)
 
-    cache = ResultCache(read, limit=3000)
+    cache = ResultCache(read, limit=3500)
     cache.remember(a_success(1, 0, 1, b"." * 1000))
     cache.remember(a_success(1, 1, 2, b"." * 1000))
     cache.find(0, 1, 0)
@@ -87,3 +87,14 @@ def test_a_range_is_covered_by_the_successes_that_hold_it() -> None:
 def test_a_result_that_is_nowhere_is_a_failure_of_the_store() -> None:
     with pytest.raises(StoreFailed, match=r"task 1\.3 is not in turn 9"):
         ResultCache(lambda *_: None).find(9, 1, 3)
+
+
+def test_results_of_a_workflow_that_is_over_are_forgotten() -> None:
+    cache = ResultCache(lambda *_: None)
+    cache.remember(a_success(1, 0, 10, b"a"))
+    cache.remember(a_success(1, 10, 20, b"b"))
+    cache.remember(a_success(2, 0, 1, b"c"))
+    cache.forget_all([1, 3])
+    assert cache.find(0, 2, 0).results == b"c"
+    with pytest.raises(StoreFailed):
+        cache.find(0, 1, 0)
