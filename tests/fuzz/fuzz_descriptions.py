@@ -440,7 +440,8 @@ class Descriptions:
                 case 0:
                     del holder[key]
                 case 1:
-                    holder[key] = [holder[key]] * dice.choice((1, 2, 500))
+                    small = len(repr(holder[key])) < 200
+                    holder[key] = [holder[key]] * dice.choice((1, 2, 500 if small else 3))
                 case 2 if isinstance(holder, list):
                     holder.append(holder[key])
                 case 3 if isinstance(holder, dict):
