@@ -210,7 +210,7 @@ def _kept_identities(store: str, record: int) -> Mapping[str, bytes]:
     try:
         with open(_identities_path(store, record), "rb") as file:
             found = pickle.load(file)
-    except (OSError, EOFError, pickle.UnpicklingError):
+    except Exception:  # noqa: BLE001 - a damaged pickle raises anything; without it, nothing counts as unchanged
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -13,10 +13,11 @@ from typing import Any
 from bough.cli.database import Database
 from bough.describe.ordering import Node, Ordering
 from bough.describe.record import Machine, Record, RecordedTask, order
-from bough.errors import UnknownName
+from bough.errors import UnknownName, UserError
 
 _TASKS = """select tasks.id, grp, name, length, is_array, state, command, started, ended, seconds, host, memory, cpu,
     cores, priority from tasks where run = ? order by id"""
+MOST_TASKS = 2_000_000  # each of them is an object here
 _IN_RUN = "in (select id from tasks where run = ?)"
 Fields = dict[str, Any]
 
@@ -57,6 +58,8 @@ class _Reading:
             at += (row["length"] or 0) if row["is_array"] else 1
             if row["is_array"]:
                 self.arrays.add(row["id"])
+        if at > MOST_TASKS:
+            raise UserError(f"run {self.run} has {at - 1} tasks; a file is written of at most {MOST_TASKS}")
         waits, element_waits = self._after()
         self._groups()
         for row in rows:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 TURN = 60.0  # seconds to wait for others that submit to the same queue
 _PAUSE = 0.05
 _NUMBERS = 16  # for a record and the groups it is in; ids stay short so
+_ELEMENTS = 100_000  # of an array that a submission may wait for one by one
 _TAKEN = "has a client already"  # how a server says that another session has the workflow
 
 
@@ -136,6 +137,8 @@ def _deps(session: RemoteSession, text: str) -> Iterator[Dep]:
                     yield Dep(On.TASK, RecordId(row.id))
                 elif len(row.elements) == row.length:
                     yield Dep(On.ARRAY, RecordId(row.id))
+                elif len(row.elements) > _ELEMENTS:
+                    raise UserError(f"--after names {len(row.elements)} elements of {row.id}; name the whole array")
                 else:
                     yield from (Dep(On.TASK, RecordId(row.id), index) for index in row.elements)
 

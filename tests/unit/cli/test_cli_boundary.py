@@ -214,3 +214,8 @@ def test_browsing_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(UserError, match="needs a terminal"):
         browse(argparse.Namespace(), choose(json=False, quiet=False))
+
+
+def test_a_run_of_a_hundred_million_tasks_is_not_unfolded_for_a_file(bough: Call, filled: Workshop) -> None:
+    filled.task(5, "ready", name="huge", length=100_000_000, is_array=1)
+    assert "at most" in refused(bough("describe", "--run", "wf"))
