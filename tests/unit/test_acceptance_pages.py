@@ -32,6 +32,14 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
     assert [f"{path}::{name}" for path, name in named if name and name not in _names_in(path)] == []
 
 
+@pytest.mark.parametrize("name", ["security.md", "durability.md"])
+def test_every_promise_is_shown_by_a_test_that_exists(name: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "explanation" / name).read_text()))
+    known = {one for path in (ROOT / "tests").rglob("*.py") for one in _names_in(str(path.relative_to(ROOT)))}
+    assert len(named) > 5
+    assert named - known == set()
+
+
 def test_every_item_of_the_list_of_trellisdag_has_a_test() -> None:
     lines = (ROOT / "docs" / "spec" / "acceptance-trellisdag.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
