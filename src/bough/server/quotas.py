@@ -67,7 +67,7 @@ class Share:
             self._held[connection] = size
             if self._sum > self.quota.held and self._stop(connection):
                 return
-        elif connection is self._first:
+        if (connection is self._first and not size) or self._sum <= self.quota.held:
             self._first = None
         if self._stopped:
             self._go_on()
@@ -77,10 +77,11 @@ class Share:
             self._first = connection
         if connection is self._first:
             return False
-        if not self._stopped:
-            self._watch(self._first, 0)
+        is_alone = not self._stopped
         self._stopped[connection] = None
         connection.stop_reading("bytes", on=True)
+        if is_alone:
+            self._watch(self._first, 0)
         return True
 
     def _watch(self, first: Connection, before: int) -> None:
@@ -98,7 +99,7 @@ class Share:
         if self._sum <= self.quota.held:
             stopped, self._stopped = self._stopped, {}
         elif self._first is None:
-            self._first = max(self._stopped, key=lambda connection: self._held.get(connection, 0))
+            self._first = min(self._stopped, key=lambda connection: self._held.get(connection, 0))  # mostly soon done
             del self._stopped[self._first]
             stopped = {self._first: None}
             self._watch(self._first, 0)
