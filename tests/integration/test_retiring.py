@@ -16,7 +16,11 @@ from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.retiring import KEPT
 from bough.wire.messages import Act, Answer, Outcome, Refused, Unsuccess
+<<<<<<< HEAD
 from tests.builders import question
+=======
+from tests.postgres_server import PostgresServer
+>>>>>>> bcce783 (A retired workflow in PostgreSQL)
 
 
 @pytest.fixture
@@ -191,3 +195,23 @@ def test_a_later_workflow_of_the_name_reuses_what_a_retired_one_did(service: Ser
     assert second.welcomed.memos
     task = second.command("echo once", key=b"k" * 16)
     assert second.outcome(task).reused
+
+
+def test_a_retired_workflow_in_postgresql_is_looked_at_tried_again_and_removed(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'bough[postgres]'")
+    database, service = PostgresServer(), Service(tmp_path)
+    try:
+        service.start("--store", database.url())
+        service.executor(cores=2)
+        old = Old(service, tmp_path)
+        assert "exit code 3" in service.bough("explain", f"{old.bad}").stdout
+        assert old.run in {one["run"] for one in shown(service, "status")["workflows"]}
+        old.flag.touch()
+        assert service.bough("retry", "--failed", "--name", "old").stdout == "1 task to be tried again\n"
+        until(lambda: shown(service, "status", f"{old.after}")[0]["state"] == "done", "the retry")
+        again = Old(service, tmp_path)
+        assert {one["run"] for one in shown(service, "remove", "old")} == {old.run, again.run}
+        assert "no workflow" in service.bough("remove", "old", check=False).stderr
+    finally:
+        service.clean_up()
+        database.remove()
