@@ -16,11 +16,8 @@ from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.retiring import KEPT
 from bough.wire.messages import Act, Answer, Outcome, Refused, Unsuccess
-<<<<<<< HEAD
 from tests.builders import question
-=======
 from tests.postgres_server import PostgresServer
->>>>>>> bcce783 (A retired workflow in PostgreSQL)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bough.core import checks, locks
+from bough.core import checks, locks, retiring
 from bough.core.deeds import OPEN
 from bough.core.loose import TaskRecord
 from bough.core.records import HELD, READY, WAITING, Record
@@ -65,7 +65,26 @@ def _run_opened(state: State, fact: facts.RunOpened) -> str:
 
 def _run_removed(state: State, fact: facts.RunRemoved) -> str:
     workflow = state.workflows.get(fact.run)
-    return "" if workflow is not None and workflow.group.id != ROOT else f"there is no workflow {fact.run}"
+    if workflow is None or workflow.group.id != ROOT:  # of one that was retired there is nothing to forget
+        return ""
+    return f"run {fact.run} is not a workflow's"
+
+
+def _run_retired(state: State, fact: facts.RunRetired) -> str:
+    return "" if retiring.may_retire(state, fact.run) else f"there is no workflow {fact.run} that is over"
+
+
+def _run_revived(state: State, fact: facts.RunRevived) -> str:
+    if fact.run in state.workflows:
+        return f"the workflow {fact.run} is there already"
+    try:
+        pieces = retiring.unpack(fact.kept)
+    except ValueError as error:
+        return str(error)
+    taken: list[int] = [one.spec.id for piece in pieces for one in piece.groups if one.spec.id in state.groups]
+    items = [one for piece in pieces for some in (piece.tasks, piece.arrays) for one in some]
+    taken += [one.spec.id for one in items if one.spec.id in state.records]
+    return f"the number {taken[0]} of something in it is taken" if taken else ""
 
 
 def _group(state: State, fact: facts.GroupClosed | facts.GroupReleased) -> str:
@@ -196,6 +215,8 @@ def _unless_with(span: Span, start: int, stop: int) -> str:
 _LOOK: dict[type, Callable[..., str]] = {
     facts.RunOpened: _run_opened,
     facts.RunRemoved: _run_removed,
+    facts.RunRetired: _run_retired,
+    facts.RunRevived: _run_revived,
     facts.GroupClosed: _group,
     facts.GroupReleased: _group,
     facts.ExecutorJoined: _joined,

@@ -47,13 +47,13 @@ class RunRemoved(msgspec.Struct, frozen=True, array_like=True, tag="rr"):
 class RunRetired(msgspec.Struct, frozen=True, array_like=True, tag="rt"):
     """A workflow that had ended left the memory of the core; the store has all that was known of it."""
 
-    run: int
+    run: Count
 
 
 class RunRevived(msgspec.Struct, frozen=True, array_like=True, tag="rv"):
     """A workflow that was retired is in the core again, because somebody acts on it."""
 
-    run: int
+    run: Count
     kept: bytes  # see `core.retiring`
 
 

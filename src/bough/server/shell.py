@@ -17,7 +17,7 @@ from functools import partial
 import msgspec
 
 from bough.core.machine import Machine, Turn
-from bough.errors import BoughError, InternalError, StoreFailed
+from bough.errors import BoughError, InternalError, SiteError, StoreFailed
 from bough.model.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
@@ -162,7 +162,7 @@ class Shell:
         try:
             turn = self.machine.turn(now, events)
             self._write(Batch(now, turn, self.peers.take_requests(), reports, after))
-        except BoughError as error:
+        except SiteError as error:
             self.on_fatal(error)
         except Exception as error:  # noqa: BLE001 -- half a turn was made: whatever it is, it is ours, and nothing can follow
             text = f"{type(error).__name__}: {error}; all turns before are stored: start again, and if it comes back"

@@ -8,7 +8,7 @@ import pytest
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
-from bough.errors import StoreFailed
+from bough.errors import InternalError, InvariantBroken, StoreFailed
 from bough.model.blobs import blob_id
 from bough.model.facts import Cancelled, ElementFailed, GroupClosed, Killed, RunOpened, SpanEnded, SpanStarted
 from bough.model.outcomes import Cause, Failure
@@ -529,3 +529,21 @@ def test_clients_get_ids_that_do_not_meet() -> None:
     firsts = [the(Welcome, peer.said()).first_id for peer in peers]
     assert firsts[0] == 1
     assert len(set(firsts)) == 3
+
+
+def test_a_broken_law_of_the_core_stops_the_server_and_says_what_to_do(monkeypatch) -> None:
+    harness = Harness()
+    fatal: list[BaseException] = []
+    harness.shell.on_fatal = fatal.append
+
+    def broken(now: float, events: object) -> None:
+        raise InvariantBroken("two and two make five")
+
+    monkeypatch.setattr(harness.shell.machine, "turn", broken)
+    harness.shell.schedule()
+    harness.loop.run()
+    (error,) = fatal
+    assert isinstance(error, InternalError)
+    assert "two and two make five" in str(error)
+    assert "bough store check and bough store repair" in str(error)
+    assert "broken" in error.story
