@@ -72,8 +72,9 @@ class Carrying:
         self._sweep()
 
     def _hear_removals(self, facts: Sequence[Fact]) -> None:
-        gone = {fact.run for fact in facts if type(fact) is RunRemoved}
-        self._removed |= gone & self._references.runs.keys()
+        if RunRemoved in map(type, facts):
+            gone = {fact.run for fact in facts if type(fact) is RunRemoved}
+            self._removed |= gone & self._references.runs.keys()
 
     def _find_removed(self) -> None:
         """What an earlier server removed and did not come to delete; workflows that are retired are not removed."""

@@ -89,17 +89,16 @@ class Retiring:
     # --- what is over ------------------------------------------------------------------------------------
 
     def _hear(self, facts: Sequence[Fact]) -> None:
+        if _HEARD.isdisjoint(map(type, facts)):
+            return
         for fact in facts:
-            kind = type(fact)
-            if kind not in _HEARD:
-                continue
             if isinstance(fact, RunClosed | RunRevived):
                 workflow = self._state.workflows.get(fact.run)
                 if workflow is not None and workflow.group.id != ROOT:
                     self._note(workflow)
             elif isinstance(fact, RunRetired | RunRemoved):
                 self._gone(fact.run)
-            else:
+            elif type(fact) in _DEEDS:
                 self._leaving = None  # it may be about that one, which is not any more as it was
 
     def _note(self, workflow: Workflow) -> None:
