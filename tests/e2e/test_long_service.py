@@ -30,6 +30,7 @@ def test_memory_follows_what_is_unfinished_also_if_nothing_is_removed() -> None:
     with site(2) as made:
         seen = drive(made, WORKFLOWS, TASKS)
         made.until(lambda: made.ask("statistics", seconds=1)[-1]["workflows"] <= 20)
+        made.ask("project")
         assert made.ask("sql", statement="select count(*) from runs where closed is not null")["rows"] == [[WORKFLOWS]]
         assert seen[-1].resident < ROOMY * seen[0].resident
         made.restart()
