@@ -23,6 +23,7 @@ from bough.stores.opening import open_jobs
 
 T = TypeVar("T")
 MOST: Final = 64  # workflows that are looked at
+MOST_RECORDS: Final = 200_000  # of these together; one alone may be bigger
 KEPT_FOR: Final = 60.0  # seconds after the last question
 _TOGETHER: Final = 500  # numbers in one statement
 _RECORDS: Final = "SELECT DISTINCT abs(run) FROM tasks WHERE id IN ({})"
@@ -53,8 +54,12 @@ class Archive:
 
         def load() -> dict[int, State]:
             with open_jobs(self._where) as jobs:
-                runs = [run for run in _runs_of(jobs, missing) if run not in self._beside]
-                return {run: made for run in runs[:MOST] if (made := self._read(jobs, run)) is not None}
+                found: dict[int, State] = {}
+                for run in _runs_of(jobs, missing)[:MOST]:
+                    if run not in self._beside and _weight(found) < MOST_RECORDS:
+                        made = self._read(jobs, run)
+                        found |= {run: made} if made is not None else {}
+                return found
 
         def loaded(done: asyncio.Future[dict[int, State]]) -> None:
             self._put(_result(done, {}))
@@ -69,7 +74,7 @@ class Archive:
 
     def _put(self, found: dict[int, State]) -> None:
         self._beside.update(found)
-        while len(self._beside) > MOST:
+        while len(self._beside) > MOST or (len(self._beside) > 1 and _weight(self._beside) > MOST_RECORDS):
             del self._beside[next(iter(self._beside))]
         self._tell()
         if self._timer is not None:
@@ -127,6 +132,10 @@ class Archive:
         """Read when the tables have caught up."""
         loop = self._shell.loop
         self._shell.upkeep.when_folded(lambda: loop.run_in_executor(None, load).add_done_callback(then))
+
+
+def _weight(states: dict[int, State]) -> int:
+    return sum(len(state.records) for state in states.values())
 
 
 def _runs_of(jobs: Jobs, records: Sequence[int]) -> list[int]:

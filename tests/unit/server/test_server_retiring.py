@@ -12,9 +12,11 @@ from bough.core import retiring as core
 from bough.errors import StoreFailed
 from bough.model.facts import Retried, RunRetired, SpanEnded
 from bough.model.tasks import Dep, On
-from bough.server import retiring
-from bough.wire.messages import VERSION, Act, Answer, ClientHello, Close, Closed, Welcome
+from bough.server import archive, retiring
+from bough.stores.sqlite import SqliteStore
+from bough.wire.messages import VERSION, Act, Answer, Ask, ClientHello, Close, Closed, Welcome
 from bough.wire.work import Report, Run
+from tests.builders import question
 
 
 class Office(Harness):
@@ -129,3 +131,33 @@ def test_a_deed_for_what_does_not_exist_is_answered(office: Office) -> None:
     assert peer.said(Welcome)
     peer.say(Act(1, Retried(Dep(On.TASK, 999))))
     assert [answer.value for answer in peer.said(Answer)] == [{"tasks": 0}]
+
+
+def test_what_is_looked_at_is_bounded_and_forgotten_after_a_while(
+    office: Office, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(retiring, "KEPT", 0)
+    monkeypatch.setattr(archive, "MOST_RECORDS", 5)
+    store = SqliteStore(tmp_path)
+    tasks = []
+    for name in ("one", "two", "three"):
+        run = office.finish(name, tasks=3)
+        tasks.append(next(office.machine.state.workflows[run].group.records()).id)
+        office.wait()
+    for turn, now, facts in office.store.rows:
+        store.append(turn, now, facts)
+    for turn, run, data in office.store.snapshots:
+        store.save_snapshot(turn, run, data)
+    store.project()
+    peer = Peer(office)
+    peer.say(ClientHello(VERSION, 9, "there"))
+    for number, task in enumerate(tasks, 1):
+        peer.say(Ask(number, question("explain", record=task)))
+        (answer,) = peer.said(Answer)
+        assert "is done" in answer.value[0]
+    assert len(office.machine.asides) == 1, "two of them would be more than may be"
+    assert office.machine.find(tasks[-1]) is not None
+    assert office.here == []
+    office.wait(archive.KEPT_FOR + 1)
+    assert office.machine.asides == []
+    store.close()
