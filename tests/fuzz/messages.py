@@ -6,6 +6,7 @@ of whose fields are out of bounds, of another type or missing. Rule: both depend
 
 from __future__ import annotations
 
+import functools
 import random
 import typing
 from typing import Any
@@ -39,7 +40,7 @@ def kinds(union: object) -> list[type]:
 
 def valid(kind: type, dice: random.Random, known: dict[str, typing.Sequence[Any]] | None = None) -> Any:
     """A message of a kind within its bounds; `known`: values by field name that mean something to who hears it."""
-    return _build(inspect.type_info(kind), dice, 0, known or {}, "")
+    return _build(_shape(kind), dice, 0, known or {}, "")
 
 
 def hostile(kind: type, dice: random.Random, known: dict[str, typing.Sequence[Any]] | None = None) -> Any:
@@ -48,6 +49,9 @@ def hostile(kind: type, dice: random.Random, known: dict[str, typing.Sequence[An
     for _ in range(dice.choice((1, 1, 1, 2, 3))):
         plain = _spoil(plain, dice)
     return plain
+
+
+_shape = functools.cache(inspect.type_info)  # reading a type takes ten times as long as making a message
 
 
 # --- within bounds ---------------------------------------------------------------------------------
