@@ -220,10 +220,10 @@ class CommandLines:
         return pick(dice, NUMBERS, RANGES, SELECTORS, TEXTS, self.traps, *GOOD.values())
 
     def _bounded(self, leaf: Leaf, words: list[str]) -> list[str]:
-        """The same without what would measure for minutes, wait for tasks that nobody runs, or run for real."""
+        """The same without what would measure for minutes, wait for tasks that nobody runs, outlive us or run for real."""
         if leaf.name in MEASURES:
             words += ["--only", "nothing"] if leaf.name == "bench" else ["nothing"]
-        words = [word for word in words if word not in {"--wait", "--follow", "-f"}]
+        words = [word for word in words if word not in {"--wait", "--follow", "-f", "--detach"}]
         if leaf.name == "run" and "--dry-run" not in words and self.dice.random() < 0.97:
             words.insert(1, "--dry-run")
         return words
