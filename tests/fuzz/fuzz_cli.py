@@ -220,7 +220,7 @@ class CommandLines:
         return pick(dice, NUMBERS, RANGES, SELECTORS, TEXTS, self.traps, *GOOD.values())
 
     def _bounded(self, leaf: Leaf, words: list[str]) -> list[str]:
-        """The same without what would measure for minutes, wait for tasks that nobody runs, outlive us or run for real."""
+        """The same without what would measure for minutes, wait for what nobody runs, outlive us or run for real."""
         if leaf.name in MEASURES:
             words += ["--only", "nothing"] if leaf.name == "bench" else ["nothing"]
         words = [word for word in words if word not in {"--wait", "--follow", "-f", "--detach"}]
