@@ -47,6 +47,7 @@ from tests.fuzz.messages import hostile, kinds, valid
 ROLES = ("stranger", "read", "execute", "relay", "member", "task", "submit", "owner")  # the last two may do all
 DEADLINE = 30.0
 _AT_ONCE = 40  # messages in one frame
+_READING = 2.0  # seconds in which a server reads on
 _LIVES = 400  # messages on one connection, at most
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SECRET = b"the content of a file that is nobody's business 7f1c"
@@ -196,6 +197,7 @@ class Attacker:
     frames: Callable[[], Frames[Any]] = staticmethod(to_client_frames)
     never: frozenset[type] = frozenset()  # messages that would end the server by right
     seldom: frozenset[type] = frozenset()  # messages for which who says them is thrown out
+    last: tuple[Any, str] = (["ask", 1, ["processors"]], "heard Answer")  # what is asked last, and how it is answered
 
     def __init__(self, target: Target, role: str, dice: random.Random) -> None:
         self.target = target
@@ -275,9 +277,17 @@ class Attacker:
                 time.sleep(0.05)
 
     def hang_up(self) -> None:
-        if self.sock is not None:
-            self.sock.close()
-            self.sock = None
+        """Go, once the server has read all that was said: it answers a last question, or has thrown us out."""
+        if self.sock is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            before = self.counts[self.last[1]]
+            self.sock.sendall(bytes(frame_list([self.last[0]])))
+            end = time.monotonic() + _READING
+            while self.counts[self.last[1]] == before and time.monotonic() < end and self.drain():
+                select.select([self.sock], [], [], 0.01)
+        self.sock.close()
+        self.sock = None
 
     def messages(self) -> list[Any]:
         """What is said next."""
@@ -333,13 +343,16 @@ class Attacker:
             data = self.sock.recv(1 << 18)
             if not data:
                 return False
-            if SECRET in data:
-                raise Broken(f"{self.role} was told the content of a file of somebody else")
-            try:
-                self.listen(self.reader.feed(data))
-            except BoughError as error:
-                raise Broken(f"the server says what nobody understands: {error}") from error
+            self.take(data)
         return True
+
+    def take(self, data: bytes) -> None:
+        if SECRET in data:
+            raise Broken(f"{self.role} was told the content of a file of somebody else")
+        try:
+            self.listen(self.reader.feed(data))
+        except BoughError as error:
+            raise Broken(f"the server says what nobody understands: {error}") from error
 
     def listen(self, messages: Sequence[Any]) -> None:
         for message in messages:
@@ -387,6 +400,7 @@ class Worker(Attacker):
 
     union = FromExecutor
     seldom = frozenset({Proof, ExecutorHello, Put, Leaving})
+    last = (["hb"], "heard Heard")
     frames = staticmethod(to_executor_frames)
 
     def greeting(self) -> list[object]:
@@ -406,6 +420,7 @@ class RelayLine(Attacker):
     """A relay that carries what it likes."""
 
     union = FromRelay
+    last = (["hb"], "heard Alive")
 
     def __init__(self, target: Target, role: str, dice: random.Random) -> None:
         super().__init__(target, role, dice)
