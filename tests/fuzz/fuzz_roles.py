@@ -38,8 +38,20 @@ from bough.transport.access import Access, read_access
 from bough.transport.dial import dial
 from bough.wire.filemessages import Put
 from bough.wire.framing import Frames, frame, frame_list, to_client_frames, to_executor_frames
-from bough.wire.messages import VERSION, Ask, Blob, ClientHello, Close, FromClient, Manage, Proof, Subscribe, Welcome
-from bough.wire.questions import AnyQuestion
+from bough.wire.messages import (
+    VERSION,
+    Ask,
+    Blob,
+    ClientHello,
+    Close,
+    FromClient,
+    Manage,
+    Proof,
+    Refused,
+    Subscribe,
+    Welcome,
+)
+from bough.wire.questions import AnyQuestion, Sql
 from bough.wire.relaying import FromRelay, Linked, RelayHello, ToRelay
 from bough.wire.work import Appointed, ExecutorHello, FromExecutor, Leaving, Run
 from tests.fuzz.messages import hostile, kinds, valid
@@ -205,7 +217,8 @@ class Attacker:
         self.dice = dice
         self.counts: Counter[str] = Counter()
         self.sock: socket.socket | None = None
-        self.lived = 0
+        self.lived = self.number = 0
+        self.refused = False  # the server has said why it hangs up
         store = target.home / "server" / "store"
         paths = [
             str(target.secret),
@@ -268,7 +281,8 @@ class Attacker:
                 self.sock.settimeout(DEADLINE)
                 self.reader = self.frames()
                 self.sock.sendall(frame(*proof, *self.greeting()))
-                self.lived = 0
+                self.lived = self.number = 0
+                self.refused = False
                 self.listen(self.reader.feed(leftover) if leftover else [])
                 return
             except (OSError, BoughError) as error:
@@ -284,7 +298,7 @@ class Attacker:
             before = self.counts[self.last[1]]
             self.sock.sendall(bytes(frame_list([self.last[0]])))
             end = time.monotonic() + _READING
-            while self.counts[self.last[1]] == before and time.monotonic() < end and self.drain():
+            while self.counts[self.last[1]] == before and not self.refused and time.monotonic() < end and self.drain():
                 select.select([self.sock], [], [], 0.01)
         self.sock.close()
         self.sock = None
@@ -299,6 +313,8 @@ class Attacker:
         return kind if kind not in self.seldom or self.dice.random() < 0.01 else self.kind()
 
     def make(self, kind: type) -> Any:
+        self.number += 1
+        self.known["request"] = [self.number]  # who numbers its requests badly keeps nobody but itself waiting
         return valid(kind, self.dice, self.known)
 
     def spoiled(self) -> Any:
@@ -311,9 +327,11 @@ class Attacker:
             self.connect()
             self.counts["connections"] += 1
         said = self.messages()
+        frames = [said]
         if self.dice.random() < 0.1:
-            said.append(self.spoiled())
-        if not self.say(bytes(frame_list(said))):
+            frames.append([self.spoiled()])  # alone: a frame that cannot be read is refused as a whole
+            said = [*said, *frames[-1]]
+        if not all(self.say(bytes(frame_list(one))) for one in frames):
             self.counts["thrown out"] += 1
             self.hang_up()
         self.lived += len(said)
@@ -325,15 +343,16 @@ class Attacker:
         assert self.sock is not None
         try:
             view = memoryview(data)
-            self.sock.settimeout(DEADLINE)
+            self.sock.settimeout(_READING)
             while view:
                 sent = self.sock.send(view[: 1 << 16])
                 view = view[sent:]
                 if not self.drain():
                     return False
             return self.drain()
-        except TimeoutError:
-            raise Broken(f"the server does not read any more\n{self.target.tail()}") from None
+        except TimeoutError:  # it has too many requests of ours, or we answer nothing: that is ours to bear
+            self.counts["not read"] += 1
+            return False
         except (OSError, ssl.SSLError):
             return False
 
@@ -357,6 +376,7 @@ class Attacker:
     def listen(self, messages: Sequence[Any]) -> None:
         for message in messages:
             self.counts[f"heard {type(message).__name__}"] += 1
+            self.refused = self.refused or (isinstance(message, Refused) and not message.request)
             if isinstance(message, Welcome) and message.ids:
                 self.known["id"] = [message.first_id + n for n in range(5)]
                 self.known["record"] = [*self.known["id"], 1, 2, 3]
@@ -388,10 +408,11 @@ class Asker(Attacker):
     """A client that only asks, in every role."""
 
     def make(self, kind: type) -> Any:
-        return msgspec.to_builtins(valid(kind, self.dice, self.known), builtin_types=(bytes,))
+        return msgspec.to_builtins(super().make(kind), builtin_types=(bytes,))
 
     def messages(self) -> list[Any]:
-        asked = (self.make(self.dice.choice(kinds(AnyQuestion))) for _ in range(self.dice.choice((1, 5, _AT_ONCE))))
+        choice = [kind for kind in kinds(AnyQuestion) if kind is not Sql or self.dice.random() < 0.1]  # which is slow
+        asked = (self.make(self.dice.choice(choice)) for _ in range(self.dice.choice((1, 5, _AT_ONCE))))
         return [["ask", number, question] for number, question in enumerate(asked, 1)]
 
 

@@ -135,7 +135,7 @@ def main() -> None:
         told.append(number)  # SQLite passes over what is raised while it works
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing but answers goes to the server
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):

@@ -77,7 +77,7 @@ class _Helper:
 
     async def end(self) -> None:
         """End it, in good order if it can."""
-        for how in (signal.SIGINT, signal.SIGKILL):
+        for how in (signal.SIGTERM, signal.SIGKILL):
             if self._process.returncode is None:
                 self._process.send_signal(how)
                 try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from bough.core.records import ArrayRecord
 from bough.errors import UnknownName, UserError
 from bough.model.facts import Cancelled, GroupClosed, PagesAdded, RunClosed, RunOpened
-from bough.model.ids import GroupId
+from bough.model.ids import BlobId, GroupId
 from bough.model.sandboxes import is_tidy
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 from bough.server.connection import Connection
@@ -148,6 +148,7 @@ class Workflows:
         run, numbers = client.run, self._numbers
         if not run:
             return "a client that names no workflow cannot submit"
+        seen: set[BlobId] = {BlobId(b"")}
         for item in items:
             is_group = isinstance(item, GroupSpec)
             if not (numbers.owns_group(run, item.id) if is_group else numbers.owns_record(run, item.id)):
@@ -160,6 +161,18 @@ class Workflows:
                     f"the arguments of task {item.id} are too big to send, and {item.payload_path} is not below the"
                     " workflow's directory; open the session with a store that is"
                 )
+            if not isinstance(item, GroupSpec) and (missing := self._missing(item, seen)):
+                return f"the {missing} of task {item.id} was never sent to the server"
+        return ""
+
+    def _missing(self, item: TaskSpec | ArraySpec, seen: set[BlobId]) -> str:
+        """What of a task the server does not have; `seen` are blobs that it has."""
+        table = item.table if isinstance(item, ArraySpec) else BlobId(b"")
+        for what, blob in (("function or command", item.body), ("table", table)):
+            if blob not in seen:
+                if not self._shell.store.has_blob(blob):
+                    return what
+                seen.add(blob)
         return ""
 
     def _may_name(self, client: Client, path: str) -> bool:

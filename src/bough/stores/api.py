@@ -97,6 +97,9 @@ class Store(Protocol):
     def blob(self, blob: BlobId) -> bytes:
         """A blob's content; KeyError when there is none."""
 
+    def has_blob(self, blob: BlobId) -> bool:
+        """Whether a blob is here, or was just put."""
+
     def save_snapshot(self, turn: int, run: int, data: bytes) -> None:
         """Keep a machine's snapshot, taken after a turn; the newest one per run is kept."""
 

@@ -275,6 +275,13 @@ class SqlStore(ABC):
             raise KeyError(blob)
         return bytes(row[0])
 
+    def has_blob(self, blob: BlobId) -> bool:
+        """Whether a blob is here."""
+        if blob in self._blobs or blob in self._known:
+            return True
+        with self._reported():
+            return self._database.execute("SELECT 1 FROM blobs WHERE id = ?", (blob,)).fetchone() is not None
+
     def save_snapshot(self, turn: int, run: int, data: bytes) -> None:
         """Keep the newest snapshot of a run."""
         with self._reported():

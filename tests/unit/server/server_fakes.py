@@ -123,6 +123,9 @@ class FakeStore:
     def blob(self, blob) -> bytes:
         return self.blobs[blob]
 
+    def has_blob(self, blob) -> bool:
+        return blob in self.blobs
+
     def save_snapshot(self, turn: int, run: int, data: bytes) -> None:
         self.snapshots.append((turn, run, data))
 

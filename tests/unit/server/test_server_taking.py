@@ -150,6 +150,7 @@ def test_a_task_given_back_goes_to_others(shop: Workshop) -> None:
 
 
 def test_functions_are_passed_over_and_need_an_executor(shop: Workshop) -> None:
+    shop.store.put_blob(b"f", b"")
     client = shop.client()
     group, first = client.welcome.group, client.welcome.first_id
     submit(client, TaskSpec(RecordId(first), Kind.FUNCTION, b"f", b"", group=group))
