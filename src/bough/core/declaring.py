@@ -81,9 +81,10 @@ def kind_of(record: Record) -> Kind:
 
 def success(record: Record, start: int, stop: int) -> facts.SpanEnded:
     """The fact that elements are done, by nobody: without a span, an executor and a time."""
+    about: dict[str, object] = {}  # of commands of an array there is nothing to say one by one: there may be millions
     if kind_of(record) is Kind.FUNCTION:
-        about: dict[str, object] = {"results": nones(stop - start)}
-    else:
-        about = {"details": tuple(Detail(index) for index in range(start, stop))}
+        about = {"results": nones(stop - start)}
+    elif not record.is_array:
+        about = {"details": (Detail(0),)}
     attempt = record.attempt if isinstance(record, TaskRecord) else 0
     return facts.SpanEnded(0, start, stop, 0.0, record=record.id, attempt=attempt, **about)  # type: ignore[arg-type]

@@ -222,6 +222,14 @@ def test_what_runs_is_not_declared_done() -> None:
     assert bench.tell(deed).facts == []
 
 
+def test_declaring_an_array_of_commands_done_costs_nothing_for_each() -> None:
+    bench = Bench(0)
+    bench.submit(replace(array(1, 100_000), kind=Kind.COMMAND))
+    [done] = bench.tell(facts.Declared(on_array(1))).facts
+    assert isinstance(done, facts.SpanEnded)
+    assert (done.start, done.stop, done.details) == (0, 100_000, ())
+
+
 # --- disable and enable ----------------------------------------------------------------------------
 
 
