@@ -174,6 +174,7 @@ class Target:
                 raise Broken(f"the {name} has ended with {process.returncode}\n{text}")
         if self.secret.read_bytes() != SECRET:
             raise Broken("a file of somebody else was written")
+        dial(self.access["read"]).sock.close()  # whatever others of its address do, an honest peer is let in
         said = self.bough("sql", "--json", "select done from tasks where length = 50", check=not self.is_steered).stdout
         if not self.is_steered and [row["done"] for row in json.loads(said)] != [50]:
             raise Broken(f"the honest workflow was touched: {said}")
