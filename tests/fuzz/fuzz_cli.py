@@ -38,6 +38,7 @@ from tests.fuzz.hostile import (
     TEXTS,
     Outcome,
     Tally,
+    attack_by_hand,
     call,
     call_process,
     lay_traps,
@@ -372,26 +373,5 @@ def attack_processes(inputs: int, seed: int, report: Callable[[str], None]) -> t
     return tally.counts, tally.broken
 
 
-def main() -> int:
-    """Attack as the command line says; 1 if anything broke."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--processes", type=int, default=0, help="as many more, each a process")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    start = time.monotonic()
-    counts, broken = attack(options.inputs, options.seed, lambda text: print(text, file=sys.stderr))
-    print(f"{options.inputs} command lines in {time.monotonic() - start:.1f} s, seed {options.seed}")
-    if options.processes:
-        start = time.monotonic()
-        more, worse = attack_processes(options.processes, options.seed, lambda text: print(text, file=sys.stderr))
-        print(f"{options.processes} more as processes in {time.monotonic() - start:.1f} s")
-        counts, broken = counts + Counter({f"process, {what}": count for what, count in more.items()}), broken + worse
-    for what, count in sorted(counts.items()):
-        print(f"{count:>10}  {what}")
-    print(f"{broken} broke something")
-    return 1 if broken else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(attack_by_hand(__doc__, "command lines", attack, attack_processes))

@@ -8,12 +8,10 @@ understood or refused with exit 2 (3: the world's fault); anything else is print
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +30,18 @@ from bough.describe.plan import PlanTask
 from bough.describe.scripts import is_description
 from bough.describe.wfformat import Emulation
 from bough.errors import BoughError
-from tests.fuzz.hostile import NUMBERS, TEXTS, Outcome, Tally, call, call_process, lay_traps, pick, scratch
+from tests.fuzz.hostile import (
+    NUMBERS,
+    TEXTS,
+    Outcome,
+    Tally,
+    attack_by_hand,
+    call,
+    call_process,
+    lay_traps,
+    pick,
+    scratch,
+)
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"  # real files, where the checkout has such a neighbour
 
@@ -600,26 +609,5 @@ def attack_processes(inputs: int, seed: int, report: Callable[[str], None]) -> t
     return tally.counts, tally.broken
 
 
-def main() -> int:
-    """Attack as the command line says; 1 if anything broke."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--processes", type=int, default=0, help="as many more, each a process")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    start = time.monotonic()
-    counts, broken = attack(options.inputs, options.seed, lambda text: print(text, file=sys.stderr))
-    print(f"{options.inputs} broken descriptions in {time.monotonic() - start:.1f} s, seed {options.seed}")
-    if options.processes:
-        start = time.monotonic()
-        more, worse = attack_processes(options.processes, options.seed, lambda text: print(text, file=sys.stderr))
-        print(f"{options.processes} more as processes in {time.monotonic() - start:.1f} s")
-        counts, broken = counts + Counter({f"process, {what}": count for what, count in more.items()}), broken + worse
-    for what, count in sorted(counts.items()):
-        print(f"{count:>10}  {what}")
-    print(f"{broken} broke something")
-    return 1 if broken else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(attack_by_hand(__doc__, "broken descriptions", attack, attack_processes))

@@ -6,6 +6,7 @@ deadline is a hang, and is told as such.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -355,3 +357,31 @@ def _kind(problem: str) -> str:
 def pick(dice: random.Random, *pools: tuple[str, ...]) -> str:
     """One of the values of one of the pools."""
     return dice.choice(dice.choice(pools))
+
+
+Attack = Callable[[int, int, Callable[[str], None]], tuple[Counter[str], int]]  # how many, seed, who is told
+
+
+def attack_by_hand(about: str, what: str, attack: Attack, attack_processes: Attack) -> int:
+    """Attack as the command line says, and print what came of it; 1 if anything broke."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--processes", type=int, default=0, help="as many more, each a process")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    start = time.monotonic()
+    counts, broken = attack(options.inputs, options.seed, say)
+    print(f"{options.inputs} {what} in {time.monotonic() - start:.1f} s, seed {options.seed}")
+    if options.processes:
+        start = time.monotonic()
+        more, worse = attack_processes(options.processes, options.seed, say)
+        print(f"{options.processes} more as processes in {time.monotonic() - start:.1f} s")
+        counts, broken = counts + Counter({f"process, {one}": count for one, count in more.items()}), broken + worse
+    for one, count in sorted(counts.items()):
+        print(f"{count:>10}  {one}")
+    print(f"{broken} broke something")
+    return 1 if broken else 0
