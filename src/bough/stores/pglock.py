@@ -6,6 +6,7 @@ number (`epoch`); one that lost its connection and finds another's number has lo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from typing import Final, Self
@@ -52,7 +53,9 @@ class PostgresLock:
         execute(_TAKE, (os.getpid(), socket.gethostname()))
 
     def release(self) -> None:
-        """Let others have the store."""
+        """Let others have the store: at once, and not when the database has noticed that the connection is gone."""
+        with contextlib.suppress(psycopg.Error):  # it is gone already
+            self._connection.execute("SELECT pg_advisory_unlock_all()")
         self._connection.close()
 
     def __enter__(self) -> Self:
