@@ -408,6 +408,8 @@ class Submitter(Attacker):
 class Asker(Attacker):
     """A client that only asks, in every role."""
 
+    never = frozenset({Manage})
+
     def make(self, kind: type) -> Any:
         return msgspec.to_builtins(super().make(kind), builtin_types=(bytes,))
 

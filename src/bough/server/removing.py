@@ -168,7 +168,11 @@ class Removing:
 
         def ask() -> None:
             if not self._stopped:
-                self._shell.loop.run_in_executor(self._thread, query).add_done_callback(then)
+                self._shell.loop.run_in_executor(self._thread, query).add_done_callback(answered)
+
+        def answered(done: asyncio.Future[T]) -> None:
+            if not self._stopped:  # else it may have been cancelled, and nobody waits for it
+                then(done)
 
         self._shell.upkeep.when_folded(ask)
 
