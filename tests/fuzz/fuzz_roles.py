@@ -268,9 +268,7 @@ class Attacker:
 
     def dial(self) -> tuple[socket.socket, list[object], bytes]:
         if self.role == "owner":
-            sock = socket.socket(socket.AF_UNIX)
-            sock.connect(str(self.target.home / "server" / "server.sock"))
-            return sock, [], b""
+            return dial(Access(f"unix:{self.target.home}/server/server.sock")).sock, [], b""
         found = dial(self.target.access[self.role])
         return found.sock, [found.proof], found.leftover
 
@@ -287,6 +285,9 @@ class Attacker:
                 self.listen(self.reader.feed(leftover) if leftover else [])
                 return
             except (OSError, BoughError) as error:
+                if self.sock is not None:
+                    self.sock.close()
+                    self.sock = None
                 if time.monotonic() > end:
                     raise Broken(f"{self.role} is not let in any more: {error}\n{self.target.tail()}") from error
                 time.sleep(0.05)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bough.wire.framing import frame_list
 from bough.wire.messages import VERSION
-from tests.fuzz.fuzz_roles import ROLES, Target, Worker, assault, attacker
+from tests.fuzz.fuzz_roles import ROLES, Target, assault, attacker
 
 SECONDS = float(os.environ.get("BOUGH_FUZZ_SECONDS", "60"))
 SEED = int(os.environ.get("BOUGH_FUZZ_SEED", "1"))
@@ -75,22 +74,3 @@ def test_nothing_a_role_says_ends_a_process_or_harms_somebody_else(target: Targe
 @pytest.mark.timeout(300)
 def test_the_store_is_whole_after_all_that(target: Target) -> None:
     target.comes_back()
-
-
-def test_an_executor_cannot_end_the_task_of_another(tmp_path: Path) -> None:
-    target = Target(tmp_path)
-    try:
-        number = target.bough("submit", "--queue", "slow", "--", "sleep", "1000").stdout.split()
-        assert number
-        running = "select executor from attempts where state = 'running'"
-        target.until(lambda: target.bough("sql", running).stdout.strip() or True, "the start")
-        one = attacker(target, "execute", random.Random(3))
-        assert isinstance(one, Worker)
-        one.connect()
-        for span in range(1, 80):
-            one.say(bytes(frame_list([["rep", span, [["e", span, 0, 1, 0.1, None]]]])))
-        one.hang_up()
-        state = target.bough("sql", "select state from tasks where length = 1").stdout
-        assert "done" not in state
-    finally:
-        target.close()
