@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,20 @@ def test_files_are_written_where_the_program_stands(anywhere: bough.Session, tmp
     with path.open() as file:
         os.lseek(file.fileno(), 5, os.SEEK_SET)
         assert driver.check_output(["cat"], stdin=file, text=True) == "body\nfoot\n"
+
+
+def test_our_place_in_a_file_has_moved_when_the_call_returns(
+    near: bough.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(fd: int, offset: int, whence: int, seek: Callable[[int, int, int], int] = os.lseek) -> int:
+        time.sleep(0.3 if whence == os.SEEK_END else 0)  # the thread that hears of the end first moves our place
+        return seek(fd, offset, whence)
+
+    monkeypatch.setattr(os, "lseek", slowly)
+    with (tmp_path / "log").open("w") as file:
+        assert driver.call(["echo", "body"], stdout=file) == 0
+        file.write("foot\n")
+    assert (tmp_path / "log").read_text() == "body\nfoot\n"
 
 
 def test_a_process_can_be_ended(anywhere: bough.Session) -> None:

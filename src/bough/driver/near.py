@@ -116,13 +116,13 @@ class NearLink:
 
     def _let_go(self) -> None:
         self._starts.forget(self._key)
-        with self._lock:
+        with self._lock:  # all of it: whoever comes second must find our places in the files moved
             ends, self._ends = self._ends, []
             files, self._files = self._files, []
+            for fd in files:
+                with contextlib.suppress(OSError):
+                    os.lseek(fd, 0, os.SEEK_END)
         _close(ends)
-        for fd in files:
-            with contextlib.suppress(OSError):
-                os.lseek(fd, 0, os.SEEK_END)
         _close(files)
 
     # --- what `Popen` asks ------------------------------------------------------------------------------
