@@ -35,7 +35,7 @@ def render() -> str:
     """The whole page."""
     lines = [HEAD]
     for name, summary in COMMANDS.items():
-        command = importlib.import_module(f"bough.cli.{name}")
+        command = importlib.import_module(f"bough.cli.commands.{name}")
         parser = make_parser(name, command)
         lines += [f"## bough {name}", "", summary[0].upper() + summary[1:] + ".", ""]
         verbs = _verbs(parser)

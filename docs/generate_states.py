@@ -1,4 +1,4 @@
-"""Write docs/spec/states.md from the edge table of bough.core.states, with a picture and the comments of the table.
+"""Write docs/spec/states.md from the edge table of bough.model.states, with a picture and the comments of the table.
 
 Run by `make docs`; a unit test fails when the page and the table differ.
 """
@@ -9,14 +9,14 @@ import inspect
 import re
 from pathlib import Path
 
-from bough.core import states
-from bough.core.states import EDGES, ENDED, OCCUPYING, PENDING, TaskState, Trigger
+from bough.model import states
+from bough.model.states import EDGES, ENDED, OCCUPYING, PENDING, TaskState, Trigger
 
 PAGE = Path(__file__).parent / "spec" / "states.md"
 
 HEAD = """# States of a task
 
-<!-- Written by docs/generate_states.py from src/bough/core/states.py: change the table there, then run make docs. -->
+<!-- Written by docs/generate_states.py from src/bough/model/states.py: change the table there, then run make docs. -->
 
 A task is in exactly one of these states. A retry is a new attempt, not a new state. The core follows this table and
 nothing else: a trigger that has no edge from a task's state is a bug of Bough (`InvalidTransition`), while news from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from bough.core.machine import Machine
-from bough.model.facts import ExecutorJoined, Submitted
+from bough.model.events.facts import ExecutorJoined, Submitted
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import ONE_CORE, Needs

@@ -9,14 +9,14 @@ from __future__ import annotations
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Session": "bough.api.session",
-    "Task": "bough.api.task",
-    "Array": "bough.api.array",
-    "Group": "bough.api.group",
-    "Completed": "bough.api.completed",
-    "here": "bough.api.here",
-    "product": "bough.api.spaces",
-    "tie": "bough.api.spaces",
+    "Session": "bough.api.session.session",
+    "Task": "bough.api.futures.task",
+    "Array": "bough.api.futures.array",
+    "Group": "bough.api.submit.groups",
+    "Completed": "bough.api.futures.completed",
+    "here": "bough.api.task_context",
+    "product": "bough.model.spaces",
+    "tie": "bough.model.spaces",
     "BoughError": "bough.errors",
     "UserError": "bough.errors",
     "SiteError": "bough.errors",

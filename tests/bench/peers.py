@@ -17,11 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bough.bench.functions import map_all, submit_all, trips
-from bough.bench.graphs import chain, fan
-from bough.bench.hops import hop, two_executors
-from bough.bench.programs import array_of
-from bough.bench.setting import ROUNDS, Pair, pair
+from bough.bench.bench_setup import ROUNDS, Pair, pair
+from bough.bench.measure_tasks import array_of, chain, fan, hop, map_all, submit_all, trips, two_executors
 from bough.bench.timing import Row, Side, Took, by_turns, compare, family, rate_row, time_row
 
 ENVIRONMENTS = {"ray": "ray", "executorlib": "executorlib", "hyperqueue": "hq", "joblib": "loky", "dask": "dask"}

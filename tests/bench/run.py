@@ -18,11 +18,11 @@ import sys
 import time
 from collections.abc import Iterator
 
-from bough.bench import table
+from bough.bench import bench_table
+from bough.bench.bench_setup import Setting
 from bough.bench.catalogue import CATALOGUE, Measure, Outcome, choose, run
-from bough.bench.setting import Setting
 from bough.bench.timing import Row
-from bough.cli.bench import PLAIN_WIDTH, Progress
+from bough.cli.commands.bench import PLAIN_WIDTH, Progress
 from bough.cli.main import report
 from bough.errors import UserError
 
@@ -71,14 +71,14 @@ def _parser(catalogue: dict[str, Measure]) -> argparse.ArgumentParser:
 
 def _show(form: str | None, outcome: Outcome, seconds: float) -> None:
     if form == "json":
-        print(json.dumps(table.value(outcome, seconds), indent=2))
+        print(json.dumps(bench_table.value(outcome, seconds), indent=2))
         return
     if form == "markdown":
-        lines = table.markdown(outcome.rows, seconds)
+        lines = bench_table.markdown(outcome.rows, seconds)
     else:
         terminal = sys.stdout.isatty()
         width = os.get_terminal_size().columns if terminal else PLAIN_WIDTH
-        lines = table.text(outcome, seconds, width=width, colour=terminal)
+        lines = bench_table.text(outcome, seconds, width=width, colour=terminal)
     print("\n".join(lines))
 
 

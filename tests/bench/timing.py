@@ -5,8 +5,7 @@ A subject is a module with `measure(folder, *, full)` that yields `Row`s; `run.p
 
 from __future__ import annotations
 
-from bough.bench.services import Home, home, until
-from bough.bench.setting import ROUNDS, WORKERS, Pair, Setting, pair, session_side, store, warm
+from bough.bench.bench_setup import ROUNDS, WORKERS, Home, Pair, Setting, home, pair, session_side, store, until, warm
 from bough.bench.timing import (
     Measured,
     Row,

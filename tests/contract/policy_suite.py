@@ -14,17 +14,17 @@ from random import Random
 
 from bough.core.invariants import check
 from bough.core.machine import Machine, Turn
-from bough.core.view import StateView
-from bough.model import facts
-from bough.model.facts import ExecutorDrained, ExecutorLost
+from bough.core.scheduling.view import StateView
+from bough.model.events import facts
+from bough.model.events.facts import ExecutorDrained, ExecutorLost
+from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.model.orders import SendSpan
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policy.api import Place, PlacementPolicy, Room, View, Work
-from bough.sim.driver import Simulation
-from bough.sim.executor import SimulatedExecutor
+from bough.policy.interface import Place, PlacementPolicy, Room, View, Work
+from bough.sim.simulated_executor import SimulatedExecutor
+from bough.sim.simulation import Simulation
 from tests.builders import array, executor, limits, needs, submit, task
 
 SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=400), needs(3, memory=100), needs(1, gpus=1)]

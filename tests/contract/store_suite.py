@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from bough.errors import InvariantBroken, StoreFailed, UserError
-from bough.model.facts import (
+from bough.model.events.facts import (
     VERSION,
     Amended,
     Cancelled,
@@ -48,14 +48,13 @@ from bough.model.facts import (
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec, Terms
-from bough.policies.registry import load_placement
-from bough.stores.api import LastRun, Store
-from bough.stores.checking import check
-from bough.stores.copying import copy
-from bough.stores.repairing import repair
-from bough.stores.replaying import replay_run
-from bough.stores.rows import TaskRow
-from bough.stores.sqlstore import SqlStore
+from bough.policies.policy_registry import load_placement
+from bough.stores.jobs.rows import TaskRow
+from bough.stores.maintenance.copies import check, copy
+from bough.stores.maintenance.repair import repair
+from bough.stores.maintenance.replay import replay_run
+from bough.stores.sql.sql_store import SqlStore
+from bough.stores.store import LastRun, Store
 
 ROOT = Path(__file__).parents[2]
 BODY = b"b" * 16
@@ -999,7 +998,7 @@ def append_for_ever(store: Store) -> None:
 
 _APPEND = """
 import sys
-from bough.stores.opening import lock_store, open_store
+from bough.stores.open import lock_store, open_store
 from tests.contract.store_suite import append_for_ever
 lock = lock_store(sys.argv[1])
 append_for_ever(open_store(sys.argv[1]))

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from bough.stores.sqlite import SqliteStore
+from bough.stores.sql.sqlite import SqliteStore
 from tests.contract.store_suite import StoreSuite, append_for_ever
 
 

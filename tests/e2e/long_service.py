@@ -31,10 +31,9 @@ from pathlib import Path
 
 import cloudpickle
 
-from bough.model.facts import GroupClosed
+from bough.model.events.facts import GroupClosed
 from bough.model.tasks import ArraySpec, GroupSpec, Kind, TaskSpec
-from bough.wire.framing import frame, to_client_frames
-from bough.wire.messages import (
+from bough.wire.client_messages import (
     VERSION,
     Accepted,
     Answer,
@@ -47,6 +46,7 @@ from bough.wire.messages import (
     Submit,
     Welcome,
 )
+from bough.wire.framing import frame, to_client_frames
 from tests.builders import question
 
 MOST = 1.5  # times the memory of the first tenth

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bough.server.place import store_id
+from bough.server.socket_path import store_id
 
 PATIENCE = 60.0  # seconds that anything may take on a busy machine
 KINDS = ("server", "executor", "worker", "command")

@@ -28,7 +28,7 @@ from processes import is_alive
 from workshop import Link, Process, SmallDisk, Workshop, why_no_networks
 
 from bough.journal.codec import decode
-from bough.model.facts import (
+from bough.model.events.facts import (
     ElementFailed,
     ExecutorLost,
     NotRunnable,

@@ -21,7 +21,7 @@ from chaos_workflow_labels import labels_of, text_of
 from processes import PATIENCE, Processes, Script, kill, parent_of, until
 
 from bough.journal.codec import decode
-from bough.model.facts import Recalled, RunClosed, RunOpened, SpanEnded, Submitted
+from bough.model.events.facts import Recalled, RunClosed, RunOpened, SpanEnded, Submitted
 from bough.model.tasks import ArraySpec, TaskSpec
 
 KILLS = int(os.environ.get("BOUGH_CHAOS_KILLS", "15"))

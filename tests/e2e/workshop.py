@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from processes import PATIENCE, is_alive, read, until
 
-from bough.cli.service import Service, connect
+from bough.cli.targets.live_server import ServiceClient, connect_client
 from tests.builders import question
 
 HEARTBEAT, RECONNECT = "2s", "2s"  # short, so that faults are noticed within a test
@@ -157,8 +157,8 @@ class Workshop:
 
     # --- looking ------------------------------------------------------------------------------------
 
-    def connect(self) -> Service:
-        return connect(self.address)
+    def connect(self) -> ServiceClient:
+        return connect_client(self.address)
 
     def ask(self, what: str, **arguments: object) -> Any:
         with self.connect() as server:

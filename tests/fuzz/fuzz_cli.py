@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # when it is called as a program
 
-from bough.api import defaults
+from bough.api.session import launch
 from bough.cli.main import COMMANDS, make_parser
 from bough.cli.main import main as bough
 from bough.transport import home
@@ -122,7 +122,7 @@ def leaves() -> list[Leaf]:
     """All commands that there are, found by their parsers."""
     found: list[Leaf] = []
     for name in COMMANDS:
-        parser = make_parser(name, importlib.import_module(f"bough.cli.{name}"))
+        parser = make_parser(name, importlib.import_module(f"bough.cli.commands.{name}"))
         verbs = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
         inner = [Leaf((name, verb), one) for action in verbs for verb, one in action.choices.items()]
         found += inner or [Leaf((name,), parser)]
@@ -330,9 +330,9 @@ def _call(words: list[str], stdin: bytes) -> Outcome:
     try:
         return call(lambda: bough(words), stdin)
     finally:  # what one process leaves to its own end
-        defaults.options.clear()
-        defaults.sessions.clear()
-        defaults.describes = defaults.runs_commands = False
+        launch.options.clear()
+        launch.sessions.clear()
+        launch.describes = launch.runs_commands = False
 
 
 def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Counter[str], int]:

@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # when it is calle
 from bough.cli.main import main as bough
 from bough.cli.main import report as report_error
 from bough.describe.formats import FLAT, READERS, WRITERS, Source, find_reader, read, write
-from bough.describe.lowering import steps
-from bough.describe.makedatabase import ignored_lines, read_output
+from bough.describe.make.make_database import ignored_lines, read_output
 from bough.describe.plan import PlanTask
-from bough.describe.scripts import is_description
+from bough.describe.steps import steps
+from bough.describe.trellisdag.description_script import is_description
 from bough.describe.wfformat import Emulation
 from bough.errors import BoughError
 from tests.fuzz.hostile import (

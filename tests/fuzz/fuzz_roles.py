@@ -36,9 +36,7 @@ from bough.model.ids import DIGEST_SIZE, BlobId, ExecutorId
 from bough.model.resources import Needs
 from bough.transport.access import Access, read_access
 from bough.transport.dial import dial
-from bough.wire.filemessages import Put
-from bough.wire.framing import Frames, frame, frame_list, to_client_frames, to_executor_frames
-from bough.wire.messages import (
+from bough.wire.client_messages import (
     VERSION,
     Ask,
     Blob,
@@ -51,9 +49,11 @@ from bough.wire.messages import (
     Subscribe,
     Welcome,
 )
+from bough.wire.executor_messages import Appointed, ExecutorHello, FromExecutor, Leaving, Run
+from bough.wire.file_messages import Put
+from bough.wire.framing import Frames, frame, frame_list, to_client_frames, to_executor_frames
 from bough.wire.questions import AnyQuestion, Sql
-from bough.wire.relaying import FromRelay, Linked, RelayHello, ToRelay
-from bough.wire.work import Appointed, ExecutorHello, FromExecutor, Leaving, Run
+from bough.wire.relay_channels import FromRelay, Linked, RelayHello, ToRelay
 from tests.fuzz.messages import hostile, kinds, valid
 
 ROLES = ("stranger", "read", "execute", "relay", "member", "task", "submit", "owner")  # the last two may do all

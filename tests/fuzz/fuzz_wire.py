@@ -17,13 +17,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from bough.errors import ProtocolError
-from bough.server.connection import Connection
-from bough.wire.channels import Channels
+from bough.server.peer_connection import Connection
+from bough.wire.client_messages import FromClient, ToClient
+from bough.wire.executor_messages import FromExecutor, ToExecutor
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import split_first
-from bough.wire.messages import FromClient, ToClient
-from bough.wire.relaying import Carried, FromRelay, Granted, Opened, RelayHello, Shut, ToRelay
-from bough.wire.work import FromExecutor, ToExecutor
+from bough.wire.relay_channels import Carried, Channels, FromRelay, Granted, Opened, RelayHello, Shut, ToRelay
 from tests.fuzz.messages import kinds, valid
 
 UNIONS: dict[str, object] = {

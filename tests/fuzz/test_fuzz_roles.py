@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from bough.wire.client_messages import VERSION
 from bough.wire.framing import frame_list
-from bough.wire.messages import VERSION
 from tests.fuzz.fuzz_roles import ROLES, Target, assault, attacker
 
 SECONDS = float(os.environ.get("BOUGH_FUZZ_SECONDS", "60"))

@@ -14,14 +14,14 @@ from typing import Any
 
 import cloudpickle
 
-from bough.model.commands import CommandCall, CommandSettings, encode_call
-from bough.model.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
+from bough.model.commands.command import CommandCall, CommandSettings, encode_call
+from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import Kind
+from bough.wire.client_messages import VERSION, Blob
+from bough.wire.executor_messages import Appointed, ExecutorHello, Heard, Report, Run
 from bough.wire.framing import Frames, frame_list, server_frames
-from bough.wire.messages import VERSION, Blob
-from bough.wire.work import Appointed, ExecutorHello, Heard, Report, Run
 
 PATIENCE = 20.0
 BASH = ("/bin/bash", "-eo", "pipefail", "-c")

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import cloudpickle
 
-from bough.model.commands import CommandCall, CommandSettings, encode_call
+from bough.model.commands.command import CommandCall, CommandSettings, encode_call
 from bough.model.tasks import ArraySpec, Kind, TaskSpec
-from bough.wire.framing import frame, to_client_frames
-from bough.wire.messages import (
+from bough.wire.client_messages import (
     VERSION,
     Accepted,
     Ask,
@@ -33,6 +32,7 @@ from bough.wire.messages import (
     Unsuccess,
     Welcome,
 )
+from bough.wire.framing import frame, to_client_frames
 from tests.builders import question
 
 DEADLINE = 20.0
@@ -138,7 +138,7 @@ class Client:
         self.say(*blobs, Submit([item], self.request))
 
     def ask(self, what: str, **arguments: object) -> object:
-        from bough.wire.messages import Answer
+        from bough.wire.client_messages import Answer
 
         self.request += 1
         number = self.request

@@ -14,8 +14,8 @@ import msgspec
 from server_client import DEADLINE, Client, is_alive, until
 
 from bough.model.tasks import ArraySpec, TaskSpec
+from bough.wire.client_messages import VERSION, ClientHello, Close, Closed, Manage, Welcome
 from bough.wire.framing import to_client_frames
-from bough.wire.messages import VERSION, ClientHello, Close, Closed, Manage, Welcome
 
 HEARTBEAT, RECONNECT = 1.0, 2.0  # seconds; short, so that faults are noticed within a test
 
@@ -61,7 +61,7 @@ class WorkflowClient(Client):
         return closed
 
     def manage(self, what: str, *executors: int) -> object:
-        from bough.wire.messages import Answer
+        from bough.wire.client_messages import Answer
 
         self.request += 1
         number = self.request

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from bough import Session, UserError
-from bough.cli.database import open_database
-from bough.cli.levels import Levels
 from bough.cli.main import main
-from bough.cli.picking import choose_run
-from bough.model.facts import Reset, RunOpened, SpanEnded, Submitted
+from bough.cli.targets.group_levels import Levels
+from bough.cli.targets.jobs_database import open_database
+from bough.cli.targets.selection import choose_run
+from bough.model.events.facts import Reset, RunOpened, SpanEnded, Submitted
 from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, SpanId
 from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
-from bough.stores.sqlite import SqliteStore
+from bough.stores.sql.sqlite import SqliteStore
 
 PATIENCE = 30.0
 

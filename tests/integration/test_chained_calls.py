@@ -13,7 +13,7 @@ from executor_server import PATIENCE, Server
 
 from bough.model.outcomes import Cause
 from bough.model.refs import Ref
-from bough.wire.work import Stop, Value
+from bough.wire.executor_messages import Stop, Value
 
 LINK = pickle.dumps(((Ref(0),), {}))
 BEFORE = Value(0, 1, [])

@@ -22,8 +22,8 @@ from service_client import Service, until
 from bough.errors import BoughError
 from bough.transport.access import Access, read_access
 from bough.transport.dial import dial
+from bough.wire.client_messages import VERSION, ClientHello
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, ClientHello
 
 IDLE = 1000
 LOW = 96  # descriptors of a process in the tests of those that are used up

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from service_client import Service, until
 
-from bough.describe.expansion import declared_edges
-from bough.describe.scripts import read_script
+from bough.describe.trellisdag.description_script import read_script
+from bough.describe.trellisdag.expansion import declared_edges
 from tests.unit.describe.description_scripts import SURVEY, SURVEY_SHORT, WAVE, WAVE_SHORT
 
 CHECKERS = Path(__file__).parents[2] / "examples" / "checkers"

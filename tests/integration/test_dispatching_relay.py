@@ -17,12 +17,12 @@ from relay_site import SERVER, Relay, Site, begun, gated, runs
 from service_client import until
 
 import bough
-from bough.api import defaults
-from bough.model.facts import Cancelled
+from bough.api.session import launch
+from bough.model.events.facts import Cancelled
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Limits, On
-from bough.transport.tokens import rotate_token
-from bough.wire.messages import Act
+from bough.transport.access import rotate_token
+from bough.wire.client_messages import Act
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
@@ -65,7 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.chdir(folder)
     yield folder
-    defaults.sessions.clear()
+    launch.sessions.clear()
 
 
 def square(x: int) -> int:

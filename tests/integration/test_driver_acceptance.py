@@ -17,7 +17,7 @@ from service_client import Service
 
 import bough
 from bough import driver
-from bough.driver.settings import BUFFER, CONSUMERS
+from bough.driver.job_driver import BUFFER, CONSUMERS
 from bough.errors import UserError
 
 FULL = bool(os.environ.get("BOUGH_FULL"))

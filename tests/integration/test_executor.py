@@ -20,15 +20,15 @@ import cloudpickle
 import pytest
 from executor_server import BASH, PATIENCE, Server
 
-from bough.model.commands import CommandSettings, CommandTemplate, Slot, encode_call
-from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.commands.command import CommandSettings, CommandTemplate, Slot, encode_call
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, ResultFile, Stream
 from bough.model.refs import Ref
 from bough.model.resources import Needs
 from bough.model.tasks import Kind, Limits, Page
+from bough.wire.executor_messages import ExecutorHello, Heard, Leave, Run, Stop, Value
 from bough.wire.framing import server_frames
-from bough.wire.work import ExecutorHello, Heard, Leave, Run, Stop, Value
 
 
 def text(stream: Stream | None) -> str:

@@ -20,17 +20,17 @@ import pytest
 from service_client import Service, until
 
 import bough
-from bough.api import defaults
-from bough.api.remote import RemoteSession
+from bough.api.session import launch
+from bough.api.session.remote import RemoteSession
 from bough.driver import Driver
 from bough.errors import InvalidWorkload, TaskFailed
-from bough.model.facts import ElementFailed
+from bough.model.events.facts import ElementFailed
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
-from bough.wire.filemessages import DIGEST, Get, Kept, Located, Made, Offer, Piece, Want
+from bough.wire.client_messages import VERSION
+from bough.wire.executor_messages import Appointed, ExecutorHello, Holding, Report, Run
+from bough.wire.file_messages import DIGEST, Get, Kept, Located, Made, Offer, Piece, Want
 from bough.wire.framing import frame, to_executor_frames
-from bough.wire.messages import VERSION
-from bough.wire.work import Appointed, ExecutorHello, Holding, Report, Run
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
@@ -93,7 +93,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("BOUGH_SERVER", raising=False)
     yield folder
-    defaults.sessions.clear()
+    launch.sessions.clear()
 
 
 @pytest.fixture(params=["server sees", "server blind"])

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 import bough
-from bough.api import feeding
-from bough.api.fed import FedElements
-from bough.api.session import Session
+from bough.api.futures.feed_elements import FedElements
+from bough.api.session.session import Session
+from bough.api.submit import feeds
 from bough.errors import UserError
-from bough.model.facts import Retried
+from bough.model.events.facts import Retried
 from bough.model.tasks import Dep, On
 
 PATIENCE = 60.0  # seconds; a deadline, not a pause
@@ -45,7 +45,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of 50 tasks."""
     for name, value in (("WINDOW", 50), ("WIDEST", 50), ("PAGE", 10)):
-        monkeypatch.setattr(feeding, name, value)
+        monkeypatch.setattr(feeds, name, value)
 
 
 class Numbers:

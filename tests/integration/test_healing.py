@@ -15,7 +15,7 @@ from service_client import Service
 
 import bough
 from bough.cli.main import main
-from bough.model.facts import (
+from bough.model.events.facts import (
     VERSION,
     Cancelled,
     ElementFailed,

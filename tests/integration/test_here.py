@@ -18,8 +18,8 @@ from service_client import Service
 
 import bough
 from bough import Session, UserError
-from bough.api import defaults
-from bough.api.remote import RemoteSession
+from bough.api.session import launch
+from bough.api.session.remote import RemoteSession
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
@@ -35,7 +35,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with Session(cores=4) as session:
         yield session
     os.chdir(before)
-    defaults.sessions.clear()
+    launch.sessions.clear()
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     made.executor(cores=3)
     yield made
     made.clean_up()
-    defaults.sessions.clear()
+    launch.sessions.clear()
 
 
 def open_session(service: Service, name: str) -> RemoteSession:
@@ -346,4 +346,4 @@ def test_tasks_behind_a_relay_that_shares_out_work_are_heard(tmp_path: Path, mon
         assert log.read_text().split() == ["in", "out"] * 4
     finally:
         site.clean_up()
-        defaults.sessions.clear()
+        launch.sessions.clear()

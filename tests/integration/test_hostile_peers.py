@@ -20,12 +20,11 @@ from service_client import until
 
 from bough.model.blobs import blob_id
 from bough.transport.access import Access, read_access, write_access
-from bough.transport.certificates import make_certificate
 from bough.transport.dial import dial
-from bough.transport.tls import server_context
+from bough.transport.tls import make_certificate, server_context
+from bough.wire.client_messages import VERSION, Answer, Ask, Blob, Challenge, ClientHello, Refused, Subscribe
 from bough.wire.framing import frame, to_client_frames
 from bough.wire.handshake import ROLE_FRAME
-from bough.wire.messages import VERSION, Answer, Ask, Blob, Challenge, ClientHello, Refused, Subscribe
 from tests.builders import question
 
 HELLO = ClientHello(VERSION, 1, "elsewhere")

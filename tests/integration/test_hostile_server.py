@@ -13,10 +13,10 @@ import pytest
 from executor_server import Server
 
 from bough.errors import ProtocolError
-from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.wire.client_messages import Challenge, Refused
+from bough.wire.executor_messages import Appointed, Drain, Fetch, Fetched, Holding, Leave, Run, ToExecutor
 from bough.wire.framing import frame_list
-from bough.wire.messages import Challenge, Refused
-from bough.wire.work import Appointed, Drain, Fetch, Fetched, Holding, Leave, Run, ToExecutor
 from tests.fuzz.messages import hostile, kinds, valid
 
 SECONDS = float(os.environ.get("BOUGH_FUZZ_EXECUTOR_SECONDS", "6"))

@@ -19,8 +19,8 @@ import pytest
 from service_client import Service, until
 
 import bough
+from bough.wire.executor_messages import Alive
 from bough.wire.framing import Frames, server_frames, to_executor_frames
-from bough.wire.work import Alive
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 

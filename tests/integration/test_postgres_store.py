@@ -17,12 +17,11 @@ from tests.postgres_server import PostgresServer
 pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'bough[postgres]'")
 
 from bough.errors import Clash, InvariantBroken, StoreFailed, StoreHeld, UnknownName, UserError
-from bough.model.facts import Fact, RunOpened, Submitted
-from bough.stores.checking import check
-from bough.stores.copying import backup, copy
-from bough.stores.opening import lock_store, open_jobs, open_store
-from bough.stores.pgconnection import read_address
-from bough.stores.postgres import PostgresStore
+from bough.model.events.facts import Fact, RunOpened, Submitted
+from bough.stores.maintenance.copies import backup, check, copy
+from bough.stores.open import lock_store, open_jobs, open_store
+from bough.stores.sql.pg_database import read_address
+from bough.stores.sql.postgres import PostgresStore
 from tests.contract.store_suite import A_HISTORY, A_SERVICE, BODY, OPENED, a_task, appending
 
 URL = "BOUGH_TEST_POSTGRES"

@@ -16,10 +16,10 @@ import pytest
 from relay_site import SERVER, Relay, Site, begun, gated, runs
 from service_client import until
 
-from bough.transport.tokens import rotate_token
+from bough.transport.access import rotate_token
+from bough.wire.client_messages import VERSION, ClientHello
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, ClientHello
-from bough.wire.relaying import RelayHello
+from bough.wire.relay_channels import RelayHello
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 

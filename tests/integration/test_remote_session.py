@@ -16,8 +16,8 @@ import pytest
 from service_client import Service, until
 
 import bough
-from bough.api import defaults
-from bough.api.remote import RemoteSession
+from bough.api.session import launch
+from bough.api.session.remote import RemoteSession
 from bough.errors import SessionClosed, TaskFailed, UserError
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("BOUGH_SERVER", raising=False)
     yield folder
-    defaults.sessions.clear()
+    launch.sessions.clear()
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from service_client import Service, until
 
-from bough.model.facts import GroupClosed, Retried
+from bough.model.events.facts import GroupClosed, Retried
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
-from bough.server.retiring import KEPT
-from bough.wire.messages import Act, Answer, Outcome, Refused, Unsuccess
+from bough.server.service.finished_workflows import KEPT
+from bough.wire.client_messages import Act, Answer, Outcome, Refused, Unsuccess
 from tests.builders import question
 from tests.postgres_server import PostgresServer
 
@@ -169,7 +169,7 @@ def test_retired_workflows_are_removed_by_name_and_by_age_and_leave_nothing(serv
 def refused(service: Service, what: str, **arguments: object) -> object:
     client = service.client("")
     client.request += 1
-    from bough.wire.messages import Ask
+    from bough.wire.client_messages import Ask
 
     client.say(Ask(client.request, question(what, **arguments)))
     found = client.wait(Answer | Refused, lambda said: said.request == client.request)

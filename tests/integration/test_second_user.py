@@ -15,8 +15,8 @@ import pytest
 from executor_server import Server
 from server_client import until
 
-from bough.wire.messages import Blob
-from bough.wire.work import ExecutorHello, Leave
+from bough.wire.client_messages import Blob
+from bough.wire.executor_messages import ExecutorHello, Leave
 from tests.second_user import NOBODY, as_another, needs_root, reached, street
 
 MASKS = pytest.mark.parametrize("mask", [0o000, 0o022, 0o077], ids=oct)

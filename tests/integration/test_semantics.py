@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import bough
-from bough.api.session import Session
+from bough.api.session.session import Session
 from bough.errors import UserError
 
 PATIENCE = 60.0  # seconds; a deadline, not a pause

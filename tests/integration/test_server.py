@@ -17,13 +17,13 @@ import cloudpickle
 import pytest
 from server_client import Client, end, is_alive, until
 
-from bough.model.facts import Cancelled
+from bough.model.events.facts import Cancelled
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, On
-from bough.server.leftovers import find
-from bough.server.place import store_id
+from bough.server.cleanup import find
+from bough.server.socket_path import store_id
+from bough.wire.client_messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Running, Subscribe
 from bough.wire.framing import frame, to_client_frames
-from bough.wire.messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Running, Subscribe
 from tests.builders import question
 
 Opener = Callable[..., Client]

@@ -13,7 +13,7 @@ from service_client import Service, WorkflowClient, is_alive, until
 
 from bough.model.outcomes import Cause
 from bough.model.tasks import GroupSpec, Limits
-from bough.wire.messages import Accepted, Ask, Closed, GroupDone, Outcome, Refused, Submit, Unsuccess
+from bough.wire.client_messages import Accepted, Ask, Closed, GroupDone, Outcome, Refused, Submit, Unsuccess
 from tests.builders import question
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -154,7 +154,7 @@ def test_detaching_leaves_the_workflow_going_on_and_draining_ends_it(service: Se
 
     back = service.client("one")
     assert back.welcome().joined
-    from bough.wire.messages import Close
+    from bough.wire.client_messages import Close
 
     back.say(Close("drain"))
     begun(folder, "slow")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import bough
-from bough.api.session import Session
+from bough.api.session.session import Session
 from bough.errors import Clash, InvalidWorkload, NotRun, StoreHeld, TaskFailed, UnknownName, UserError
 
 PATIENCE = 30.0  # seconds; a deadline, not a pause

@@ -14,14 +14,13 @@ import pytest
 from service_client import Service, WorkflowClient, is_alive, until
 
 from bough.errors import UserError
-from bough.server.errand import Errand
-from bough.server.faults import Faults
-from bough.server.peers import Client
-from bough.server.sqlprocess import Limits, Sheet
-from bough.server.sqlwindow import SqlWindow
-from bough.stores.opening import open_jobs, open_store
+from bough.server.handler_errors import Faults
+from bough.server.peers import Client, Errand
+from bough.server.service.sql_process import Limits, Sheet
+from bough.server.service.sql_window import SqlWindow
+from bough.stores.open import open_jobs, open_store
 from bough.wire import questions
-from bough.wire.messages import Answer, Ask, Refused
+from bough.wire.client_messages import Answer, Ask, Refused
 from tests.builders import question
 from tests.contract.store_suite import OPENED
 from tests.postgres_server import PostgresServer

@@ -16,8 +16,8 @@ import pytest
 
 from bough.cli.main import main
 from bough.errors import Clash, StoreFailed, StoreHeld, UnknownName, UserError
-from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
-from bough.model.facts import (
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
+from bough.model.events.facts import (
     Cancelled,
     ElementFailed,
     ExecutorJoined,
@@ -43,16 +43,15 @@ from bough.model.facts import (
 from bough.model.outcomes import Cause, Detail, Failure, Output, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, TaskSpec
-from bough.stores.checking import check
-from bough.stores.copying import backup, copy
+from bough.server.recovery import clear_spills, read_spills
 from bough.stores.filesystems import is_network_filesystem
-from bough.stores.jobs import JobsDatabase
-from bough.stores.lock import StoreLock, holder
-from bough.stores.rows import AttemptRow, ElementRow, SpanRow, TaskRow
-from bough.stores.spill import clear_spills, read_spills
-from bough.stores.sqlite import SqliteStore
+from bough.stores.jobs.jobs_reader import JobsDatabase
+from bough.stores.jobs.rows import AttemptRow, ElementRow, SpanRow, TaskRow
+from bough.stores.maintenance.copies import backup, check, copy
+from bough.stores.sql.sqlite import SqliteStore
+from bough.stores.store_lock import StoreLock, holder
+from bough.wire.executor_messages import Report
 from bough.wire.framing import frame
-from bough.wire.work import Report
 from tests.contract.store_suite import appending
 
 OPENED: list[Fact] = [RunOpened(1, "w", "here", 7), ExecutorJoined(1, "local", "node1", 8, Needs(cores=4))]
@@ -557,7 +556,7 @@ def test_the_command_line_backs_up_checks_and_copies(tmp_path, capsys, monkeypat
 
 HOLD = """
 import sys
-from bough.stores.lock import StoreLock
+from bough.stores.store_lock import StoreLock
 lock = StoreLock(sys.argv[1])
 print("held", flush=True)
 input()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from bough.core.records import DONE
-from bough.model import facts
+from bough.core.records.array_record import DONE
+from bough.model.events import facts
 from bough.model.tasks import Dep, On
 from tests.unit.core.amending_bench import WORKFLOW, Flow
 

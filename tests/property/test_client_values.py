@@ -8,14 +8,14 @@ import subprocess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bough.api.digests import value_digest
-from bough.api.packing import make_pages, unpack
-from bough.model.commands import CommandSettings, CommandTemplate
+from bough.api.memo.digests import value_digest
+from bough.api.pickling import make_pages, unpack
+from bough.model.commands.command import CommandSettings, CommandTemplate
+from bough.model.commands.rendering import render_call, render_row
+from bough.model.commands.shell_text import split_words
+from bough.model.commands.template import parse, unparse
 from bough.model.filtering import Filtered
-from bough.model.rendering import render_call, render_row
-from bough.model.shelltext import split_words
 from bough.model.spaces import Product, Tie
-from bough.model.template import parse, unparse
 
 axes = st.lists(st.integers(0, 5).map(range), min_size=1, max_size=4)
 

@@ -9,15 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from bough.core import ranges, window
 from bough.core.invariants import check
 from bough.core.machine import Machine
-from bough.core.records import DONE, ArrayRecord
-from bough.core.window import Window
-from bough.model import facts
-from bough.model.facts import decode_facts, encode_facts
+from bough.core.records.array_record import DONE, ArrayRecord
+from bough.model import ranges, states
+from bough.model.events import facts
+from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
+from bough.model.states import Window
 from bough.model.tasks import Dep, On, Page
 from bough.policies.placement.fifo import Fifo
 from tests.builders import array, executor, limits, submit
@@ -28,10 +28,10 @@ STATES = range(9)
 @pytest.fixture(autouse=True)
 def _often() -> Iterator[None]:
     """The base moves by four elements, past one that goes on."""
-    sizes = window.BLOCK, window.FEW
-    window.BLOCK, window.FEW = 4, 1
+    sizes = states.BLOCK, states.FEW
+    states.BLOCK, states.FEW = 4, 1
     yield
-    window.BLOCK, window.FEW = sizes
+    states.BLOCK, states.FEW = sizes
 
 
 class Twins:

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import structs
 
-from bough.core import retiring
+from bough.core import retirement
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
-from bough.model import facts
-from bough.model.facts import decode_facts, encode_facts
-from bough.model.orders import Recall, Refuse, SendSpan
+from bough.model.events import facts
+from bough.model.events.facts import decode_facts, encode_facts
+from bough.model.events.orders import Recall, Refuse, SendSpan
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.tasks import PLAIN, Dep, On, Terms
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.api import Place, View, Work
+from bough.policy.interface import Place, View, Work
 from tests.builders import array, executor, group, limits, needs, submit, task
 from tests.unit.core.core_bench import check_waits
 
@@ -205,8 +205,8 @@ class Histories(RuleBasedStateMachine):
         run = data.draw(st.sampled_from([run for run in self.machine.state.workflows if run > 1]))
         self.end_a_workflow(run)
         kept = b""
-        if retiring.may_retire(self.machine.state, run):
-            kept = retiring.pack(list(retiring.pieces(self.machine.state.workflows[run])))
+        if retirement.may_retire(self.machine.state, run):
+            kept = retirement.pack(list(retirement.pieces(self.machine.state.workflows[run])))
             self.retired[run] = kept, self.seen_of(run)
         self.turn(facts.RunRetired(run))
         assert (run in self.machine.state.workflows) != bool(kept)
@@ -221,7 +221,7 @@ class Histories(RuleBasedStateMachine):
             self.turn(facts.RunRemoved(run))
             assert picture(self.machine.state)["records"].keys() == before.keys()
             return
-        looked_at = retiring.aside(self.machine.state, kept)
+        looked_at = retirement.aside(self.machine.state, kept)
         assert {one.id for one in looked_at.records.values()} == seen["records"].keys()
         self.turn(facts.RunRevived(run, kept))
         assert self.seen_of(run) == seen

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from bough.describe import formats
 from bough.describe.formats import Source
-from bough.describe.lowering import Step, What, steps
 from bough.describe.plan import Plan, PlanGroup, PlanTask, join, tidy
-from bough.model.facts import GroupClosed, GroupId
+from bough.describe.steps import Step, What, steps
+from bough.model.events.facts import GroupClosed
+from bough.model.ids import GroupId
 from bough.model.tasks import Dep, GroupSpec, On
 from tests.builders import task
 from tests.unit.core.core_bench import Bench

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bough.model.facts import (
+from bough.model.events.facts import (
     Cancelled,
     ElementFailed,
     ExecutorJoined,
@@ -33,7 +33,7 @@ from bough.model.facts import (
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
-from bough.stores.sqlite import SqliteStore
+from bough.stores.sql.sqlite import SqliteStore
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # syncing is not what is tested here
 ARRAY, LENGTH = 1, 12

@@ -6,15 +6,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bough.core import ranges
-from bough.model.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model import ranges
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
-from bough.relay.deck import Deck
-from bough.relay.gathering import gather
+from bough.relay.distributor import Deck
 from bough.relay.members import Member
-from bough.wire.work import Report, Run, Stop
+from bough.relay.relay_executor import gather
+from bough.wire.executor_messages import Report, Run, Stop
 
 SIZES = st.integers(1, 12)
 SECONDS = st.sampled_from([0.0001, 0.01, 1.0])

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.facts import (
+from bough.model.events.facts import (
     Fact,
     GroupClosed,
     Placed,
@@ -20,7 +20,7 @@ from bough.model.facts import (
     Submitted,
 )
 from bough.model.tasks import ArraySpec, GroupSpec, Kind, TaskSpec
-from bough.stores.sqlite import SqliteStore
+from bough.stores.sql.sqlite import SqliteStore
 from tests.contract.store_suite import StoreSuite
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # syncing is not what is tested here

@@ -8,9 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bough.core.groups import GroupRecord
-from bough.core.queue import Entry, is_valid
-from bough.core.throttled import Crown, occupy_limits
+from bough.core.records.group_record import GroupRecord
+from bough.core.records.ready_queue import Crown, Entry, is_valid, occupy_limits
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec
 

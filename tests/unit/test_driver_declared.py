@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from bough.driver import Driver
-from bough.driver.bundles import read_command
-from bough.driver.declared import read_files
+from bough.driver.job_bundles import read_command, read_files
 from bough.errors import UserError
 from tests.unit.driver_sessions import FakeSession
 

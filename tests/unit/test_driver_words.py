@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from bough.driver import Driver
-from bough.driver.bundles import LONGEST, Bundle, Group, Job, read_command
-from bough.driver.request import Asked, Request, check_startable, read_request
-from bough.driver.stages import Stage, run_stages
+from bough.driver.job_bundles import LONGEST, Bundle, Group, Job, Stage, read_command, run_stages
+from bough.driver.process_link import Asked, Request, check_startable, read_request
 from bough.errors import UserError
 
 

@@ -3,6 +3,6 @@
 Rule: works on what the jobs database says, whoever asks it; nothing here starts, changes or waits for anything.
 """
 
-from bough.analysis.report import Analysis, analyse
+from bough.analysis.run_report import Analysis, analyse
 
 __all__ = ["Analysis", "analyse"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from bough.bench.setting import Setting
+from bough.bench.bench_setup import Setting
 from bough.bench.timing import Row
 from bough.errors import UserError
 
@@ -42,26 +42,28 @@ def _late(where: str) -> Run:
 
 
 CATALOGUE: Mapping[str, Measure] = {
-    "map": Measure("one array of 100,000 functions", _late("functions:measure_map"), shares=True),
-    "submit": Measure("functions submitted one by one", _late("functions:measure_submit"), shares=True),
-    "round-trip": Measure("one function there and back", _late("functions:measure_round_trip"), shares=True),
+    "map": Measure("one array of 100,000 functions", _late("measure_tasks:measure_map"), shares=True),
+    "submit": Measure("functions submitted one by one", _late("measure_tasks:measure_submit"), shares=True),
+    "round-trip": Measure("one function there and back", _late("measure_tasks:measure_round_trip"), shares=True),
     "chain": Measure(
-        "2,000 functions, each with the value of the one before", _late("graphs:measure_chain"), shares=True
+        "2,000 functions, each with the value of the one before", _late("measure_tasks:measure_chain"), shares=True
     ),
-    "fan": Measure("1 to 5,000 to 1", _late("graphs:measure_fan"), shares=True),
-    "commands": Measure("/bin/true as an array and one by one", _late("programs"), shares=True),
-    "sleeps": Measure("efficiency with tasks of 10 ms, 100 ms and 1 s", _late("sleeps"), shares=True),
-    "growth": Measure("the same at n, 2n and 4n", _late("growth"), shares=True),
-    "hops": Measure("a chain that alternates between two executors", _late("hops"), shares=True),
-    "tls": Measure("a service by TLS beside a Unix socket", _late("tls")),
-    "queue": Measure("a long queue: time, memory, and how it drains", _late("queues")),
-    "cold-start": Measure("from nothing to a result", _late("starts:measure_cold")),
-    "again": Measure("a finished workflow of 5,000 run again", _late("starts:measure_again")),
-    "plans": Measure("workflow files of n and 2n tasks, read and submitted", _late("plans")),
-    "core": Measure("the scheduler without I/O", _late("insides:measure_core")),
-    "store": Measure("the journal by itself", _late("insides:measure_store")),
-    "restart": Measure("until a killed server serves again", _late("restart"), usual=False),
-    "limits": Measure("what the machine can do without a scheduler", _late("limits")),
+    "fan": Measure("1 to 5,000 to 1", _late("measure_tasks:measure_fan"), shares=True),
+    "commands": Measure("/bin/true as an array and one by one", _late("measure_tasks:measure_commands"), shares=True),
+    "sleeps": Measure(
+        "efficiency with tasks of 10 ms, 100 ms and 1 s", _late("measure_tasks:measure_sleeps"), shares=True
+    ),
+    "growth": Measure("the same at n, 2n and 4n", _late("measure_tasks:measure_growth"), shares=True),
+    "hops": Measure("a chain that alternates between two executors", _late("measure_tasks:measure_hops"), shares=True),
+    "tls": Measure("a service by TLS beside a Unix socket", _late("measure_services:measure_tls")),
+    "queue": Measure("a long queue: time, memory, and how it drains", _late("measure_queues")),
+    "cold-start": Measure("from nothing to a result", _late("measure_services:measure_cold")),
+    "again": Measure("a finished workflow of 5,000 run again", _late("measure_services:measure_again")),
+    "plans": Measure("workflow files of n and 2n tasks, read and submitted", _late("measure_services:measure_plans")),
+    "core": Measure("the scheduler without I/O", _late("measure_inside:measure_core")),
+    "store": Measure("the journal by itself", _late("measure_inside:measure_store")),
+    "restart": Measure("until a killed server serves again", _late("measure_services:measure_restart"), usual=False),
+    "limits": Measure("what the machine can do without a scheduler", _late("machine_limits")),
 }
 
 

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.coordinate import Coordinate
 from textual.widgets import DataTable, Footer, Static
 
-from bough.cli.levels import Entry, Levels
+from bough.cli.targets.group_levels import Entry, Levels
 from bough.errors import BoughError
 
 

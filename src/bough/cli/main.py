@@ -1,6 +1,12 @@
-"""The command `bough`: finds the subcommand, imports only that one, and turns errors into one line and an exit code.
+"""Finds the command, imports only that; errors to exit codes; table command -> module.
+
+The command `bough`: finds the subcommand, imports only that one, and turns errors into one line and an exit code.
 
 Rule: exit codes are 0 all done, 1 some task failed, 2 the user's error, 3 the world's, 70 ours, 130 Ctrl-C.
+
+Verbs: the second word of commands such as `bough server start`.
+
+Rule: every verb has help with examples, and the options that all commands have.
 """
 
 from __future__ import annotations
@@ -145,7 +151,7 @@ def start() -> NoReturn:
     here, who may count on it.
     """
     code = main()
-    if "bough.cli.script" in sys.modules or any(map(_is_waited_for, threading.enumerate())):
+    if "bough.cli.run_script" in sys.modules or any(map(_is_waited_for, threading.enumerate())):
         sys.exit(code)
     atexit._run_exitfuncs()
     try:
@@ -183,7 +189,7 @@ def _dispatch(words: list[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise UserError(_unknown(name))
-    command = cast(Command, importlib.import_module(f"bough.cli.{name}"))
+    command = cast(Command, importlib.import_module(f"bough.cli.commands.{name}"))
     parser = make_parser(name, command)
     try:
         args = parser.parse_args(words[1:])
@@ -236,3 +242,20 @@ def _usage() -> str:
 
 if __name__ == "__main__":
     start()
+
+
+def add_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, examples: Sequence[str]
+) -> argparse.ArgumentParser:
+    """The parser of one verb, with the options that all have."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog="examples:\n" + "\n".join(f"  {example}" for example in examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer with JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help="say nothing but errors")
+    return parser

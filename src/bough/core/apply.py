@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import amending, deeds, lifecycle, locks, resetting, retiring, submission
+from bough.core import lifecycle, locks, retirement
+from bough.core.actions import amend, reset, task_actions
+from bough.core.graph import submission
 from bough.core.state import State
-from bough.model import facts
+from bough.model.events import facts
 
 
 def _stopping(state: State, fact: facts.Stopping) -> None:
@@ -16,9 +18,9 @@ def _stopping(state: State, fact: facts.Stopping) -> None:
 APPLY: dict[type, Callable[..., None]] = {
     facts.RunOpened: submission.run_opened,
     facts.RunClosed: submission.run_closed,
-    facts.RunRemoved: retiring.run_removed,
-    facts.RunRetired: retiring.run_retired,
-    facts.RunRevived: retiring.run_revived,
+    facts.RunRemoved: retirement.run_removed,
+    facts.RunRetired: retirement.run_retired,
+    facts.RunRevived: retirement.run_revived,
     facts.Stopping: _stopping,
     facts.Submitted: submission.submitted,
     facts.PagesAdded: lifecycle.pages_added,
@@ -37,14 +39,14 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.RetryDue: lifecycle.retry_due,
     facts.Recalled: lifecycle.recalled,
     facts.NotRunnable: lifecycle.not_runnable,
-    facts.Cancelled: deeds.cancelled,
-    facts.Killed: deeds.killed,
-    facts.Held: deeds.held,
-    facts.Released: deeds.released,
-    facts.Reset: resetting.reset,
-    facts.Amended: amending.amended,
-    facts.Retried: deeds.retried,
-    facts.Prioritised: deeds.prioritised,
+    facts.Cancelled: task_actions.cancelled,
+    facts.Killed: task_actions.killed,
+    facts.Held: task_actions.held,
+    facts.Released: task_actions.released,
+    facts.Reset: reset.reset,
+    facts.Amended: amend.amended,
+    facts.Retried: task_actions.retried,
+    facts.Prioritised: task_actions.prioritised,
     facts.GroupReleased: submission.group_released,
     facts.LockTaken: locks.taken,
     facts.LockFreed: locks.freed,

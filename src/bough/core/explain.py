@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bough.core import graph
-from bough.core.records import CANCELLED, DONE, FAILED, HELD, NOTRUN, PLACED, READY, RUNNING, ArrayRecord, Record
+from bough.core.graph import dependencies
+from bough.core.records.array_record import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    HELD,
+    NOTRUN,
+    PLACED,
+    READY,
+    RUNNING,
+    ArrayRecord,
+    Record,
+)
 from bough.core.state import State
-from bough.core.states import TaskState
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
 
 _MANY = 5  # reasons of one kind shown before "and n more"
@@ -24,7 +35,7 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
     if not 0 <= index < record.length:
         return [f"{record_id} has {record.length} tasks, there is no {record_id}.{index}"]
     reached = record.state_of(index)
-    name = graph.name_of(record, index)
+    name = dependencies.name_of(record, index)
     if reached == DONE:
         return [_success(record, index, name)]
     if reached in {FAILED, NOTRUN, CANCELLED}:
@@ -166,7 +177,7 @@ def _met(state: State, dep: Dep) -> bool:
         group = state.groups[dep.id]
         return (group.released and dep.on is On.GROUP) or (group.settled and not group.failed_by)
     record = state.records[dep.id]
-    return record.state_of(dep.index) == DONE if dep.on is On.TASK else graph.is_done(record)
+    return record.state_of(dep.index) == DONE if dep.on is On.TASK else dependencies.is_done(record)
 
 
 def _describe(state: State, dep: Dep) -> str:
@@ -176,4 +187,4 @@ def _describe(state: State, dep: Dep) -> str:
     record = state.records[dep.id]
     if dep.on is On.ARRAY and isinstance(record, ArrayRecord):
         return f"array {record.id} ({record.length - record.counts[DONE]} of {record.length} not done)"
-    return f"{graph.name_of(record, dep.index)} ({TaskState(record.state_of(dep.index)).label})"
+    return f"{dependencies.name_of(record, dep.index)} ({TaskState(record.state_of(dep.index)).label})"

@@ -5,13 +5,14 @@ Rule: each law is recomputed from scratch here, never read from the index it che
 
 from __future__ import annotations
 
-from bough.core import locks, ranges
-from bough.core.groups import STATES, GroupRecord
-from bough.core.queue import is_valid
-from bough.core.records import PLACED, READY, RUNNING, ArrayRecord, Record
+from bough.core import locks
+from bough.core.records.array_record import PLACED, READY, RUNNING, ArrayRecord, Record
+from bough.core.records.group_record import STATES, GroupRecord
+from bough.core.records.ready_queue import is_valid
 from bough.core.state import State
-from bough.core.states import ENDED
 from bough.errors import InvariantBroken
+from bough.model import ranges
+from bough.model.states import ENDED
 
 _BUSY = bytes((PLACED, RUNNING))
 _ENDED = {int(state) for state in ENDED}

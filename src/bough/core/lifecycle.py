@@ -8,21 +8,56 @@ from __future__ import annotations
 from heapq import heappush
 from typing import cast
 
-from bough.core import ghosts, graph, ranges
-from bough.core.behind import let_go
-from bough.core.groups import GroupRecord, Waiter
-from bough.core.loose import Success, TaskRecord
-from bough.core.memo import elements_free
-from bough.core.records import CANCELLED, DONE, FAILED, NOTRUN, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
-from bough.core.room import WHOLE, ExecutorRecord, Span
+from bough.core import late_attempts
+from bough.core.graph import dependencies
+from bough.core.graph.readiness import elements_free
+from bough.core.graph.submission import grow
+from bough.core.late_attempts import _forget, exorcise
+from bough.core.records.array_record import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    NOTRUN,
+    PLACED,
+    READY,
+    RUNNING,
+    WAITING,
+    ArrayRecord,
+    Record,
+    let_go,
+)
+from bough.core.records.attempts import WHOLE, Span
+from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.group_record import GroupRecord, Waiter
+from bough.core.records.task_record import Success, TaskRecord
 from bough.core.state import State
 from bough.core.storable import shortened
-from bough.core.submission import grow
-from bough.core.timing import SHORT
-from bough.core.wide import WideExecutor
-from bough.model import facts
+from bough.model import ranges
+from bough.model.events import facts
+from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Cause, Failure
+from bough.model.runtimes import SHORT
+
+
+def late_success(state: State, fact: facts.SpanEnded) -> None:
+    """An executor that was given up came back with results, before anybody else had them."""
+    ghost = state.ghosts[fact.span]
+    record, start, stop = ghost.record, fact.start, fact.stop
+    record.withdraw(start, stop)
+    for span in [span for span in state.spans.values() if span.record is record]:
+        for low, high in span.take(start, stop):
+            state.orders.append(StopSpan(span.executor.id, span.id, low, high))
+        state.let_go(span)
+    state.move(record, start, stop, DONE)
+    record.succeed(Success(start, stop, state.turn, record.id, start, ghost.attempt))
+    if isinstance(record, TaskRecord):
+        record.attempt = ghost.attempt
+    ranges.take(ghost.left, start, stop)
+    if not ghost.left:
+        _forget(state, ghost)
+    exorcise(state, record, start, stop)
+    dependencies.ended(state, record, start, stop)
 
 
 def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
@@ -80,7 +115,7 @@ def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
-            ghosts.remember(state, span, start, stop)
+            late_attempts.remember(state, span, start, stop)
             _give_back(state, span, start, stop)
         state.drop(span)
     state.due = True
@@ -165,7 +200,7 @@ def span_ended(state: State, fact: facts.SpanEnded) -> None:
     span = state.spans.get(fact.span)
     if span is None:
         if fact.span:
-            ghosts.late_success(state, fact)
+            late_success(state, fact)
         else:
             _declared(state, fact)
     elif type(span.record) is TaskRecord:
@@ -184,8 +219,8 @@ def _declared(state: State, fact: facts.SpanEnded) -> None:
         record.generation += 1
         record.recalling = False
     if state.ghosts:
-        ghosts.exorcise(state, record, start, stop)
-    graph.ended(state, record, start, stop)
+        late_attempts.exorcise(state, record, start, stop)
+    dependencies.ended(state, record, start, stop)
 
 
 def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, host: str = "") -> None:
@@ -198,18 +233,18 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, h
         _compare_places(state, span, record.avoid)
     state.drop(span)
     if state.ghosts:
-        ghosts.exorcise(state, record, 0, 1)
+        late_attempts.exorcise(state, record, 0, 1)
     waiters = record.dependents
     if waiters:
         record.dependents = None
         if state.has_near:
             _keep_near(state, waiters, record)
-        graph.satisfy(state, waiters)
+        dependencies.satisfy(state, waiters)
     group = record.group
     if record.own is not None and record.own.terms.release:
-        graph.release(state, group)
+        dependencies.release(state, group)
     if group.closed and (not group.unfinished or group.unheld):
-        graph.settle(state, group)
+        dependencies.settle(state, group)
 
 
 def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
@@ -231,8 +266,8 @@ def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.S
         _compare_places(state, span, tuple(place for places in avoided for place in places))
     state.let_go(span)
     if state.ghosts:
-        ghosts.exorcise(state, record, start, stop)
-    graph.ended(state, record, start, stop)
+        late_attempts.exorcise(state, record, start, stop)
+    dependencies.ended(state, record, start, stop)
 
 
 def _compare_places(state: State, span: Span, elsewhere: tuple[int, ...]) -> None:
@@ -258,7 +293,7 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     if forgiven or (lost and fact.retry_at >= 0):
         record.avoid_at(index, span.executor.id)
     if fact.gone:
-        ghosts.remember(state, span, index, index + 1)
+        late_attempts.remember(state, span, index, index + 1)
     detail = fact.detail
     if detail is not None and detail.ended > detail.started > 0 and fact.failure.cause in _NATURAL:
         record.runtime.note(1, detail.ended - detail.started)
@@ -270,11 +305,13 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     if fact.retry_at < 0:
         workflow = record.group.workflow
         if workflow.fail_fast and workflow.first_failure is None:
-            message = shortened(f"{graph.name_of(record, index)} failed and the workflow stops at the first failure")
+            message = shortened(
+                f"{dependencies.name_of(record, index)} failed and the workflow stops at the first failure"
+            )
             workflow.first_failure = Failure(Cause.FAIL_FAST, message, source=record.id)
             state.failing = True
         state.move(record, index, index + 1, FAILED)
-        graph.ended(state, record, index, index + 1)
+        dependencies.ended(state, record, index, index + 1)
     else:
         state.move(record, index, index + 1, WAITING)
         if fact.retry_at <= state.now:
@@ -305,7 +342,7 @@ def not_runnable(state: State, fact: facts.NotRunnable) -> None:
     record.recalling = False
     if not isinstance(record, ArrayRecord):
         record.generation += 1
-    graph.ended(state, record, fact.start, fact.stop)
+    dependencies.ended(state, record, fact.start, fact.stop)
 
 
 def recalled(state: State, fact: facts.Recalled) -> None:
@@ -320,7 +357,7 @@ def recalled(state: State, fact: facts.Recalled) -> None:
         state.move(record, start, stop, DONE)
         offset = fact.source_start + start - fact.start
         record.succeed(Success(start, stop, fact.turn, fact.source, offset, fact.source_attempt))
-        graph.ended(state, record, start, stop)
+        dependencies.ended(state, record, start, stop)
     if isinstance(record, ArrayRecord) and record.spec.fed:  # every page of it is looked up by itself
         record.recalling = record.counts[WAITING] > 0
 
@@ -340,10 +377,10 @@ def pages_added(state: State, fact: facts.PagesAdded) -> None:
         record.open = False
         state.open_arrays -= 1
         record.group.unfinished -= 1
-        graph.array_complete(state, record)
+        dependencies.array_complete(state, record)
     if count and record.waits == 0:
         elements_free(state, record, start, record.length, fact.reuse or None)
-    elif count and (failure := graph.why_never(state, record)) is not None:
+    elif count and (failure := dependencies.why_never(state, record)) is not None:
         state.doomed.append((record, start, record.length, failure))
 
 
@@ -354,7 +391,7 @@ def cancel(state: State, record: Record, start: int, stop: int) -> None:
     if not isinstance(record, ArrayRecord):
         record.generation += 1
         record.recalling = False
-    graph.ended(state, record, start, stop)
+    dependencies.ended(state, record, start, stop)
 
 
 _TROUBLED = 5  # tasks in a row that failed at a place and worked elsewhere
@@ -373,7 +410,7 @@ def _come_back(state: State, record: Record, start: int, stop: int) -> None:
     """Elements are with nobody any more: they may go to another one, or wait again for what they travelled with."""
     if isinstance(record, TaskRecord) and record.waits:
         state.move_task(record, WAITING)
-        failure = graph.why_never(state, record)
+        failure = dependencies.why_never(state, record)
         if failure is not None:
             state.doomed.append((record, 0, 1, failure))
     else:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bough.core.room import Span
-from bough.model import facts
+from bough.core.records.attempts import Span
+from bough.model.events import facts
 
 if TYPE_CHECKING:
     from bough.core.state import State

@@ -13,22 +13,22 @@ from random import Random
 
 import msgspec
 
-from bough.core import explain, restoring, snapshot
+from bough.core import explain, snapshot
+from bough.core.actions.dry_run import Deed, survey
 from bough.core.apply import APPLY
-from bough.core.fitting import fitted, misfit, pass_over, reserve
-from bough.core.hearing import Hearing
-from bough.core.loose import Success
-from bough.core.placement import Placement
-from bough.core.records import Record
+from bough.core.intake import Hearing
+from bough.core.records.array_record import Record
+from bough.core.records.task_record import Success
+from bough.core.replay_checks import fitted, misfit, pass_over, reserve
+from bough.core.scheduling.placement import Placement
 from bough.core.state import State
-from bough.core.states import TaskState
-from bough.core.surveying import Deed, survey
-from bough.model.facts import CallsEnded, Fact, News, WorkNews
+from bough.model.events.facts import CallsEnded, Fact, News, WorkNews
+from bough.model.events.orders import Order
 from bough.model.ids import ExecutorId, Seconds, SpanId
-from bough.model.orders import Order
 from bough.model.resources import Needs
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
-from bough.policy.api import PlacementPolicy
+from bough.policy.interface import PlacementPolicy
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ class Machine:
     def restore(cls, data: bytes, policy: PlacementPolicy, *, seed: int = 0, pickup: int = 0) -> Machine:
         """A machine in the state of a snapshot."""
         machine = cls(policy, seed=seed, pickup=pickup)
-        restoring.restore(machine.state, data)
+        snapshot.restore(machine.state, data)
         return machine
 
     # --- questions -------------------------------------------------------------------------------

@@ -1,23 +1,36 @@
-"""The state as bytes and back, so that a restart replays only what came after.
+"""The state as bytes and back.
+
+The state as bytes and back, so that a restart replays only what came after.
 
 What can be derived is not stored: who waits for whom, queues and counts are built again from the
 specs and the states. Rule: a restored machine and the one it was taken from give the same answers.
+
+Filling an empty state from a snapshot: what was not stored is built again from the specs and the states.
+
+Rule: a restored machine and the one the snapshot was taken of give the same answers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from bough.core.groups import GroupRecord, Workflow
-from bough.core.loose import Success, TaskRecord
-from bough.core.ranges import Ranges
-from bough.core.records import ArrayRecord
-from bough.core.room import ExecutorRecord, Span
+from bough.core import locks
+from bough.core.graph import dependencies
+from bough.core.graph.submission import add_array, add_group, add_task, grow
+from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
+from bough.core.records.attempts import WHOLE, Span
+from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.task_record import Success, TaskRecord
 from bough.core.state import Alarm, State
-from bough.core.window import Window
-from bough.model.facts import ExecutorJoined
-from bough.model.ids import ROOT, Seconds, SpanId
+from bough.model.events.facts import ExecutorJoined
+from bough.model.ids import ROOT, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure
+from bough.model.ranges import Ranges
+from bough.model.runtimes import RunTime
+from bough.model.states import ENDED, TaskState, Window
 from bough.model.tasks import ArraySpec, GroupSpec, Page, TaskSpec
 
 VERSION = 2
@@ -281,3 +294,187 @@ def _span(span: Span) -> KeptSpan:
         span.behind,
         span.width,
     )
+
+
+_DONE = int(TaskState.DONE)
+
+
+def restore(state: State, data: bytes) -> None:
+    """Fill an empty state from a snapshot."""
+    kept = decode(data)
+    state.turn, state.now, state.last_span = kept.turn, kept.now, kept.last_span
+    state.run, state.stopping = kept.run, kept.stopping
+    state.runtimes = {template: RunTime(mean, seen) for template, mean, seen in kept.runtimes}
+    root = state.groups[ROOT]
+    _restore_workflow(state, root, next(one for one in kept.workflows if one.group == ROOT))
+    root.held, root.failed_by, root.disabled = kept.root_held, kept.root_failed_by, kept.root_disabled
+    state.held_groups = int(root.held)
+    add_kept(state, kept.workflows, kept.groups, [*kept.tasks, *kept.arrays])
+    for one in kept.executors:
+        executor = ExecutorRecord(one.joined) if one.joined.each is None else WideExecutor(one.joined)
+        executor.draining, executor.suspended = one.draining, one.suspended
+        executor.suspensions, executor.trouble = one.suspensions, one.trouble
+        state.executors[executor.id] = executor
+        state.cores += executor.capacity.cores
+        if not executor.draining:
+            state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
+    for kept_span in kept.spans:
+        span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
+        state.spans[span.id] = span
+        span.executor.add(span)
+    for name, number, index in kept.locks:
+        locks.take(state, name, number, index)
+    for kept_span, joined in kept.ghosts:
+        ghost = _restored(state, kept_span, ExecutorRecord(joined))
+        ghost.left = kept_span.left
+        state.ghosts[ghost.id] = ghost
+        state.ghosts_of.setdefault(ghost.record.id, []).append(ghost.id)
+    for executor in state.executors.values():
+        state.note_room(executor)
+    state.timers = sorted(kept.timers)
+    state.alarms = sorted(kept.alarms)
+    state.orders.clear()
+    state.doomed.clear()
+
+
+def add_kept(
+    state: State,
+    workflows: Sequence[KeptWorkflow],
+    groups: Sequence[KeptGroup],
+    items: Sequence[KeptTask | KeptArray],
+) -> None:
+    """Put workflows into a state that has none of their groups; groups come before what is in them."""
+    own = {one.group: one for one in workflows}
+    for group in groups:
+        _restore_group(state, group, own)
+    for item in sorted(items, key=lambda one: one.spec.id):
+        if isinstance(item, KeptTask):
+            _restore_task(state, item)
+        else:
+            _restore_array(state, item)
+    _settle_groups(state, groups)
+    _link(state, [state.groups[one.spec.id] for one in groups], [state.records[one.spec.id] for one in items])
+
+
+def _restored(state: State, kept: KeptSpan, executor: ExecutorRecord) -> Span:
+    record = state.records[kept.record]
+    left = WHOLE if isinstance(record, TaskRecord) and kept.left == WHOLE else kept.left
+    span = Span(SpanId(kept.id), record, kept.start, kept.stop, kept.attempt, executor, left, kept.queued, kept.load)
+    span.heard, span.behind, span.width = kept.heard, kept.behind, kept.width
+    return span
+
+
+def _restore_workflow(state: State, group: GroupRecord, kept: KeptWorkflow) -> None:
+    workflow = group.workflow
+    workflow.run, workflow.name, workflow.user = kept.run, kept.name, kept.user
+    workflow.fail_fast, workflow.memos, workflow.closed = kept.fail_fast, kept.memos, kept.closed
+    workflow.directory, workflow.token, workflow.first_failure = kept.directory, kept.token, kept.first_failure
+    state.failing = state.failing or kept.first_failure is not None
+    if kept.run:
+        state.workflows[kept.run] = workflow
+
+
+def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkflow]) -> None:
+    group = add_group(state, kept.spec)
+    if kept.spec.id in workflows:
+        group.workflow = Workflow(group)
+        _restore_workflow(state, group, workflows[kept.spec.id])
+    group.closed, group.held, group.disabled = kept.closed, kept.held, kept.disabled
+    group.failed_by, group.doomed = kept.failed_by, kept.doomed
+    group.released, group.tried, group.deadline = kept.released, kept.tried, kept.deadline
+    state.held_groups += kept.held
+
+
+def _settle_groups(state: State, groups: Sequence[KeptGroup]) -> None:
+    for one in groups:
+        group = state.groups[one.spec.id]
+        assert group.parent is not None
+        if one.settled:
+            group.settled = True
+            group.parent.unfinished -= 1
+        elif one.released:
+            group.parent.unheld += 1
+
+
+def _restore_task(state: State, kept: KeptTask) -> None:
+    record = add_task(state, kept.spec)
+    _count(state, record, kept.state, 1)
+    record.state = kept.state
+    record.ready = int(kept.state == READY)
+    record.attempt = kept.attempt
+    record.blame(0, kept.failures, kept.losses)
+    record.held, record.priority, record.recalling, record.urgent = (
+        kept.held,
+        kept.priority,
+        kept.recalling,
+        kept.urgent,
+    )
+    record.turn, record.original = kept.turn, kept.original
+    record.set_failure(0, 1, kept.failure)
+    for executor in kept.avoid:
+        record.avoid_at(0, executor)
+    record.ran_at = kept.ran_at
+    if kept.place:
+        record.queue = state.queue_for(record.needs, record.group, kept.place)
+    if record.ready:
+        state.enqueue(record)
+
+
+def _restore_array(state: State, kept: KeptArray) -> None:
+    fed = kept.spec.fed
+    length = 0 if fed else len(kept.states)
+    record = add_array(state, msgspec.structs.replace(kept.spec, length=length, open=kept.open))
+    record.spec = kept.spec
+    record.paged = kept.paged
+    if fed:
+        record.states = Window(kept.base, kept.odd, kept.states)
+        grow(state, record, len(record.states))
+    else:
+        record.states = bytearray(kept.states)
+    for number in TaskState:
+        count = record.states.count(number)
+        _count(state, record, number, count)
+        record.counts[WAITING] -= count
+        record.counts[number] += count
+    record.held, record.held_ranges, record.priority = kept.held, kept.held_ranges, kept.priority
+    record.recalling, record.urgent = kept.recalling, kept.urgent
+    record.attempts, record.trouble, record.failures = kept.attempts, kept.trouble, kept.failures
+    record.doomed, record.found, record.shunned = kept.doomed, kept.found, kept.shunned
+    record.ready_ranges.extend(kept.ready)
+    record.ready = record.counts[READY]
+    if record.ready:
+        state.enqueue(record)
+
+
+def _count(state: State, record: Record, number: int, count: int) -> None:
+    """Move elements from waiting, where adding put them, to the state they had."""
+    counts = record.group.counts
+    counts[WAITING] -= count
+    counts[number] += count
+    if TaskState(number) in ENDED:
+        state.unended -= count
+        record.group.unfinished -= count
+
+
+def _link(state: State, groups: Sequence[GroupRecord], records: Sequence[Record]) -> None:
+    """Find again who waits for whom; ended ones too, since a retry by hand may wake them."""
+    for group in groups:
+        group.waits = dependencies.wait_for(state, group, -1, group.after)
+    for group in groups:
+        if group.parent is not None and group.parent.waits:
+            group.waits += 1
+            group.parent.gated.append((group, -1, group.generation))
+    for record in records:
+        if not (isinstance(record, TaskRecord) and record.state == _DONE):
+            _link_record(state, record)
+
+
+def _link_record(state: State, record: Record) -> None:
+    record.waits = dependencies.wait_for(state, record, -1, record.after)
+    if record.group.waits and not (record.group.doomed is not None and dependencies.is_final(record)):
+        record.waits += 1
+        record.group.gated.append((record, -1, record.generation))
+    if isinstance(record, ArrayRecord):
+        for index, deps in record.spec.element_after:
+            if record.states[index] != _DONE and (waits := dependencies.wait_for(state, record, index, deps)):
+                record.element_waits[index] = waits

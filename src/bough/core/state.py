@@ -10,22 +10,21 @@ from heapq import heappush
 from typing import cast
 
 from bough.core import locks
-from bough.core.groups import GroupRecord, Workflow
-from bough.core.loose import TaskRecord
-from bough.core.queue import ReadyQueue
-from bough.core.records import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
-from bough.core.room import ExecutorRecord, Span
-from bough.core.states import BEFORE, TaskState
-from bough.core.throttled import Crown
-from bough.core.timing import MAX_SPAN, RunTime
-from bough.core.wide import WideExecutor
+from bough.core.records.array_record import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
+from bough.core.records.attempts import Span
+from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.ready_queue import Crown, ReadyQueue
+from bough.core.records.task_record import TaskRecord
 from bough.errors import InvalidTransition
+from bough.model.events.orders import Order
 from bough.model.ids import ROOT, BlobId, Seconds
-from bough.model.orders import Order
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
+from bough.model.runtimes import MAX_SPAN, RunTime
+from bough.model.states import BEFORE, TaskState
 from bough.model.tasks import GroupSpec, TaskSpec
-from bough.policy.api import PlacementPolicy
+from bough.policy.interface import PlacementPolicy
 
 _FIRST_ENDED = int(TaskState.DONE)
 _BUSY = (PLACED, RUNNING)

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from bough.model import facts
 from bough.model.bounds import LONGEST
-from bough.model.facts import Fact, News
+from bough.model.events import facts
+from bough.model.events.facts import Fact, News
 from bough.model.ids import Seconds
 
 DECODED: Final = frozenset(

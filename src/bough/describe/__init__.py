@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bough.describe.modern import arguments, level
+    from bough.describe.short_script import arguments, level
 
 __all__ = ["arguments", "level"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from bough.describe import modern
+        from bough.describe import short_script
 
-        return getattr(modern, name)
+        return getattr(short_script, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

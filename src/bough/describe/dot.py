@@ -1,14 +1,22 @@
-"""DOT, the language of Graphviz, written: a plan or a run as a picture of its tasks and groups.
+"""Plans and runs for Graphviz.
+
+DOT, the language of Graphviz, written: a plan or a run as a picture of its tasks and groups.
 
 Groups are clusters, joints are points, and in a run the colour tells the state. Rule: any name is quoted, so that what
 Graphviz reads is what the workflow says.
+
+A plan as a picture for Graphviz (DOT): groups are boxes, tasks nodes, and what waits for what is an arrow.
+
+Rule: an arrow between groups is drawn once, not for every pair of their tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from bough.describe.record import Record, RecordedTask
+from bough.describe.plan import Index, Plan, PlanGroup, PlanTask
+from bough.describe.task_graph import Record, RecordedTask
 
 _COLOURS = {
     "done": "palegreen",
@@ -77,4 +85,83 @@ def _node(task: RecordedTask) -> str:
 
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "")
+    return f'"{escaped}"'
+
+
+_LONG = 40  # letters of a command
+
+
+def write_plan(plan: Plan) -> str:
+    """A plan as DOT."""
+    return "\n".join(_Drawing(plan).lines()) + "\n"
+
+
+class _Drawing:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._index = Index(plan)
+        self._boxes = {id(group): number for number, (_, group) in enumerate(plan.walk())}
+        self._nodes: dict[int, str] = {}  # by the identity of a task
+        self._ends: dict[int, tuple[str, str]] = {}  # by the identity of a group: its first node and its last
+
+    def lines(self) -> Iterator[str]:
+        yield "digraph workflow {"
+        yield "  compound=true; rankdir=LR; node [shape=box, fontsize=10];"
+        yield from self._group(self._plan.root, "  ")
+        yield from self._edges()
+        yield "}"
+
+    def _group(self, group: PlanGroup, indent: str) -> Iterator[str]:
+        number = self._boxes[id(group)]
+        inner = indent if not number else indent + "  "
+        if number:
+            yield f"{indent}subgraph cluster_{number} {{"
+            yield f"{inner}label={_text(group.name)};"
+        nodes = []
+        for task in group.all_tasks():
+            node = self._nodes[id(task)] = f"t{len(self._nodes) + 1}"
+            nodes.append(node)
+            yield f"{inner}{node} [label={_text(task.name or _short(task.command))}];"
+        if number and (not nodes or group.groups):
+            nodes.append(f"g{number}")
+            yield f'{inner}g{number} [shape=point, label=""];'
+        for one in group.groups:
+            yield from self._group(one, inner)
+        if number:
+            self._ends[id(group)] = (nodes[0], nodes[-1])
+            yield f"{indent}}}"
+
+    def _edges(self) -> Iterator[str]:
+        for path, group in self._plan.walk():
+            if path:
+                for reference in group.after:
+                    yield self._edge(reference, self._ends[id(group)][0], f"lhead=cluster_{self._boxes[id(group)]}")
+                yield from self._inside(group)
+            for task in group.all_tasks():
+                for reference in task.after:
+                    yield self._edge(reference, self._nodes[id(task)], "")
+
+    def _inside(self, group: PlanGroup) -> Iterator[str]:
+        """One after the other: the prologue, the own tasks, the epilogue."""
+        some = [group.prologue, *([[task] for task in group.tasks] if not group.pipeline else [group.tasks])]
+        for tasks in [*some, group.epilogue]:
+            for before, after in pairwise(tasks):
+                yield f"  {self._nodes[id(before)]} -> {self._nodes[id(after)]};"
+
+    def _edge(self, reference: str, to: str, head: str) -> str:
+        found = self._index.find(reference)
+        if isinstance(found, PlanTask):
+            source, tail = self._nodes[id(found)], ""
+        else:
+            source, tail = self._ends[id(found)][1], f"ltail=cluster_{self._boxes[id(found)]}"
+        options = ", ".join(filter(None, (tail, head)))
+        return f"  {source} -> {to}{f' [{options}]' if options else ''};"
+
+
+def _short(command: str) -> str:
+    return command if len(command) <= _LONG else command[: _LONG - 3] + "..."
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

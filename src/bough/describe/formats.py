@@ -1,7 +1,13 @@
-"""The forms in which workflows are written: which one a file has, who reads it, who writes it.
+"""Which form a file has, who reads and writes it; JSON.
+
+The forms in which workflows are written: which one a file has, who reads it, who writes it.
 
 A reader makes a plan of a file, a writer a text of a plan; both are named as "module:function" and loaded when they
 are wanted. Rule: a new form is an entry in one of the two tables, and nothing else.
+
+Plans as JSON, for other programs: everything that a plan holds, and nothing else.
+
+Rule: what is written reads back as the same plan.
 """
 
 from __future__ import annotations
@@ -11,7 +17,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bough.errors import UserError
+import msgspec
+
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, tidy
+from bough.errors import InvalidWorkload, UserError
+from bough.model.bounds import in_plain_words
 
 if TYPE_CHECKING:
     from bough.describe.plan import Plan
@@ -51,7 +61,7 @@ class Reader(NamedTuple):
 def _is_script(source: Source) -> bool:
     if not is_python(source.path, source.text):
         return False
-    from bough.describe.scripts import is_description
+    from bough.describe.trellisdag.description_script import is_description
 
     return is_description(source.text)
 
@@ -65,7 +75,7 @@ def is_python(path: str, text: str) -> bool:
 def _is_trellis(source: Source) -> bool:
     if not source.is_makefile and not source.text.startswith("#AutoMakefile"):
         return False
-    from bough.describe.trellismake import is_trellis
+    from bough.describe.trellisdag.trellis_makefile import is_trellis
 
     return is_trellis(source.text)
 
@@ -73,7 +83,6 @@ def _is_trellis(source: Source) -> bool:
 def _is_plan(source: Source) -> bool:
     if source.text.lstrip()[:1] != "{":
         return False
-    from bough.describe.plainjson import is_plan
 
     return is_plan(source.text)
 
@@ -91,7 +100,7 @@ def _is_trace(source: Source) -> bool:
 def _is_mqsub(source: Source) -> bool:
     if "mqsub" not in source.text or source.is_makefile or source.path.endswith(".py"):
         return False
-    from bough.describe.mqsub import is_mqsub
+    from bough.describe.trellisdag.mqsub import is_mqsub
 
     return is_mqsub(source.text)
 
@@ -99,7 +108,7 @@ def _is_mqsub(source: Source) -> bool:
 def _is_grouped(source: Source) -> bool:
     if "::" not in source.text or source.is_makefile:
         return False
-    from bough.describe.flatplan import is_grouped
+    from bough.describe.grouped_list import is_grouped
 
     return is_grouped(source.text)
 
@@ -116,11 +125,11 @@ READERS: list[Reader] = [
     Reader("groups", _is_grouped, "bough.describe.formats:_read_flat"),
 ]
 WRITERS: dict[str, str] = {
-    "make": "bough.describe.trellismake:write",
-    "flat": "bough.describe.flatplan:write",
-    "mqsub": "bough.describe.mqsub:write",
-    "dot": "bough.describe.drawing:write",
-    "json": "bough.describe.plainjson:write",
+    "make": "bough.describe.trellisdag.trellis_makefile:write",
+    "flat": "bough.describe.grouped_list:write",
+    "mqsub": "bough.describe.trellisdag.mqsub:write",
+    "dot": "bough.describe.dot:write_plan",
+    "json": "bough.describe.formats:write_json",
     "wfformat": "bough.describe.formats:_write_trace",
 }
 FLAT = Reader("flat", lambda _: True, "bough.describe.formats:_read_flat")
@@ -139,7 +148,7 @@ def read(source: Source, reader: Reader) -> Plan:
         raise UserError(f"{source.name} is no recorded workflow (WfFormat); there is nothing to emulate")
     if not source.text.isascii():
         _check_unicode(source)
-    from bough.describe.uncollected import uncollected
+    from bough.describe.plan import uncollected
 
     with uncollected():
         plan: Plan = _loaded(reader.read)(source)
@@ -171,43 +180,42 @@ def _loaded(name: str) -> Callable[..., Any]:
 
 
 def _read_script(source: Source) -> Plan:
-    from bough.describe.scripts import read_script
+    from bough.describe.trellisdag.description_script import read_script
 
     return read_script(source.text, source.path, source.args)
 
 
 def _read_trellis(source: Source) -> Plan:
-    from bough.describe.trellismake import read
+    from bough.describe.trellisdag.trellis_makefile import read
 
     return read(source.text, source.name)
 
 
 def _read_json(source: Source) -> Plan:
-    from bough.describe.plainjson import read
 
-    return read(source.text, source.name)
+    return read_json(source.text, source.name)
 
 
 def _read_mqsub(source: Source) -> Plan:
-    from bough.describe.mqsub import read
+    from bough.describe.trellisdag.mqsub import read
 
     return read(source.text, source.name)
 
 
 def _read_flat(source: Source) -> Plan:
-    from bough.describe.flatplan import read
+    from bough.describe.grouped_list import read
 
     return read(source.text, source.name)
 
 
 def _read_make(source: Source) -> Plan:
-    from bough.describe.makefile import read
+    from bough.describe.make.makefile import read
 
     return read(source.path, source.args)
 
 
 def _read_dagman(source: Source) -> Plan:
-    from bough.describe.dagman import read
+    from bough.describe.dagman.dag_plan import read
 
     return read(source.path, source.note)
 
@@ -219,7 +227,48 @@ def _read_trace(source: Source) -> Plan:
 
 
 def _write_trace(plan: Plan) -> str:
-    from bough.describe.record import of_plan
-    from bough.describe.wfwrite import write
+    from bough.describe.task_graph import of_plan
+    from bough.describe.wfformat import write
 
     return write(of_plan(plan, os.path.splitext(os.path.basename(plan.source))[0] or "workflow"))
+
+
+KEY = "bough_plan"
+VERSION = 1
+
+
+class _File(msgspec.Struct, omit_defaults=True):
+    bough_plan: int
+    levels: list[str] = []
+    root: PlanGroup = msgspec.field(default_factory=lambda: PlanGroup("", pipeline=False))
+
+
+def write_json(plan: Plan) -> str:
+    """A plan as JSON, without the places it was read from."""
+    bare = tidy(plan)
+    return msgspec.json.format(msgspec.json.encode(_File(VERSION, bare.levels, bare.root))).decode() + "\n"
+
+
+def is_plan(text: str) -> bool:
+    """Whether a text is a plan as JSON."""
+    return f'"{KEY}"' in text[:200]
+
+
+def read_json(text: str, file: str) -> Plan:
+    """A plan from JSON."""
+    try:
+        found = msgspec.json.decode(text, type=_File)
+    except msgspec.DecodeError as error:
+        raise InvalidWorkload(f"{file}: {in_plain_words(str(error))}") from error
+    except RecursionError:
+        raise InvalidWorkload(f"{file}: its groups lie too deep in each other") from None
+    if found.bough_plan != VERSION:
+        raise InvalidWorkload(f"{file}: it is of version {found.bough_plan}, and this Bough reads version {VERSION}")
+    plan = Plan(found.levels, found.root, file)
+    here = Where(file)
+    for _, group in plan.walk():
+        group.where = here
+        for task in group.all_tasks():
+            assert isinstance(task, PlanTask)
+            task.where = here
+    return plan

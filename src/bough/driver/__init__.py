@@ -15,13 +15,7 @@ from subprocess import (
     list2cmdline,
 )
 
-from bough.driver.codes import CANCELLED, LOST, NO_OUTPUT, NOT_RUN
-from bough.driver.jobs import Driver
-from bough.driver.place import close, use
-from bough.driver.process import Popen
-from bough.driver.results import JobResult
-from bough.driver.running import call, check_call, check_output, getoutput, getstatusoutput, run
-from bough.driver.single import (
+from bough.driver.driver_functions import (
     create_pipeline,
     exec_async,
     exec_sync,
@@ -33,6 +27,11 @@ from bough.driver.single import (
     wait_all,
     wait_one,
 )
+from bough.driver.job_bundles import CANCELLED, LOST, NO_OUTPUT, NOT_RUN
+from bough.driver.job_driver import Driver
+from bough.driver.job_results import JobResult
+from bough.driver.popen import Popen, call, check_call, check_output, getoutput, getstatusoutput, run
+from bough.driver.session_choice import close, use
 
 __all__ = [
     "CANCELLED",

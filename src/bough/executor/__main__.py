@@ -11,7 +11,7 @@ import msgspec  # noqa: E402, F401
 
 del sys.modules["typing_extensions"]
 
-from bough.executor.main import main  # noqa: E402
+from bough.executor.loop import main  # noqa: E402
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])

@@ -1,4 +1,11 @@
-"""The executor's loop: one epoll over the server, the workers and signals, in one thread.
+"""One epoll over server, workers, signals; reconnecting; leaving in order.
+
+When and how an executor leaves a service in good order: its time is nearly over, it was idle, it was told to.
+
+It says `Leaving`, gives back what it has not begun, and waits for the server's `Drain`, behind which nothing more is
+sent. Rule: it goes only once nothing runs here and everything was heard, or when its time is over.
+
+The executor's loop: one epoll over the server, the workers and signals, in one thread.
 
 The executor of a service outlives its connections: it goes on working without a server, and says again what was not
 heard. Rule: nothing in a round blocks, and all news of a round leave in one report.
@@ -18,17 +25,15 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.errors import BoughError
-from bough.executor.connection import Connection, connect
-from bough.executor.parting import Parting
+from bough.executor.executor_options import Options, Terms, _extend_path, make_hello, read_terms, shares_store
 from bough.executor.reports import Reports
-from bough.executor.terms import Terms, make_hello, shares_store
+from bough.executor.server_connection import Connection, connect
 from bough.model.blobs import is_blob
-from bough.model.facts import ElementFailed, SpanReturned
+from bough.model.events.facts import ElementFailed, SpanReturned
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
-from bough.wire.framing import frame
-from bough.wire.messages import Blob, Refused
-from bough.wire.work import (
+from bough.wire.client_messages import Blob, Refused
+from bough.wire.executor_messages import (
     Alive,
     Appointed,
     Drain,
@@ -43,10 +48,58 @@ from bough.wire.work import (
     Stop,
     spread,
 )
+from bough.wire.framing import frame
 
 if TYPE_CHECKING:
-    from bough.executor.roster import Roster
-    from bough.executor.slots import Slot
+    from bough.executor.slot import Slot
+    from bough.executor.slots import Roster
+
+
+class Parting:
+    """Decides; the loop says and does."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._idle_since = time.monotonic()
+        self.draining = False  # told to finish what is here, and go
+        self.reason = ""  # why it is leaving, once it is
+        self.confirmed = False  # nothing more will be sent
+
+    def told(self) -> None:
+        """The server said `Drain`: an order, or the answer to `Leaving`."""
+        if self.reason:
+            self.confirmed = True
+        else:
+            self.draining = True
+
+    def due(self, roster: Roster, now: float) -> str:
+        """Why it should say that it leaves now; empty: it should not."""
+        if self.reason:
+            return ""
+        terms, idle = self._terms, roster.idle
+        if not idle:
+            self._idle_since = now
+        if terms.until and time.time() >= terms.leaves_at:
+            return "its time is nearly over"
+        if self.draining and idle:
+            return "it was drained"
+        if terms.idle and idle and now - self._idle_since >= terms.idle:
+            return f"it had nothing to do for {terms.idle:g} s"
+        return ""
+
+    def is_over(self) -> bool:
+        """Whether its time is over, whatever runs."""
+        return bool(self._terms.until) and time.time() >= self._terms.ends_at
+
+    def wait(self, now: float, idle: bool) -> float:
+        """Seconds after which to look again."""
+        terms, waits = self._terms, [3600.0]
+        if terms.until:
+            waits.append((terms.ends_at if self.reason else terms.leaves_at) - time.time())
+        if terms.idle and idle and not self.reason:
+            waits.append(self._idle_since + terms.idle - now)
+        return max(0.01, min(waits))
+
 
 TICK = 0.05  # seconds between looks at what runs
 _SILENCE = 5.0  # seconds after which the server is told that we live
@@ -99,7 +152,7 @@ class Executor:
     def run(self) -> int:
         """Serve until told to leave, or left alone; the exit code."""
         self._connect()
-        import bough.executor.roster  # noqa: F401 -- while the server reads the hello
+        import bough.executor.slots  # noqa: F401 -- while the server reads the hello
 
         while self._exit is None:
             self._round()
@@ -313,7 +366,7 @@ class Executor:
             self._send(frame(Leaving(self._parting.reason)))
 
     def _begin(self, appointed: Appointed) -> None:
-        from bough.executor.room import Room
+        from bough.executor.files.sandbox import Room
 
         room = Room(self._terms.work)
         self._shared = shares_store(appointed)
@@ -328,9 +381,9 @@ class Executor:
         os.environ["BOUGH_RUN"] = appointed.marker
         if not appointed.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
-        from bough.executor.carrier import Carrier
-        from bough.executor.here import Here
-        from bough.executor.roster import Roster
+        from bough.executor.files.staging import Carrier
+        from bough.executor.slots import Roster
+        from bough.executor.task_socket import Here
 
         self._carrier = Carrier(room, self, self._reports.add)
         self._roster = Roster(self._capacity, appointed, self._reports, self, self._carrier, inline=not self._shared)
@@ -444,3 +497,15 @@ class Executor:
             self._exit = 3
             return
         self._exit = 0
+
+
+def main(words: list[str]) -> int:
+    """Run an executor with these arguments; the exit code."""
+    options = Options(words)
+    _extend_path(os.environ.pop("BOUGH_PATH", ""))
+    capacity, terms = read_terms(options)
+    try:
+        return Executor(options.server, capacity, options.site, terms).run()
+    except BoughError as error:
+        sys.stderr.write(f"bough executor: {error}\n")
+        return error.exit_code

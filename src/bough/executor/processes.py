@@ -70,3 +70,11 @@ def group_memory(group: int) -> int:
         if int(fields[2]) == group:
             total += int(fields[21]) * _PAGE
     return total
+
+
+class Unstartable(Exception):
+    """A command could not be started; the message says why. `of_place`: it might be started elsewhere."""
+
+    def __init__(self, message: str, *, of_place: bool = True) -> None:
+        super().__init__(message)
+        self.of_place = of_place

@@ -11,10 +11,10 @@ import os
 from msgspec.structs import replace
 
 from bough import private
-from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
-from bough.wire import reports
-from bough.wire.reports import News
+from bough.wire import framing
+from bough.wire.framing import News
 
 MOST_WRITTEN = 64 << 10  # bytes that a task wrote to a stream that are sent with its report
 MOST_TOGETHER = 4 << 20  # bytes of all that the tasks of one piece of news wrote that are
@@ -63,7 +63,7 @@ def _read(stream: Stream | None) -> Stream | None:
         return stream
 
 
-class Reports(reports.Reports):
+class Reports(framing.Reports):
     """News on their way to the server."""
 
     def __init__(self) -> None:

@@ -1,234 +1,526 @@
-"""A slot: the executor's side of one worker process, and what that worker has been handed.
+"""All slots: who gets what, limits kept, what a worker's death means.
 
-All that a slot holds at a time has equal needs, occupied once: its worker runs one element at a time. What is
-handed over in advance gets a token, its number in a pipe that both sides can read: whoever takes the token
-out has the hand-over, so it can be taken back from a worker that turns out to be busy. Rule: writing to a
-worker never blocks.
+What the death of a worker means for what it had been handed.
+
+News that were told stand. The element that ran when the worker died by itself is lost, and so are those
+before it whose results died with it. When we ended the worker for one element, only that one pays: the others
+are given back. Rule: every element of every span is settled once, stopped ones by silence.
+
+Ends of processes: of workers, of what they left behind, and of orphans that became ours.
+
+Rule: nobody is waited for who has not ended, except a worker whose end was seen.
+
+The executor's slots at work: who gets what, what their news mean, and what their deaths mean.
+
+Rule: every element handed to this executor ends in exactly one of: news of its end, a return, or silence
+because it was stopped; whatever happens to the worker that had it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import socket
-import sys
-from collections import deque
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
 
-from bough.errors import ProtocolError
-from bough.executor.backlog import Held
-from bough.executor.board import ERR, GENERATION, GROUP, HAND, INDEX, OUT, new_board
-from bough.executor.processes import kill, kill_group
-from bough.executor.streams import stream_path
-from bough.executor.talk import FromWorker, Hand, ToWorker, from_worker_frames
-from bough.executor.worker import Setting, work
-from bough.model.ids import BlobId
-from bough.model.outcomes import Detail, Failure, Stream
-from bough.model.resources import Needs
-from bough.wire.framing import frame_list
-from bough.wire.messages import Blob
+from bough.executor.backlog import (
+    Backlog,
+    Capacity,
+    Held,
+    advance,
+    apart,
+    as_span,
+    is_asked_for,
+    records_of,
+    spans_of,
+    whereabouts,
+    within,
+)
+from bough.executor.files.staging import Carrier
+from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
+from bough.executor.reports import MOST_INLINE, Reports, inlined
+from bough.executor.slot import Ending, Slot
+from bough.executor.worker.worker import Setting
+from bough.executor.worker_protocol import GENERATION, GROUP, SINCE, Bring, Done, Halt, HandOver, Quit
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.ids import BlobId, RecordId, Seconds, SpanId
+from bough.model.outcomes import Cause, Detail, Failure, ResultFile
+from bough.model.resources import Needs, show_bytes
+from bough.model.tasks import Kind
+from bough.wire.executor_messages import Appointed, Fetch, Fetched, Run, Stop
+from bough.wire.framing import News
 
-_CHUNK = 1 << 18
-_NOWHERE: Mapping[int, str] = MappingProxyType({})
-_in = memoryview(bytearray(_CHUNK))  # what was read last, from whichever worker; one thread reads
+Say = Callable[[Run, News], None]
+_BIRTHS = 3  # workers that may die with a span before they begin it
 
 
-class Ending(NamedTuple):
-    """A worker is being ended."""
+def settle(slot: Slot, status: int, output_dir: str, say: Say) -> list[Held]:
+    """Report what became of the spans of a dead worker; return those it never began."""
+    hand, index = slot.current()
+    unbegun: list[Held] = []
+    for held in slot.held:
+        if held.number > hand:
+            unbegun.append(held)
+            continue
+        reached = min(index, held.run.stop) if held.number == hand else held.run.stop
+        _settle_finished(held, reached, slot, say)
+        if reached < held.run.stop and held.next <= reached:
+            _settle_running(held, reached, slot, say, (status, output_dir))
+            held.next = reached + 1
+        _give_back(held, max(held.next, reached), held.run.stop, say)
+    if unbegun and unbegun[0] is slot.held[0] and not slot.ending:
+        unbegun[0].deaths += 1
+        if unbegun[0].deaths >= _BIRTHS:
+            held = unbegun.pop(0)
+            for at in range(held.run.start, held.run.stop):
+                _lose(held, at, f"workers die at their start ({_how(status)})", say)
+    return unbegun
 
-    kill_at: float  # monotonic seconds
-    hand: int = 0  # the element it is ended for
-    element: int = 0
-    failure: Failure | None = None  # what to say of that element; None: nothing
+
+def _settle_finished(held: Held, reached: int, slot: Slot, say: Say) -> None:
+    """Elements that were run and not told of: their results died with the worker."""
+    if slot.ending:
+        _give_back(held, held.next, reached, say)
+    else:
+        for low, high in held.kept(held.next, reached):
+            for at in range(low, high):
+                _lose(held, at, "the worker process died before its result was told", say)
+    held.next = max(held.next, reached)
 
 
-class Slot:
-    """One worker process."""
+def _settle_running(held: Held, index: int, slot: Slot, say: Say, end: tuple[int, str]) -> None:
+    """The element that was running."""
+    if held.is_stopped(index):
+        return
+    status, output_dir = end
+    ending = slot.ending
+    detail = slot.last_output(output_dir, index)
+    if ending is None:
+        _lose(held, index, f"the worker process died ({_how(status)}) while running it", say, detail)
+    elif ending.failure and (ending.hand, ending.element) == (held.number, index):
+        say(held.run, ElementFailed(held.run.span, index, ending.failure, detail))
+    else:
+        _give_back(held, index, index + 1, say)
 
-    def __init__(self, number: int, name: str, generation: int) -> None:
-        self.number = number
-        self.name = name
-        self.board = new_board()
-        self.board[GENERATION] = generation
-        self.held: deque[Held] = deque()
-        self.needs: Needs | None = None
-        self.known: set[BlobId] = set()
-        self.ending: Ending | None = None
-        self.seen = (0, 0)  # the element last seen running
-        self.seen_at = 0.0
-        self.told = False  # the server knows that it runs
-        self.looked = 0.0  # when its memory was looked at
-        self.gone = False  # nothing more will come from it
-        self.writing = False  # waiting to be writable
-        self._frames = from_worker_frames()
-        self._out = bytearray()
-        self.sock: socket.socket
-        self.pid = self.pidfd = self._token_read = self._token_write = -1
 
-    def fork(self, blobs: dict[BlobId, bytes], setting: Setting) -> None:
-        """Start the worker. It knows all blobs there are now."""
-        self.sock, theirs = socket.socketpair()
-        self._token_read, self._token_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.known = set(blobs)
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become_worker(theirs, self._token_read)
-            work(theirs, self._token_read, self.board, blobs, setting)
-        theirs.close()
-        self.sock.setblocking(False)
-        self.pidfd = os.pidfd_open(self.pid)
+def _lose(held: Held, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
+    say(held.run, ElementFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
 
-    def hand(
-        self, batch: list[Held], numbers: range, blobs: dict[BlobId, bytes], places: Mapping[int, str] = _NOWHERE
-    ) -> None:
-        """Hand over spans, to be run after those the worker has; `places`: directories that are not seen here."""
-        messages: list[ToWorker] = []
-        tokens = bytearray()
-        for held, number in zip(batch, numbers, strict=True):
-            run = held.run
-            for blob in (run.body, run.table):
-                if blob and blob not in self.known and blob in blobs:
-                    self.known.add(blob)
-                    messages.append(Blob(blob, blobs[blob]))
-            held.number, held.batch = number, numbers[-1]
-            held.token = bool(self.held)
-            if held.token:
-                tokens += number.to_bytes(8, "little")
-            messages.append(Hand(number, run, held.token, places.get(run.run, "")))
-            self.held.append(held)
-        if tokens:
-            os.write(self._token_write, tokens)
-        self.send(messages)
 
-    def take_back(self) -> list[Held]:
-        """Take back all that the worker has not begun."""
-        try:
-            data = os.read(self._token_read, 1 << 16)
-        except BlockingIOError:
-            return []
-        numbers = {int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)}
-        taken = [held for held in self.held if held.number in numbers]
-        self.held = deque(held for held in self.held if held.number not in numbers)
-        return taken
+def _give_back(held: Held, start: int, stop: int, say: Say) -> None:
+    for low, high in held.kept(start, stop):
+        say(held.run, SpanReturned(held.run.span, low, high))
 
-    def done(self, number: int) -> bool:
-        """A hand-over is finished; whether the worker has nothing more to do."""
-        while self.held and self.held[0].number <= number:
-            self.held.popleft()
-        return not self.held
 
-    @property
-    def batches(self) -> int:
-        """How many hand-overs are under way, counting those made together as one, and more than two as two."""
-        if not self.held:
-            return 0
-        return 1 if self.held[0].batch == self.held[-1].batch else 2
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
-    def send(self, messages: list[ToWorker]) -> None:
-        """Say something to the worker."""
-        data = frame_list(messages)
-        if self._out:
-            self._out += data
-        else:
-            self._out = data
-        self.write()
 
-    def write(self) -> bool:
-        """Send what the socket takes; whether something is left."""
-        while self._out:
+class Reaper:
+    """Keeps how workers ended that were reaped before they were missed."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[int, int] = {}
+
+    def status(self, pid: int) -> int:
+        """How a worker ended."""
+        status = self._statuses.pop(pid, None)
+        if status is None:
             try:
-                sent = self.sock.send(self._out)
-            except BlockingIOError:
-                break
-            except OSError:  # it died; the pidfd says so, too
-                self._out.clear()
-                break
-            del self._out[:sent]
-        return bool(self._out)
+                status = os.waitpid(pid, 0)[1]
+            except ChildProcessError:
+                status = 0
+        return status
 
-    @property
-    def pending(self) -> bool:
-        """Whether something waits to be sent."""
-        return bool(self._out)
+    def end_orphans(self, slots: Collection[Slot]) -> None:
+        """End what a dead worker had just started and not yet put on its board: it is our child now."""
+        workers = {slot.pid for slot in slots}
+        groups = workers | {slot.board[GROUP] for slot in slots}
+        own = os.getsid(0)
+        for pid in children():
+            try:
+                group = os.getpgid(pid)
+                if pid not in workers and group not in groups and os.getsid(pid) == own and group != os.getpgrp():
+                    kill_group(group)
+            except ProcessLookupError:
+                continue
 
-    def read(self, to_the_end: bool = False) -> list[FromWorker]:
-        """What the worker has said: a chunk, or all that is there."""
-        found: list[FromWorker] = []
+    def reap_adopted(self, slots: Collection[Slot]) -> None:
+        """Reap orphans that became ours; they are children of commands whose own parent has ended."""
         while True:
             try:
-                count = self.sock.recv_into(_in)
-            except BlockingIOError:
-                return found
-            except OSError:
-                count = 0
-            if not count:
-                self.gone = True
-                return found
-            try:
-                found += self._frames.feed(_in[:count])
-            except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
-                sys.stderr.write(f"bough executor: worker {self.name} says what nobody understands: {error}\n")
-                self.gone = True
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-                return found
-            if not to_the_end:
-                return found
-
-    def current(self) -> tuple[int, int]:
-        """Hand-over and element that are being run, by the board."""
-        return self.board[HAND], self.board[INDEX]
-
-    def end(self, ending: Ending) -> None:
-        """Ask the worker to say its last words and go; KILL comes when `kill_at` has passed."""
-        if self.ending is None:
-            self.ending = ending
-            kill(self.pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End the worker, what it started and its command at once."""
-        kill(self.pid)
-        self.kill_command()
-
-    def kill_command(self) -> None:
-        """End the process groups of a worker that is dead: its own, and that of its command."""
-        kill_group(self.pid)
-        if self.board[GROUP]:
-            kill_group(self.board[GROUP])
-
-    def last_output(self, directory: str, index: int) -> Detail | None:
-        """What the element at which the worker died had written."""
-        found: list[Stream | None] = []
-        for cell, suffix in ((OUT, "out"), (ERR, "err")):
-            path = stream_path(directory, self.name, self.board[GENERATION], suffix)
-            try:
-                length = os.stat(path).st_size - self.board[cell]
-            except OSError:
-                length = 0
-            found.append(Stream(path, self.board[cell], length) if length > 0 else None)
-        return Detail(index, stdout=found[0], stderr=found[1]) if any(found) else None
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self.sock.close()
-        for fd in (self.pidfd, self._token_read, self._token_write):
-            os.close(fd)
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if any(slot.pid == pid for slot in slots):
+                self._statuses[pid] = status
 
 
-def _become_worker(sock: socket.socket, tokens: int) -> None:
-    """In the child: own process group, own descriptors only, quiet signals."""
-    os.setpgid(0, 0)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    low, high = sorted((sock.fileno(), tokens))
-    os.closerange(3, low)
-    os.closerange(low + 1, high)
-    os.closerange(high + 1, 1 << 16)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    if null:
-        os.close(null)
+_LONG = 0.045  # seconds after which the server is told that an element runs
+_BATCH = 0.01  # seconds of short tasks handed over together
+_SHORT = 0.15  # seconds of run time up to which a worker gets its next work in advance
+_OVERDUE = 1.5  # of the expected run time: from then on it may be a long one
+_TERM_GRACE = 1.0  # seconds between TERM and KILL for a worker
+_MEMORY_LOOK = 0.1  # seconds between looks at the memory of a function
+
+
+class Watch(Protocol):
+    """Where descriptors of slots are watched."""
+
+    def add_slot(self, slot: Slot) -> None:
+        """Watch its socket and its process."""
+
+    def forget_slot(self, slot: Slot) -> None:
+        """Stop watching."""
+
+    def want_write(self, slot: Slot) -> None:
+        """Something waits to be sent to it."""
+
+
+class Roster:
+    """All slots of the executor."""
+
+    def __init__(
+        self,
+        total: Needs,
+        appointed: Appointed,
+        reports: Reports,
+        watch: Watch,
+        carrier: Carrier,
+        *,
+        inline: bool = False,
+    ) -> None:
+        self._carrier = carrier
+        self._appointed = appointed
+        self._inline = inline  # the server cannot read files here
+        self._reports = reports
+        reports.is_far = inline
+        self._watch = watch
+        self._capacity = Capacity(total)
+        self._most = max(1, int(4 * total.cores))
+        self._width = max(1, int(total.cores))
+        self._backlog = Backlog()
+        self._slots: dict[int, Slot] = {}
+        self._generations: dict[int, int] = {}
+        self._reaper = Reaper()
+        self._hands = 0
+        self._leaving = False
+        self.blobs: dict[BlobId, bytes] = {}
+        adopt_orphans()
+
+    # --- from the server ---
+
+    def add(self, run: Run) -> None:
+        """Queue a span."""
+        run = as_span(run)
+        if not self._leaving and not self._backlog.add(run):
+            self._say(run, SpanReturned(run.span, run.start, run.stop))
+
+    def stop(self, order: Stop) -> None:
+        """End elements of a span, wherever it is."""
+        found = (within(order, held.run) for held in self._all_held())
+        order = next((own for own in found if own is not None), order)
+        for slot in self._slots.values():
+            if any(held.run.span == order.span for held in slot.held):
+                self._take_back(slot)
+        what = (order.span, order.start, order.stop)
+        for held in [*self._backlog.unlink(*what), *self._backlog.drop(*what)]:
+            self._return(held)
+        for slot in self._slots.values():
+            for held in slot.held:
+                if held.run.span == order.span:
+                    held.stopped.append((order.start, order.stop))
+                    if held.run.kind == Kind.COMMAND:
+                        slot.send([Halt(held.number, order.start, order.stop, order.grace)])
+                        self._watch.want_write(slot)
+                    else:
+                        self._end_stopped(slot, time.monotonic(), order.grace)
+
+    def spans(self) -> list[SpanId]:
+        """All that is here, running or queued, and not yet told of to its end."""
+        here = [span for held in self._all_held() if held.next < held.run.stop for span in spans_of(held)]
+        return list(dict.fromkeys([*here, *self._carrier.spans()]))
+
+    def _all_held(self) -> list[Held]:
+        return [*self._backlog.all(), *(held for slot in self._slots.values() for held in slot.held)]
+
+    def give_back(self) -> None:
+        """Return what has not begun."""
+        for slot in self._slots.values():
+            self._take_back(slot)
+        for held in self._backlog.all():
+            self._return(held)
+        self._backlog.clear()
+
+    def _return(self, held: Held) -> None:
+        for low, high in held.kept(max(held.next, held.run.start), held.run.stop):
+            self._say(held.run, SpanReturned(held.run.span, low, high))
+
+    def _say(self, run: Run, news: News) -> None:
+        """Report something of a span."""
+        if run.along:
+            for one in apart(news, run):
+                self._reports.add(one)
+        else:
+            self._reports.add(news)
+
+    def read_output(self, fetch: Fetch) -> Fetched:
+        """A part of what a task wrote."""
+        from bough.executor.worker.output_streams import answer
+
+        running = None
+        for slot in self._slots.values():
+            hand, index = slot.current()
+            if any(held.number == hand and is_asked_for(held.run, index, fetch) for held in slot.held):
+                running = slot
+        if (
+            running is None
+            and not fetch.path
+            and any(fetch.record in records_of(held.run) for held in self._all_held())
+        ):
+            return Fetched(fetch.request, b"", more=True)  # it has not begun, or has just ended
+        return answer(fetch, self._appointed.output_dir, running)
+
+    def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[SpanId, RecordId, int, int] | None:
+        """A task that runs here, by its record, index and attempt, or by a process group: with its span."""
+        for slot in self._slots.values():
+            if task is not None or group in {slot.pid, slot.board[GROUP]}:
+                hand, at = slot.current()
+                for held in slot.held:
+                    if found := whereabouts(held, task, at if held.number == hand else -1):
+                        return found
+        return None
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._backlog.length and not self.busy and not self._carrier.spans()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything runs."""
+        for slot in self._slots.values():  # noqa: SIM110 -- asked in every round, and a generator costs more
+            if slot.held or slot.ending:
+                return True
+        return False
+
+    @property
+    def empty(self) -> bool:
+        """Whether no worker is left."""
+        return not self._slots
+
+    # --- handing out ---
+
+    def schedule(self) -> None:
+        """Start what fits, then hand out in advance what is short."""
+        if self._leaving:
+            return
+        backlog = self._backlog
+        while backlog.length:
+            needs = backlog.first(self._capacity)
+            slot = self._idle_slot(needs) if needs is not None else None
+            if needs is None or slot is None:
+                break
+            self._capacity.take(needs)
+            slot.needs = needs
+            self._hand(slot, needs)
+        if backlog.length:
+            for slot in self._slots.values():
+                needs = slot.needs
+                if needs is None or slot.batches != 1 or slot.ending or slot.told:
+                    continue
+                if backlog.is_earliest(needs) and 0 < backlog.peek(needs).run.expected <= _SHORT:
+                    self._hand(slot, needs)
+
+    def _hand(self, slot: Slot, needs: Needs) -> None:
+        """Hand over the earliest span with these needs, short loose tasks several together."""
+        backlog = self._backlog
+        most = -(-backlog.waiting(needs) // self._width)
+        held = backlog.take(needs)
+        batch, expected = held.chain(), held.expected
+        while 0 < expected <= _BATCH and not held.run.is_array and len(batch) < most:
+            held = backlog.peek(needs)
+            expected += held.expected
+            if held.run.is_array or not held.run.expected or expected > _BATCH:
+                break
+            batch += backlog.take(needs).chain()
+        first = self._hands + 1
+        self._hands += len(batch)
+        slot.hand(batch, range(first, first + len(batch)), self.blobs, self._carrier.places)
+        if slot.pending:
+            self._watch.want_write(slot)
+
+    def _idle_slot(self, needs: Needs) -> Slot | None:
+        for slot in self._slots.values():
+            if not slot.held and not slot.ending and not slot.gone:
+                return slot
+        if len(self._slots) >= self._most:
+            return None
+        self._preload(self._backlog.peek(needs).run)
+        return self._fork()
+
+    def _preload(self, run: Run) -> None:
+        """Import once, before the fork, what every worker would import for this."""
+        if run.kind == Kind.COMMAND:
+            import bough.executor.worker.command_runner  # noqa: F401
+        elif b"cloudpickle" in self.blobs.get(run.body, b""):
+            import cloudpickle  # noqa: F401
+
+    def _fork(self) -> Slot:
+        number = next(n for n in range(len(self._slots) + 1) if n not in self._slots)
+        name = f"x{self._appointed.executor}-{number}"
+        slot = Slot(number, name, self._generations.get(number, 0))
+        folders = (self._appointed.output_dir, self._appointed.result_dir, self._carrier.sandbox_of(name))
+        slot.fork(self.blobs, Setting(os.getpid(), name, *folders, is_far=self._inline))
+        self._slots[number] = slot
+        self._watch.add_slot(slot)
+        return slot
+
+    def _take_back(self, slot: Slot) -> None:
+        """Queue again what a worker has not begun."""
+        self._requeue(slot.take_back())
+
+    def _requeue(self, taken: list[Held]) -> None:
+        """Queue again what was not begun; what was to follow something that was begun goes back to the server."""
+        for held in self._backlog.put_back(taken):
+            self._return(held)
+
+    # --- from workers ---
+
+    def hear(self, slot: Slot, to_the_end: bool = False) -> None:
+        """Take in what a worker says."""
+        for news in slot.read(to_the_end):
+            if isinstance(news, Done):
+                slot.told = False  # if it goes on, then with something that has just begun
+                if slot.done(news.number):
+                    self._release(slot)
+                continue
+            if isinstance(news, Bring):
+                self._carrier.bring(slot, news)
+                continue
+            if isinstance(news, HandOver):
+                self._carrier.hand_over(slot, news)
+                continue
+            run = next((held.run for held in slot.held if advance(held, news)), None)
+            if run is not None and run.along:
+                self._say(run, news)
+            else:
+                self._add_news(news)
+
+    def _add_news(self, news: News) -> None:
+        if self._inline and isinstance(news, SpanEnded) and isinstance(news.results, ResultFile):
+            if news.results.size > MOST_INLINE:
+                self._carrier.keep_result(news, news.results)
+                return
+            news = inlined(news, news.results)
+        self._reports.add(news)
+
+    def _release(self, slot: Slot) -> None:
+        if slot.needs is not None:
+            self._capacity.give(slot.needs)
+            slot.needs = None
+        slot.told = False
+
+    def bury(self, slot: Slot) -> None:
+        """A worker is dead: say what that means for what it had."""
+        self.hear(slot, to_the_end=True)
+        status = self._reaper.status(slot.pid)
+        slot.kill_command()
+        self._watch.forget_slot(slot)
+        self._carrier.forget(slot)
+        del self._slots[slot.number]
+        self._generations[slot.number] = slot.board[GENERATION] + 1
+        self._release(slot)
+        self._reaper.end_orphans(self._slots.values())
+        if self._leaving and not self._appointed.embedded:
+            for held in slot.held:  # what was ended because we leave has not failed
+                self._return(held)
+        elif not self._leaving:
+            self._requeue(settle(slot, status, self._appointed.output_dir, self._say))
+        slot.close()
+
+    # --- by the clock ---
+
+    def tick(self, now: float) -> None:
+        """Look at what runs: tell of long ones, keep limits, end what must end."""
+        for slot in list(self._slots.values()):
+            if slot.ending:
+                if now >= slot.ending.kill_at:
+                    slot.kill()
+            elif slot.held:
+                self._look(slot, now)
+        self._reaper.reap_adopted(self._slots.values())
+
+    def _look(self, slot: Slot, now: float) -> None:
+        hand, index = current = slot.current()
+        held = next((held for held in slot.held if held.number == hand), None)
+        if held is None or index >= held.run.stop:
+            return
+        if current != slot.seen:
+            slot.seen, slot.seen_at, slot.told = current, now, False
+        elif now - slot.seen_at >= _LONG:
+            if not slot.told:
+                slot.told = True
+                self._say(held.run, SpanStarted(held.run.span, index, index + 1))
+            if now - slot.seen_at >= _OVERDUE * held.run.expected:  # what it got in advance may go to others
+                self._take_back(slot)
+        if held.run.kind == Kind.FUNCTION:
+            self._end_stopped(slot, now, _TERM_GRACE)
+            self._keep_limits(slot, held, now)
+
+    def _end_stopped(self, slot: Slot, now: float, grace: Seconds) -> None:
+        """End a worker that runs a function nobody wants any more."""
+        hand, index = slot.current()
+        if any(held.number == hand and index < held.run.stop and held.is_stopped(index) for held in slot.held):
+            self._take_back(slot)
+            slot.end(Ending(now + min(grace, _TERM_GRACE), hand, index))
+
+    def _keep_limits(self, slot: Slot, held: Held, now: float) -> None:
+        since, limits = slot.board[SINCE], held.run.limits
+        if not since or slot.ending:
+            return
+        failure: Failure | None = None
+        if limits.timeout and time.monotonic_ns() - since > limits.timeout * 1e9:
+            failure = Failure(Cause.TIMEOUT, f"ran longer than {limits.timeout:g} s")
+        elif limits.memory and now - slot.looked >= _MEMORY_LOOK:
+            slot.looked = now
+            used = group_memory(slot.pid)
+            if used > limits.memory:
+                failure = Failure(Cause.MEMORY, f"used {show_bytes(used)}, the limit is {show_bytes(limits.memory)}")
+        if failure:
+            self._take_back(slot)
+            slot.end(Ending(now + _TERM_GRACE, *slot.current(), failure))
+
+    # --- leaving ---
+
+    def leave(self, grace: Seconds) -> None:
+        """End everything: no news of what did not finish."""
+        if not self._leaving and not self._appointed.embedded:
+            self.give_back()
+        self._leaving = True
+        self._backlog.clear()
+        kill_at = time.monotonic() + grace + 0.2
+        for slot in self._slots.values():
+            slot.take_back()
+            hand, index = slot.current()
+            runs = next((held.run for held in slot.held if held.number == hand and index < held.run.stop), None)
+            if slot.ending is None and runs is not None and runs.kind == Kind.FUNCTION:
+                slot.end(Ending(kill_at))
+            elif slot.ending is None or slot.ending.kill_at > kill_at:
+                slot.ending = Ending(kill_at)
+            slot.send([Quit(grace)])
+            self._watch.want_write(slot)
+
+    def end_rest(self) -> None:
+        """After all workers are gone: nothing of theirs may stay behind."""
+        for _ in range(100):
+            self._reaper.reap_adopted(self._slots.values())
+            left = children()
+            if not left:
+                return
+            for pid in left:  # also those that made sessions of their own: they end with the executor
+                kill(pid)
+            time.sleep(0.005)

@@ -13,7 +13,7 @@ from typing import Final, get_args
 
 import msgspec
 
-from bough.model.facts import VERSION, Fact, decode_facts
+from bough.model.events.facts import VERSION, Fact, decode_facts
 
 COMPRESSED: Final = 0x80
 WORTH_TRYING: Final = 131_072  # bytes; zlib takes ten times as long as writing, so only what fills disks is squeezed

@@ -1,7 +1,14 @@
-"""Ids and units.
+"""Ids and units; bytes and times as people write them; imports nothing heavy.
+
+Ids and units.
 
 A *record* is what a submission makes: one loose task or one array. Records are numbered per store,
 from 1, and never renumbered; `(record, index)` names one task, the index being 0 for a loose task.
+
+Amounts as people write them: bytes and times with units.
+
+Imports nothing, because what a user typed is read before anything heavy is loaded. Rule: what is not an amount
+is a `ValueError`, and so is an amount without end.
 """
 
 from __future__ import annotations
@@ -22,3 +29,45 @@ Bytes = Count
 
 DIGEST_SIZE = 16  # bytes of a blob's id and of a memo key
 ROOT = GroupId(0)  # the workflow's own group
+
+
+_UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def read_bytes(text: str | float) -> int:
+    """Read "4GB", "512 MiB", "1e9" or a number as bytes; ValueError says what is wrong."""
+    try:
+        return int(text if isinstance(text, int | float) else _number_of_bytes(text))
+    except OverflowError:
+        raise ValueError("an amount of bytes has an end") from None
+
+
+def _number_of_bytes(text: str) -> float:
+    body = text.strip().upper().removesuffix("B")
+    for suffix, factor in {**_BINARY, **_UNITS}.items():
+        if suffix and body.endswith(suffix):
+            return float(body.removesuffix(suffix)) * factor
+    return float(body)
+
+
+_SPANS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def read_seconds(text: str | float) -> float:
+    """Read "1h", "90s", "1:30:00", "250ms" or a number as seconds; ValueError says what is wrong."""
+    if isinstance(text, int | float):
+        try:
+            return float(text)
+        except OverflowError:
+            raise ValueError("a time has an end") from None
+    body = text.strip().lower()
+    if ":" in body:
+        total = 0.0
+        for part in body.split(":"):
+            total = total * 60 + float(part)
+        return total
+    for suffix in ("ms", "min", "s", "m", "h", "d"):
+        if body.endswith(suffix):
+            return float(body.removesuffix(suffix)) * _SPANS[suffix]
+    return float(body)

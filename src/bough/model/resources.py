@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.model.amounts import read_bytes, read_seconds
 from bough.model.bounds import Amount, Name
-from bough.model.ids import Bytes
+from bough.model.ids import Bytes, read_bytes, read_seconds
 
 __all__ = ["ONE_CORE", "Needs", "describe", "read_bytes", "read_seconds", "show_bytes"]
 

@@ -15,15 +15,14 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
-from bough.transport.access import NO_CERTIFICATE, Access, find_access
+from bough.transport.access import NO_CERTIFICATE, Access, find_access, make_tokens, read_token, token_bytes
+from bough.transport.dial import Place, places, try_next_place, tune, unreachable
 from bough.transport.home import read_note
-from bough.transport.line import LOST, Line
-from bough.transport.opening import Place, places, try_next_place, tune, unreachable
+from bough.transport.relay_line import LOST, Line
 from bough.transport.tls import check_pin, client_context
-from bough.transport.tokens import make_tokens, read_token, token_bytes
+from bough.wire.client_messages import VERSION, Challenge, Refused
 from bough.wire.handshake import NONCE, prove
-from bough.wire.messages import VERSION, Challenge, Refused
-from bough.wire.relaying import Linked, RelayHello, ToRelay
+from bough.wire.relay_channels import Linked, RelayHello, ToRelay
 
 M = TypeVar("M")
 _PATIENCE = 10.0  # seconds for all of it

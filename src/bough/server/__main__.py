@@ -11,9 +11,9 @@ import os
 import sys
 
 from bough.errors import BoughError, StoreFailed
-from bough.server import place
-from bough.server.options import Options
-from bough.server.supervise import Command
+from bough.server import socket_path
+from bough.server.embedded.local_executor import Command
+from bough.server.embedded.server_options import Options
 
 
 def main() -> int:
@@ -22,10 +22,10 @@ def main() -> int:
     options = Options(sys.argv[1:])
     os.set_inheritable(options.fd, False)
     try:
-        place.make_store(options.store)
-        listener, path = place.bind(options.store)
+        socket_path.make_store(options.store)
+        listener, path = socket_path.bind(options.store)
     except (OSError, BoughError) as error:
-        from bough.server.embedded import refuse
+        from bough.server.embedded.embedded_server import refuse
 
         problem = (
             StoreFailed(f"the store {options.store} cannot be used: {error}") if isinstance(error, OSError) else error
@@ -33,13 +33,13 @@ def main() -> int:
         refuse(options.fd, problem)
         return problem.exit_code
     try:
-        command = Command(path, options.store, options.cores, f"{place.store_id(options.store)}:0")
-        pid = command.start() if options.fresh or place.is_new(options.store) else 0
-        from bough.server.embedded import Started, serve
+        command = Command(path, options.store, options.cores, f"{socket_path.store_id(options.store)}:0")
+        pid = command.start() if options.fresh or socket_path.is_new(options.store) else 0
+        from bough.server.embedded.embedded_server import Started, serve
 
         return serve(Started(options, listener, path, command, pid))
     finally:
-        place.unbind(path)
+        socket_path.unbind(path)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,11 @@
-"""After a crash: end what the dead run left behind, take in what it could not report, and close it.
+"""After a crash: replay the run, take in spilled reports, close it.
+
+Reports that executors could not deliver: one file each in `spill/`, frames of `Report` one after the other.
+
+The name is the executor's number, `3.spill`. Rule: a torn tail (the executor was killed while
+writing) costs that report only.
+
+After a crash: end what the dead run left behind, take in what it could not report, and close it.
 
 The crashed run is replayed into a machine of its own, so that late reports are judged as they would
 have been. Rule: one turn holds all of it, so that a recovery that is itself cut short leaves either
@@ -7,24 +14,79 @@ nothing or everything, and spilled reports are deleted only after it is written.
 
 from __future__ import annotations
 
+import re
 import traceback
+from pathlib import Path
+from typing import Final
 
-from bough.errors import StoreFailed
-from bough.model.facts import News, RunClosed
+from bough.errors import ProtocolError, StoreFailed
+from bough.model.events.facts import News, RunClosed, WorkNews
 from bough.model.ids import Seconds
-from bough.policy.api import PlacementPolicy
-from bough.server import leftovers
-from bough.server.log import log
-from bough.stores.api import LastRun, Store
-from bough.stores.replaying import replay_run
-from bough.stores.spill import clear_spills, read_spills
+from bough.policy.interface import PlacementPolicy
+from bough.server import cleanup
+from bough.server.server_log import log
+from bough.stores.maintenance.replay import replay_run
+from bough.stores.store import LastRun, Store
+from bough.stores.store_errors import reported
+from bough.wire.executor_messages import FromExecutor, Report
+from bough.wire.framing import Frames
+
+DIRECTORY: Final = "spill"
+SUFFIX: Final = ".spill"
+_HEAD: Final = 4  # bytes of a frame's length
+
+
+def read_spills(directory: Path | str) -> list[tuple[int, list[WorkNews]]]:
+    """The news of every executor that spilled, each in the order of its reports, without repetitions."""
+    found: dict[int, dict[int, list[WorkNews]]] = {}
+    with reported(str(directory)):
+        for path in _files(directory):
+            number = re.search(r"\d+", path.stem)
+            reports = found.setdefault(int(number[0]) if number else 0, {})
+            for report in _reports(path.read_bytes()):
+                reports.setdefault(report.number, report.news)
+    return [
+        (executor, [news for number in sorted(reports) for news in reports[number]])
+        for executor, reports in sorted(found.items())
+    ]
+
+
+def clear_spills(directory: Path | str) -> None:
+    """Forget what was spilled, once it is in the journal."""
+    with reported(str(directory)):
+        for path in _files(directory):
+            path.unlink(missing_ok=True)
+
+
+def _files(directory: Path | str) -> list[Path]:
+    """Spill files in a store's directory, or in its `spill` directory itself."""
+    folder = Path(directory)
+    inner = folder / DIRECTORY
+    return sorted((inner if inner.is_dir() else folder).glob(f"*{SUFFIX}"))
+
+
+def _reports(data: bytes) -> list[Report]:
+    reports: list[Report] = []
+    frames: Frames[FromExecutor] = Frames(FromExecutor)
+    at = 0
+    while at + _HEAD <= len(data):
+        end = at + _HEAD + int.from_bytes(data[at : at + _HEAD], "big")
+        if end > len(data):
+            break
+        try:
+            reports += [message for message in frames.feed(data[at:end]) if isinstance(message, Report)]
+        except ProtocolError:
+            break
+        at = end
+    return reports
+
 
 PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
 
 
 def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: str, mark: str, now: Seconds) -> None:
     """Close a run that did not close itself. Call it with the store's lock held."""
-    ended = leftovers.end(mark, patience=PATIENCE)
+    ended = cleanup.end(mark, patience=PATIENCE)
     closed = RunClosed(last.run, "crashed")
     news: list[News] = []
     for _, spilled in read_spills(spill_dir):

@@ -1,4 +1,10 @@
-"""What a simulated run looked like: when each task ran and where, and how many ran at once.
+"""What ran when; the degree of concurrency.
+
+The degree of concurrency: how many tasks run at each moment (TrellisDAG 3.7).
+
+Rule: what ends at a moment has ended before what starts then.
+
+What a simulated run looked like: when each task ran and where, and how many ran at once.
 
 Rule: an interval ends before another one begins at the same time, so that a relay of tasks counts as one at a time.
 """
@@ -8,10 +14,48 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bough.model.concurrency import concurrency
-from bough.model.facts import Placed, SpanEnded
+import msgspec
+
+from bough.model.events.facts import Placed, SpanEnded
 from bough.model.ids import Seconds
-from bough.sim.driver import Simulation
+from bough.sim.simulation import Simulation
+
+
+class Concurrency(msgspec.Struct):
+    """The step function and what follows from it."""
+
+    steps: list[tuple[float, int]]  # from when on how many run; the last is 0
+    at: dict[int, float]  # seconds at each degree above 0
+
+    @property
+    def highest(self) -> int:
+        """The most that ran at once."""
+        return max(self.at, default=0)
+
+    @property
+    def mean(self) -> float:
+        """Over the time from the first start to the last end."""
+        if not self.steps:
+            return 0.0
+        length = self.steps[-1][0] - self.steps[0][0]
+        return sum(degree * seconds for degree, seconds in self.at.items()) / length if length else 0.0
+
+
+def concurrency(intervals: Iterable[tuple[float, float, int]]) -> Concurrency:
+    """From when to when how many tasks ran."""
+    changes = (change for start, end, many in intervals for change in ((start, many), (end, -many)))
+    events = sorted(changes)
+    steps: list[tuple[float, int]] = []
+    at: dict[int, float] = {}
+    degree, since = 0, 0.0
+    for when, change in events:
+        if degree and when > since:
+            at[degree] = at.get(degree, 0.0) + when - since
+        degree, since = degree + change, when
+        if steps and steps[-1][0] == when:
+            steps.pop()
+        steps.append((when, degree))
+    return Concurrency(steps, dict(sorted(at.items())))
 
 
 class Interval(NamedTuple):

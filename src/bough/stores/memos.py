@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from bough.model.facts import Fact, PagesAdded, Recalled, SpanEnded, Submitted
+from bough.model.events.facts import Fact, PagesAdded, Recalled, SpanEnded, Submitted
 from bough.model.ids import MemoKey, RecordId
 from bough.model.outcomes import ResultFile, kept_time
 from bough.model.tasks import ArraySpec, Page, Reuse
-from bough.stores.api import OldArray, OldPages
-from bough.stores.database import Database
+from bough.stores.sql.database import Database
+from bough.stores.store import OldArray, OldPages
 
 _EARLIER: Final = "run < :before"
 _NAMESAKES: Final = f"{_EARLIER} AND run IN (SELECT run FROM runs WHERE name = :name)"

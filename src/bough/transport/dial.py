@@ -1,4 +1,14 @@
-"""Connect to a server, make sure it is the right one, and have the proof ready that it asks for.
+"""Connecting, blocking or step by step.
+
+A connection on which a proof is asked for that is being opened, one step at a time and without ever waiting.
+
+    connecting -> TLS handshake -> the pin is compared -> the server's challenge -> open
+
+On a relay's Unix socket, whose file's permissions say whose it is, the challenge comes at once. Rule: an
+unreachable server is a transient `PeerLost`, one that is not the pinned one a `UserError`, and nothing of ours is sent
+before that is known.
+
+Connect to a server, make sure it is the right one, and have the proof ready that it asks for.
 
 Blocking, with one deadline for all of it; the caller decides what comes after. Rule: an unreachable
 server is a transient `PeerLost`, one that is not the pinned one a `UserError`.
@@ -6,13 +16,192 @@ server is a transient `PeerLost`, one that is not the pinned one a `UserError`.
 
 from __future__ import annotations
 
+import errno
+import functools
+import os
+import secrets
 import select
 import socket
+import ssl
 import time
+from typing import NamedTuple
 
-from bough.errors import PeerLost
-from bough.transport.access import Access
-from bough.transport.opening import Dialled, Opening, Place, places, try_next_place, unreachable
+from bough.errors import PeerLost, ProtocolError, UserError
+from bough.transport.access import Access, split_address, token_bytes
+from bough.transport.tls import check_pin, client_context
+from bough.wire.client_messages import VERSION, Challenge, Proof, Refused
+from bough.wire.framing import Frames
+from bough.wire.handshake import FIRST_FRAME, NONCE, prove
+
+_context = functools.cache(client_context)  # one for all connections of a process
+Place = tuple[int, tuple[object, ...] | str]  # family and address of a socket
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+_FRESH = 60.0  # seconds that a name's addresses are believed: asking again takes long just when the network is cut
+_places: dict[tuple[str, int], tuple[float, list[Place]]] = {}
+
+
+class Dialled(NamedTuple):
+    """A connection on which the caller speaks next: the proof, if there is one, then its hello."""
+
+    sock: socket.socket | ssl.SSLSocket
+    proof: Proof | None
+    leftover: bytes  # what the server has said behind its challenge: feed it to the frames first
+
+
+def places(access: Access) -> list[Place]:
+    """Where a server may be; looks the name up now and then."""
+    if access.is_unix:
+        return [(socket.AF_UNIX, access.path)]
+    host, port = split_address(access.address)
+    looked, found = _places.get((host, port), (0.0, []))
+    now = time.monotonic()
+    if not found or now - looked > _FRESH:
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except UnicodeError as error:
+            raise UserError(f"the address {access.address!r} names no host") from error
+        except OSError as error:
+            raise unreachable(access.address, error) from error
+        found = sorted(((int(family), address) for family, *_, address in answers), key=lambda it: it[0])
+        _places[host, port] = (now, found)
+    return found
+
+
+def try_next_place(access: Access) -> None:
+    """A place has failed: the other ones come first from now on."""
+    if access.is_unix:
+        return
+    key = split_address(access.address)
+    if key in _places:
+        looked, found = _places[key]
+        _places[key] = (looked, [*found[1:], *found[:1]])
+
+
+def tune(sock: socket.socket) -> None:
+    """Send small frames at once, and notice a peer whose machine is gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class Opening:
+    """See the module. Call `step` whenever the descriptor can be written (`wants_write`) or read (else)."""
+
+    def __init__(self, access: Access, place: Place) -> None:
+        self._access = access
+        self._token = token_bytes(access.token, f"the access to {access.address}")
+        self._secure: ssl.SSLSocket | None = None
+        self._is_trusted = False  # whoever is there is the pinned one
+        self._heard = bytearray()
+        self.wants_write = True
+        self._sock = socket.socket(place[0], socket.SOCK_STREAM)
+        try:
+            self._sock.setblocking(False)
+            if not access.is_unix:
+                tune(self._sock)
+            found = self._sock.connect_ex(place[1])
+            if found not in {0, errno.EINPROGRESS}:
+                raise OSError(found, os.strerror(found))
+        except OSError as error:
+            self.close()
+            raise unreachable(access.address, error) from error
+
+    def fileno(self) -> int:
+        """For epoll; the same all the time."""
+        return (self._secure or self._sock).fileno()
+
+    def step(self) -> Dialled | None:
+        """Go on as far as possible: the connection once it is open, or an error, after which the caller closes it."""
+        where = self._access.address
+        try:
+            return self._go_on()
+        except (ssl.SSLWantReadError, BlockingIOError):
+            self.wants_write = False
+            return None
+        except ssl.SSLWantWriteError:
+            self.wants_write = True
+            return None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise PeerLost(f"the server at {where} hung up during the handshake", transient=True) from error
+        except ssl.SSLError as error:
+            raise ProtocolError(f"the server at {where} does not speak TLS 1.3: {error.reason}") from error
+        except OSError as error:
+            raise unreachable(where, error) from error
+
+    def close(self) -> None:
+        """Give it up."""
+        (self._secure or self._sock).close()
+
+    def _go_on(self) -> Dialled | None:
+        if not self._is_trusted and not self._trust():
+            return None
+        line = self._secure or self._sock
+        while (size := self._size()) is None:
+            chunk = line.recv(4096)
+            if not chunk:
+                raise PeerLost(f"the server at {self._access.address} hung up before it said anything", transient=True)
+            self._heard += chunk
+        challenge = self._understand(bytes(self._heard[:size]))
+        nonce = secrets.token_bytes(NONCE)
+        proof = prove(self._access.role, self._token, challenge.nonce, nonce, self._access.proven_to)
+        return Dialled(line, proof, bytes(self._heard[size:]))
+
+    def _trust(self) -> bool:
+        """Connect and see who is there; not yet when false."""
+        if self._secure is None:
+            found = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if found:
+                raise OSError(found, os.strerror(found))
+            try:
+                self._sock.getpeername()
+            except OSError:
+                return False  # not connected yet
+            if self._access.is_unix:
+                self._is_trusted = True
+                return True
+            self._secure = _context().wrap_socket(self._sock, do_handshake_on_connect=False)
+        self._secure.do_handshake()
+        check_pin(self._secure, self._access.fingerprint, self._access.address)
+        self._is_trusted = True
+        return True
+
+    def _size(self) -> int | None:
+        """Of the first frame, once it is there."""
+        if len(self._heard) < 4:
+            return None
+        size = 4 + int.from_bytes(self._heard[:4], "big")
+        if size > FIRST_FRAME:
+            raise ProtocolError(f"the server at {self._access.address} speaks another language")
+        return size if len(self._heard) >= size else None
+
+    def _understand(self, data: bytes) -> Challenge:
+        where = self._access.address
+        frames: Frames[Challenge | Refused] = Frames(Challenge | Refused, FIRST_FRAME)
+        try:
+            first = next(iter(frames.feed(data)), None)
+        except ProtocolError as error:
+            raise ProtocolError(f"the server at {where} speaks another language: {error}") from error
+        if isinstance(first, Refused):
+            if first.kind == "PeerLost":  # a relay's word: its server may be back soon
+                raise PeerLost(f"no way on from {where}: {first.message}", transient=True)
+            kind = UserError if first.kind == "UserError" else ProtocolError
+            raise kind(f"refused by the server at {where}: {first.message}")
+        if first is not None and first.version != VERSION:
+            raise ProtocolError(
+                f"the server at {where} speaks version {first.version}, this is {VERSION}:"
+                " install the same Bough on both"
+            )
+        if first is None or len(first.nonce) != NONCE:
+            raise ProtocolError(f"the server at {where} speaks another language")
+        return first
+
+
+def unreachable(where: str, error: OSError) -> PeerLost:
+    """What is raised when nobody is there."""
+    reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    return PeerLost(f"the server at {where} cannot be reached: {reason}", transient=True)
+
 
 __all__ = ["Dialled", "dial"]
 

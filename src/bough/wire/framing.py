@@ -1,20 +1,29 @@
-"""Frames: a length of four bytes, big-endian, then one MessagePack list of messages.
+"""Frames; reports numbered, framed once, kept until acknowledged.
+
+Frames: a length of four bytes, big-endian, then one MessagePack list of messages.
 
 Sans-I/O: bytes in, messages out. Rule: what a peer sends is decoded against one union; anything
 else, and any frame over the limit, is a `ProtocolError`, never another exception. What is kept is what has
 arrived, whatever a length promises.
+
+Reports on their way to whoever gave the work: numbered, and kept until they are heard.
+
+Rule: a report has one number and one encoding for ever, so that it can be sent again, and whoever reads it twice sees
+that it is the same. News that are big together become several reports, each well below the frame of an executor.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Generic, TypeVar
 
 import msgspec
 
 from bough.errors import ProtocolError
-from bough.wire.messages import MAX_FRAME, FromClient, ToClient
-from bough.wire.relaying import RelayHello
-from bough.wire.work import FromExecutor, ToExecutor
+from bough.model.events.facts import WorkNews
+from bough.wire.client_messages import MAX_FRAME, FromClient, ToClient
+from bough.wire.executor_messages import FromExecutor, Report, ToExecutor
+from bough.wire.relay_channels import RelayHello
 
 M = TypeVar("M")
 _HEAD = 4
@@ -105,3 +114,46 @@ def to_client_frames() -> Frames[ToClient]:
 def to_executor_frames() -> Frames[ToExecutor]:
     """What an executor hears."""
     return Frames(ToExecutor, first=_FIRST_ANSWER)
+
+
+News = WorkNews
+MOST = 1 << 24  # bytes of a report of more than one piece of news; none is bigger than that by itself (see `executor`)
+
+
+class Reports:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._news: list[News] = []
+        self._number = 0
+        self._kept: deque[tuple[int, bytearray]] = deque()
+
+    def add(self, news: News) -> None:
+        """Say this with the next report."""
+        self._news.append(news)
+
+    def cut(self) -> bytearray | None:
+        """Number what was added since the last time and return its frames; None if there is nothing."""
+        if not self._news:
+            return None
+        news, self._news = self._news, []
+        return self._frame(news)
+
+    def _frame(self, news: list[News]) -> bytearray:
+        data = frame(Report(self._number + 1, news))
+        if len(data) > MOST and len(news) > 1:
+            middle = len(news) // 2
+            return self._frame(news[:middle]) + self._frame(news[middle:])
+        self._number += 1
+        self._kept.append((self._number, data))
+        return data
+
+    def heard(self, number: int) -> None:
+        """Forget reports up to this number."""
+        kept = self._kept
+        while kept and kept[0][0] <= number:
+            kept.popleft()
+
+    def unheard(self) -> list[bytearray]:
+        """Frames of the reports nobody has acknowledged, in order."""
+        return [data for _, data in self._kept]

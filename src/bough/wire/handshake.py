@@ -18,7 +18,7 @@ import hmac
 import msgspec
 
 from bough.errors import ProtocolError
-from bough.wire.messages import MAX_FRAME, VERSION, Proof
+from bough.wire.client_messages import MAX_FRAME, VERSION, Proof
 
 ROLES = ("submit", "execute", "read")
 FIRST_FRAME = 1 << 16  # bytes that a peer may send in one frame before it has proven itself

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from bough.analysis import Analysis, analyse
-from bough.analysis.drawing import draw, lanes
-from bough.analysis.graph import Key, Node, minimal
-from bough.analysis.reading import Interval
+from bough.analysis.pictures import draw, lanes
+from bough.analysis.run_report import Interval, Key, Node, minimal
 from bough.errors import SiteError, UserError
-from bough.model import facts
-from bough.model.concurrency import concurrency
+from bough.model.events import facts
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Detail
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, Item, Kind, On, TaskSpec
-from bough.sim.studies.kings import PLAIN_TIMES, SUPER_TIMES, Shape, Times, items, run_id
-from bough.stores.jobs import JobsDatabase
-from bough.stores.sqlite import SqliteStore
+from bough.sim.schedule import concurrency
+from bough.sim.studies.trellisdag_workloads import PLAIN_TIMES, SUPER_TIMES, Shape, Times, items, run_id
+from bough.stores.jobs.jobs_reader import JobsDatabase
+from bough.stores.sql.sqlite import SqliteStore
 
 BEGUN = 1000.0
 Ran = dict[int, tuple[float, float]]  # from when to when each loose task ran

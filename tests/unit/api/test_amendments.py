@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bough.api.amending import Amendment, Names
-from bough.cli.amending import Foreseen, told
+from bough.api.submit.plans import Amendment, Names
 from bough.cli.output import Text
-from bough.describe.lowering import Step, What
+from bough.cli.submit_files import Foreseen, told
 from bough.describe.plan import PlanTask
+from bough.describe.steps import Step, What
 
 
 def amendment(**fields: object) -> Amendment:

@@ -9,16 +9,15 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from bough.api.array import Array
-from bough.api.elements import Elements
-from bough.api.ledger import Ledger
-from bough.api.tasklist import TaskList
-from bough.api.view import View
+from bough.api.futures.array import Array, TaskList
+from bough.api.futures.array_view import View
+from bough.api.futures.elements import Elements
+from bough.api.futures.task_registry import Ledger
 from bough.errors import NotRun, PeerLost, TaskFailed, UserError
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
-from bough.wire.messages import Outcome, Running, ToClient, Unsuccess
+from bough.wire.client_messages import Outcome, Running, ToClient, Unsuccess
 
 BOOM = Failure(Cause.EXIT, exit_code=1)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bough.api.attention import Attention
+from bough.api.client.reader import Attention
 
 DEADLINE = 10.0
 

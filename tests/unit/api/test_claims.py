@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.api.claims import SIZE, Claims, keep_claims, path_digest
+from bough.api.file_table import SIZE, Claims, keep_claims, path_digest
 from bough.errors import StoreFailed
 
 
@@ -71,7 +71,7 @@ def test_claims_that_cannot_be_written_are_an_error_of_the_store(tmp_path: Path)
 
 
 def test_a_digest_is_the_same_in_every_process() -> None:
-    code = "import sys; from bough.api.claims import path_digest; sys.stdout.write(path_digest('/x/\u00e9').hex())"
+    code = "import sys; from bough.api.file_table import path_digest; sys.stdout.write(path_digest('/x/\u00e9').hex())"
     made = set()
     for seed in ("1", "2"):
         run = [sys.executable, "-c", code]

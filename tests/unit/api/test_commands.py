@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
-from bough.api.commands import plan_command, plan_sweep
-from bough.api.planning import OutputPath, shell_words
-from bough.api.spaces import product, tie
+from bough.api.futures.task import OutputPath
+from bough.api.submit.command_plan import plan_command, plan_sweep, shell_words
 from bough.errors import InvalidWorkload
-from bough.model.rendering import render_call, render_row, row_files
+from bough.model.commands.rendering import render_call, render_row, row_files
+from bough.model.spaces import product, tie
 
 BASH = shell_words()
 

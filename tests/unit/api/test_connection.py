@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from bough.api import outbox
-from bough.api.connection import Connection
+from bough.api.client import outbox
+from bough.api.client.connection import Connection
 from bough.errors import BoughError, InvalidWorkload, PeerLost, UserError
-from bough.model.facts import Cancelled, PagesAdded
+from bough.model.events.facts import Cancelled, PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Dep, Item, On, TaskSpec
-from bough.wire.framing import Frames, frame, server_frames
-from bough.wire.messages import (
+from bough.wire.client_messages import (
     Accepted,
     Act,
     Answer,
@@ -31,6 +30,7 @@ from bough.wire.messages import (
     ToClient,
     Welcome,
 )
+from bough.wire.framing import Frames, frame, server_frames
 from tests.builders import question, task
 
 BLOB = BlobId(b"b" * 16)

@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from bough.api.files import FileTable
+from bough.api.file_table import FileTable
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload, UserError
-from bough.model.commands import Clash, CommandSettings, CommandTemplate
+from bough.model.commands.command import Clash, CommandSettings, CommandTemplate
+from bough.model.commands.template import parse
 from bough.model.spaces import Product
 from bough.model.tasks import Dep, On
-from bough.model.template import parse
 
 
 def dep(record, index=0):

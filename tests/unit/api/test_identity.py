@@ -23,11 +23,18 @@ from typing import NamedTuple
 
 import pytest
 
-from bough.api.digests import value_digest
-from bough.api.fileidentity import file_identity
-from bough.api.identity import Alike, call_key, command_key, function_key, known_function, template_key
-from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, encode_call
-from bough.model.template import parse
+from bough.api.memo.content_keys import (
+    Alike,
+    call_key,
+    command_key,
+    file_identity,
+    function_key,
+    known_function,
+    template_key,
+)
+from bough.api.memo.digests import value_digest
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, encode_call
+from bough.model.commands.template import parse
 
 
 def defined(text, name="f", **scope):
@@ -280,8 +287,8 @@ def test_keys_are_the_same_in_every_process():
     script = textwrap.dedent(
         """
         import dataclasses, enum, re
-        from bough.api.digests import value_digest
-        from bough.api.identity import function_key
+        from bough.api.memo.digests import value_digest
+        from bough.api.memo.content_keys import function_key
         NAMES = {"a", "b", "c", "d"}
         @dataclasses.dataclass
         class P:
@@ -309,7 +316,7 @@ def test_keys_are_the_same_in_every_process():
 
 def test_the_modules_beside_a_script_count_by_what_is_used_of_them(tmp_path):
     (tmp_path / "script.py").write_text(
-        "import beside\nfrom bough.api.identity import function_key\n"
+        "import beside\nfrom bough.api.memo.content_keys import function_key\n"
         "def f(x): return beside.g(x)\nprint(function_key(f).hex())\n"
     )
 

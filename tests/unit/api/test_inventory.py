@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.api.inventory import Inventory, RecordThere, Stock
+from bough.api.session.rejoin import Inventory, RecordThere, Stock
 from bough.model.ids import BlobId, MemoKey
-from bough.model.keys import pages_digest
+from bough.model.memo_keys import pages_digest
 from bough.model.tasks import Dep, On, Page
 
 KEY = MemoKey(b"k" * 16)

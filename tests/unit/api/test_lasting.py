@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from bough.api import lasting
-from bough.api.lasting import LastingConnection
+from bough.api.client import reconnect
+from bough.api.client.reconnect import LastingConnection
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
-from bough.model.facts import Cancelled, GroupClosed
+from bough.model.events.facts import Cancelled, GroupClosed
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import Dep, On
-from bough.wire.framing import frame, server_frames
-from bough.wire.messages import (
+from bough.wire.client_messages import (
     Accepted,
     Act,
     Answer,
@@ -32,6 +31,7 @@ from bough.wire.messages import (
     ToClient,
     Welcome,
 )
+from bough.wire.framing import frame, server_frames
 from tests.builders import question, task
 
 BLOB = BlobId(b"b" * 16)
@@ -125,7 +125,7 @@ class Stage:
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(lasting, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(reconnect, "FIRST_PAUSE", 0.01)
     made = Stage()
     yield made
     made.client.leave(SessionClosed("the test is over"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bough.api.launch import find_place, read_cores
-from bough.api.options import DEFAULTS, read_options
-from bough.api.spaces import product
-from bough.api.submission import array_length
+from bough.api.session.launch import find_place, read_cores
+from bough.api.submit.arrays import array_length
+from bough.api.submit.options import DEFAULTS, read_options
 from bough.errors import UserError
 from bough.model.filtering import filtered
+from bough.model.spaces import product
 
 
 def test_options_become_needs_and_limits() -> None:

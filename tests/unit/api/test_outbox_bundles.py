@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bough.api.knobs import read_bundle, server_words
-from bough.api.outbox import Outbox
+from bough.api.client.outbox import Outbox
+from bough.api.session.launch import read_bundle, server_words
 from bough.errors import UserError
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Kind, TaskSpec
-from bough.wire.messages import Blob, Close, Submit
+from bough.wire.client_messages import Blob, Close, Submit
 
 
 def filled(bundle: int, count: int) -> Outbox:

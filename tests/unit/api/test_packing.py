@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from bough.api.packing import blob_id, make_pages, pack, pack_arguments, pack_function, pack_table, unpack
+from bough.api.pickling import make_pages, pack, pack_arguments, pack_function, pack_table, unpack
 from bough.errors import NotPicklable
+from bough.model.blobs import blob_id
 from bough.model.spaces import Product
 
 LOCK = threading.Lock()
@@ -135,7 +136,7 @@ def test_the_script_and_modules_beside_it_travel_by_value(tmp_path):
         textwrap.dedent(
             """
             import sys, beside
-            from bough.api.packing import pack_function, pack
+            from bough.api.pickling import pack_function, pack
             def run(x): return beside.scaled(x) + 1
             class Mine: value = 7
             sys.stdout.buffer.write(pack([pack_function(run)[1], pack_function(beside.scaled)[1],

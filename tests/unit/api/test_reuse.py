@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.api.packing import make_pages
-from bough.api.reuse import NewArray, OldArray, match, row_key
+from bough.api.pickling import make_pages
+from bough.api.submit.array_reuse import NewArray, OldArray, match, row_key
 from bough.model.ids import RecordId
 from bough.model.tasks import Reuse
 

@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from bough.api.ledger import Ledger
-from bough.api.task import Task
+from bough.api.futures.task import Task
+from bough.api.futures.task_registry import Ledger
 from bough.errors import NotPicklable, NotRun, PeerLost, TaskFailed
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail, Failure, Stream
-from bough.wire.messages import Outcome, Running, Unsuccess
+from bough.wire.client_messages import Outcome, Running, Unsuccess
 
 
 def loose(ledger: Ledger, record: int = 1, name: str = "") -> Task:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from bough.api.undisturbed import undisturbed
+from bough.api.client.reader import undisturbed
 
 
 def test_ctrl_c_waits_until_it_is_done() -> None:

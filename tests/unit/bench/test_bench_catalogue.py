@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import bough.bench
-from bough.bench import calls
+from bough.bench import timed_functions
+from bough.bench.bench_setup import Setting
 from bough.bench.catalogue import CATALOGUE, Measure, choose, run
-from bough.bench.setting import Setting
 from bough.bench.timing import Row
 from bough.errors import UserError
 
@@ -79,8 +79,8 @@ def test_a_setting_that_opened_nothing_closes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_loops_say_how_long_they_took(tmp_path: Path) -> None:
-    assert calls.spawn_loop(1) > 0
-    assert calls.run_loop(1) > 0
-    assert calls.sleep_loop(2, 0.001) >= 0.002
+    assert timed_functions.spawn_loop(1) > 0
+    assert timed_functions.run_loop(1) > 0
+    assert timed_functions.sleep_loop(2, 0.001) >= 0.002
     (tmp_path / "gate").touch()
-    calls.wait_for(str(tmp_path / "gate"))
+    timed_functions.wait_for(str(tmp_path / "gate"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.bench.plans import _FORMS
+from bough.bench.measure_services import _FORMS
 from bough.describe import formats
 from bough.describe.formats import Source, find_reader, read
 

@@ -25,7 +25,7 @@ def filled(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
     The rows are written by hand, so nothing is there to be folded from the journal.
     """
-    monkeypatch.setattr("bough.cli.database.catch_up", lambda place: False)
+    monkeypatch.setattr("bough.cli.targets.jobs_database.catch_up", lambda place: False)
     folder = workshop.store()
     insert, task = workshop.insert, workshop.task
     insert("runs", run=1, name="wf", host="here", pid=1, opened=100.0, closed=103.5, reason="done", policy="fifo")

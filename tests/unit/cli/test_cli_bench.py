@@ -8,7 +8,7 @@ import json
 import pytest
 
 from bough.bench.timing import Row
-from bough.cli.bench import Progress, said
+from bough.cli.commands.bench import Progress, said
 from bough.cli.main import main
 
 

@@ -15,11 +15,11 @@ import pytest
 from cli_workshop import Workshop
 
 from bough.cli import main as front
-from bough.cli.browse import run as browse
-from bough.cli.finding import Place, server_of
-from bough.cli.handwork import read_id
+from bough.cli.commands.browse import run as browse
+from bough.cli.commands.manual_commands import read_id
+from bough.cli.commands.submit import read_range
 from bough.cli.output import choose
-from bough.cli.submit import read_range
+from bough.cli.targets.locate import Place, server_of
 from bough.errors import UserError
 from bough.model.bounds import MOST_TASKS
 
@@ -125,7 +125,7 @@ def test_a_range_of_a_hundred_million_costs_no_list() -> None:
 def test_what_has_no_end_or_nobody_writes_to_is_not_waited_for(
     bough: Call, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bough.describe.files._WRITER", 0.05)
+    monkeypatch.setattr("bough.describe.source_files._WRITER", 0.05)
     os.mkfifo("pipe")
     Path("endless.py").symlink_to("/dev/zero")
     for path in ("/dev/zero", "/dev/urandom", "endless.py"):
@@ -187,7 +187,7 @@ def test_no_memory_is_the_worlds_fault(bough: Call, monkeypatch: pytest.MonkeyPa
     def run(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr("bough.cli.completion.run", run)
+    monkeypatch.setattr("bough.cli.commands.completion.run", run)
     code, _, err = bough("completion", "bash")
     assert code == 3
     assert "Traceback" not in err

@@ -9,8 +9,17 @@ from collections.abc import Callable
 
 import pytest
 
-from bough.cli.display import Display, PlainDisplay, RichDisplay, choose_display, draw
-from bough.cli.picture import FailureNote, Picture, summary, with_parents
+from bough.cli.progress_display import (
+    Display,
+    FailureNote,
+    Picture,
+    PlainDisplay,
+    RichDisplay,
+    choose_display,
+    draw,
+    summary,
+    with_parents,
+)
 
 
 class FakeRun:

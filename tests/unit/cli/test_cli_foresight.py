@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from cli_workshop import Workshop
 
-from bough.cli.foresight import plain, would_run
-from bough.describe.flat import FlatTask
+from bough.cli.commands.run import plain, would_run
+from bough.describe.flat_list import FlatTask
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bough.cli.figures import figure_lines, sparkline
-from bough.cli.handwork import attributes, found_outputs, make, read_id, script
+from bough.cli.commands.manual_commands import attributes, found_outputs, make, read_id, script
+from bough.cli.commands.stats import figure_lines, sparkline
 from bough.errors import UserError
-from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
 
 SHELL = ("/bin/bash", "-eo", "pipefail", "-c")
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from cli_workshop import Workshop
 
-from bough.cli.finding import Place
-from bough.cli.live import connect
+from bough.cli.targets.live_server import connect
+from bough.cli.targets.locate import Place
 from bough.errors import PeerLost, ProtocolError, UnknownName
-from bough.model.facts import Cancelled, Killed, Retried
+from bough.model.events.facts import Cancelled, Killed, Retried
 from bough.model.tasks import Dep, On
+from bough.wire.client_messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Welcome
 from bough.wire.framing import frame, server_frames
-from bough.wire.messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Welcome
 from bough.wire.questions import Explain
 from tests.builders import question
 

@@ -24,7 +24,7 @@ def test_every_command_has_help_with_examples(bough: Call) -> None:
         code, out, err = bough(name, "--help")
         assert (code, err) == (0, "")
         assert out.startswith(f"usage: bough {name}")
-        assert 2 <= len(importlib.import_module(f"bough.cli.{name}").EXAMPLES) <= 6
+        assert 2 <= len(importlib.import_module(f"bough.cli.commands.{name}").EXAMPLES) <= 6
         assert "--json" in out
         assert f"  bough {name}" in out.partition("examples:")[2]
 
@@ -111,9 +111,9 @@ def test_exit_codes_come_from_the_error(
     def run(args: argparse.Namespace, output: Output) -> int:
         raise error
 
-    fake = ModuleType("bough.cli.sql")
+    fake = ModuleType("bough.cli.commands.sql")
     fake.__dict__.update(run=run, EXAMPLES=(), add_arguments=lambda parser: None)
-    monkeypatch.setitem(sys.modules, "bough.cli.sql", fake)
+    monkeypatch.setitem(sys.modules, "bough.cli.commands.sql", fake)
     monkeypatch.setattr("bough.cli.main.os.dup2", lambda *_: None)  # the test's own stdout stays
     found, _, err = bough("sql")
     assert found == code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.cli.said import add_words, lines, phrase
+from bough.cli.targets.task_rows import add_words, lines, phrase
 
 
 def words(id_: str, text: str = "", progress: float | None = None, name: str = "") -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.cli.script import run_script
+from bough.cli.run_script import run_script
 from bough.errors import UserError
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from cli_workshop import Workshop
 
-from bough.cli.database import Database
-from bough.cli.finding import Place
-from bough.cli.picking import pick, targets
+from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.locate import Place
+from bough.cli.targets.selection import pick, targets
 from bough.errors import UnknownName
 from bough.model.selectors import read_selectors
 from bough.model.tasks import Dep, On
@@ -286,7 +286,7 @@ def test_without_a_store_the_message_says_what_to_do(workshop: Workshop, bough: 
 
 
 def test_a_store_without_a_run_is_told(workshop: Workshop, bough: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.cli.database.catch_up", lambda place: False)
+    monkeypatch.setattr("bough.cli.targets.jobs_database.catch_up", lambda place: False)
     workshop.store()
     assert bough("status")[0] == 2
 
@@ -294,7 +294,7 @@ def test_a_store_without_a_run_is_told(workshop: Workshop, bough: Call, monkeypa
 def test_a_file_that_is_no_database_is_the_worlds_error(
     workshop: Workshop, bough: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bough.cli.database.catch_up", lambda place: False)
+    monkeypatch.setattr("bough.cli.targets.jobs_database.catch_up", lambda place: False)
     folder: Path = workshop.store("bad")
     (folder / "journal.db").write_bytes(b"this is no database, " * 100)
     code, _, err = bough("status")

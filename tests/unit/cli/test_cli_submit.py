@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from cli_workshop import Workshop
 
-from bough.cli.completion import commands
-from bough.cli.finding import Place, Service, find_target
-from bough.cli.submission import _template
-from bough.cli.submit import Submitted, read_range
+from bough.cli.commands.completion import commands
+from bough.cli.commands.submit import read_range
+from bough.cli.submit_files import Submitted, _template
+from bough.cli.targets.locate import Place, ServiceAddress, find_target
 from bough.errors import UserError
 from bough.transport.home import ServerNote, write_note
 
@@ -90,21 +90,21 @@ def own_service(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_command_finds_its_server_in_the_promised_order(
     workshop: Workshop, own_service: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert find_target(options()) == Service("")
+    assert find_target(options()) == ServiceAddress("")
     store = workshop.store()
-    assert find_target(options()) == Service("")  # a session that is over is no server
+    assert find_target(options()) == ServiceAddress("")  # a session that is over is no server
     live_note(store)
     assert isinstance(find_target(options()), Place)
     monkeypatch.setenv("BOUGH_SERVER", "unix:from-the-environment")
-    assert find_target(options()) == Service("unix:from-the-environment")
-    assert find_target(options(server="unix:named")) == Service("unix:named")
+    assert find_target(options()) == ServiceAddress("unix:from-the-environment")
+    assert find_target(options(server="unix:named")) == ServiceAddress("unix:named")
     assert isinstance(find_target(options(store=str(store))), Place)
 
 
 def test_a_store_that_is_named_is_found_though_a_service_runs(workshop: Workshop, own_service: None) -> None:
     store = workshop.store()
     assert find_target(options(name=store.name)) == Place(str(store), store.name)
-    assert find_target(options(name="elsewhere")) == Service("")
+    assert find_target(options(name="elsewhere")) == ServiceAddress("")
 
 
 def test_a_service_that_has_died_is_not_found(workshop: Workshop, tmp_path: Path, own_service: None) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bough.core.difference import Difference, find_difference, why_wrong
-from bough.core.foreseeing import run_again
+from bough.core.actions.difference import Difference, find_difference, why_wrong
+from bough.core.actions.dry_run import run_again
 from bough.core.machine import Turn
-from bough.core.states import TaskState
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskSpec, Terms
 from tests.builders import BODY, limits, needs
 from tests.unit.core.core_bench import Bench

@@ -7,17 +7,17 @@ is restored; all three must agree, so that every test of the core is also a test
 from __future__ import annotations
 
 from bough.core.invariants import check, picture
-from bough.core.loose import TaskRecord
 from bough.core.machine import Machine, Turn
-from bough.core.records import ArrayRecord, Record
-from bough.core.states import UNSUCCESSFUL, TaskState
-from bough.model import facts
-from bough.model.facts import Fact, decode_facts, encode_facts
-from bough.model.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
+from bough.core.records.array_record import ArrayRecord, Record
+from bough.core.records.task_record import TaskRecord
+from bough.model.events import facts
+from bough.model.events.facts import Fact, decode_facts, encode_facts
+from bough.model.events.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
 from bough.model.outcomes import Failure
+from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
-from bough.policy.api import PlacementPolicy
+from bough.policy.interface import PlacementPolicy
 from tests.builders import BOOM, executor, submit
 
 

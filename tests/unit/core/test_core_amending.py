@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.core.amending import why_not
-from bough.core.difference import find_difference, why_taken, why_wrong
-from bough.model import facts
+from bough.core.actions.amend import why_not
+from bough.core.actions.difference import find_difference, why_taken, why_wrong
+from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import Dep, On
 from tests.builders import array, task

@@ -8,7 +8,7 @@ from pickle import dumps, loads
 import msgspec
 import pytest
 
-from bough.model.facts import (
+from bough.model.events.facts import (
     Cancelled,
     GroupClosed,
     Held,

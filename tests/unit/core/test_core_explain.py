@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.model.facts import Cancelled, ExecutorDrained, Held, Recalled, Stopping
+from bough.model.events.facts import Cancelled, ExecutorDrained, Held, Recalled, Stopping
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Failure
 from tests.builders import array, group, limits, needs, on_array, on_element, on_group, task

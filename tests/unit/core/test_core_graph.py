@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.facts import Cancelled, GroupClosed, PagesAdded
+from bough.model.events.facts import Cancelled, GroupClosed, PagesAdded
 from bough.model.ids import GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page

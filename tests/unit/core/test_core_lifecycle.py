@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.facts import (
+from bough.model.events.facts import (
     Cancelled,
     ElementFailed,
     ExecutorDrained,

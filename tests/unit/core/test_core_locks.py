@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.tasks import Dep, On
 from tests.builders import array, executor, group, limits, on_group, task
 from tests.unit.core.core_bench import Bench

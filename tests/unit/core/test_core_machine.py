@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bough.core.machine import Machine
-from bough.model.facts import ExecutorDrained
+from bough.model.events.facts import ExecutorDrained
+from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.model.orders import SendSpan
-from bough.policy.api import Place, View, Work
+from bough.policy.interface import Place, View, Work
 from tests.builders import array, executor, needs, on_array, on_element, submit, task
 from tests.unit.core.core_bench import Bench, on
 

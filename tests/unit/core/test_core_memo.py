@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.facts import Cancelled, GroupClosed, Recalled, Retried, SpanEnded
+from bough.model.events.facts import Cancelled, GroupClosed, Recalled, Retried, SpanEnded
 from bough.model.ids import GroupId, MemoKey, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, Reuse

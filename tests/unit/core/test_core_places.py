@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
 from tests.builders import array, executor, limits, needs, task

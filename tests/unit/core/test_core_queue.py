@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bough.core.loose import TaskRecord
-from bough.core.queue import Entry, ReadyQueue
-from bough.core.records import HELD, READY
+from bough.core.graph.submission import add_task
+from bough.core.records.array_record import HELD, READY
+from bough.core.records.ready_queue import Entry, ReadyQueue
+from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.core.submission import add_task
 from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
 from bough.policies.placement.fifo import Fifo

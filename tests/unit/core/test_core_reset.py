@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.tasks import Dep, Kind, On, TaskSpec, Terms
 from tests.builders import array, group, on_array, on_group, task
 from tests.unit.core.core_bench import Bench, on

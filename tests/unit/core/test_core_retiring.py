@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 from msgspec import structs
 
-from bough.core import retiring
+from bough.core import retirement
 from bough.core.invariants import picture
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
 from tests.builders import BOOM, array, executor, group, on_group, task
@@ -38,7 +38,7 @@ def finished() -> Bench:
 
 
 def kept(bench: Bench, run: int = 2) -> bytes:
-    return retiring.pack(list(retiring.pieces(bench.machine.state.workflows[run])))
+    return retirement.pack(list(retirement.pieces(bench.machine.state.workflows[run])))
 
 
 def test_one_that_is_over_leaves_and_comes_back_as_it_was() -> None:
@@ -68,7 +68,7 @@ def test_what_failed_can_be_tried_again_after_it_came_back() -> None:
     assert bench.state(102) == "placed", "it had not run because of the failure"
     bench.end(102)
     assert (2, False) in bench.settled
-    assert retiring.may_retire(bench.machine.state, 2)
+    assert retirement.may_retire(bench.machine.state, 2)
 
 
 def test_one_that_goes_on_does_not_leave() -> None:
@@ -110,7 +110,7 @@ def test_one_that_left_can_be_looked_at_beside_the_core() -> None:
     machine = bench.machine
     assert machine.find(100) is None
 
-    machine.asides.append(retiring.aside(machine.state, data))
+    machine.asides.append(retirement.aside(machine.state, data))
 
     assert machine.find(100).state_of(0) == machine.find(100).state
     assert "failed" in machine.explain(100)[0]
@@ -161,23 +161,23 @@ def test_the_memory_of_one_that_left_is_free_at_once() -> None:
 def test_a_big_one_is_kept_in_pieces() -> None:
     bench = Bench(0)
     bench.tell(opened(2))
-    many = 2 * retiring.PIECE + 1
+    many = 2 * retirement.PIECE + 1
     machine = bench.machine
     machine.turn(0.0, [facts.Submitted([task(100 + number, group=2) for number in range(many)])])
     machine.turn(0.0, [facts.Cancelled(Dep(On.GROUP, 2)), facts.GroupClosed(GroupId(2)), facts.RunClosed(2)])
-    found = list(retiring.pieces(machine.state.workflows[2]))
+    found = list(retirement.pieces(machine.state.workflows[2]))
     assert len(found) == 3
-    assert sum(len(piece.tasks) for piece in retiring.unpack(retiring.pack(found))) == many
+    assert sum(len(piece.tasks) for piece in retirement.unpack(retirement.pack(found))) == many
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", b"\x92\x01\x91\xc4\x01x", b"\x92\x07\x90"])
 def test_what_cannot_be_read_is_said_to_be_so(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        retiring.unpack(data)
+        retirement.unpack(data)
 
 
 def test_run_times_that_nobody_uses_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retiring, "MOST_RUNTIMES", 10)
+    monkeypatch.setattr(retirement, "MOST_RUNTIMES", 10)
     bench = Bench(4)
     bench.tell(opened(2))
     bench.submit(task(1, group=2, template="stays"))

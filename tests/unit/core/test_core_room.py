@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bough.core.room import ExecutorRecord, Span
+from bough.core.graph.submission import add_task
+from bough.core.records.attempts import Span
+from bough.core.records.executor_record import ExecutorRecord
 from bough.core.state import State
-from bough.core.submission import add_task
-from bough.core.timing import BACKLOG, MAX_BACKLOG, SHORT
 from bough.model.ids import SpanId
+from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT
 from bough.policies.placement.fifo import Fifo
 from tests.builders import executor, needs, task
 

@@ -11,8 +11,17 @@ from collections.abc import Callable
 import pytest
 
 from bough.core.machine import Machine
-from bough.model import facts
-from bough.model.facts import Cancelled, ExecutorDrained, GroupClosed, Held, Prioritised, Recalled, Released, Retried
+from bough.model.events import facts
+from bough.model.events.facts import (
+    Cancelled,
+    ExecutorDrained,
+    GroupClosed,
+    Held,
+    Prioritised,
+    Recalled,
+    Released,
+    Retried,
+)
 from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Page

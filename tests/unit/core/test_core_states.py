@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 
-from bough.core.loose import TaskRecord
-from bough.core.records import ArrayRecord
+from bough.core.graph.submission import add_array, add_task
+from bough.core.records.array_record import ArrayRecord
+from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.core.states import BEFORE, EDGES, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, TaskState, Trigger, advance
-from bough.core.submission import add_array, add_task
 from bough.errors import InvalidTransition
+from bough.model.states import BEFORE, EDGES, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, TaskState, Trigger, advance
 from bough.policies.placement.fifo import Fifo
 from tests.builders import array, task
 

@@ -8,9 +8,9 @@ import pytest
 from core_bench import Bench
 
 from bough.core.storable import latest, shortened
-from bough.model import facts
 from bough.model.bounds import LONGEST
-from bough.model.facts import decode_facts, encode_facts
+from bough.model.events import facts
+from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
 from tests.builders import executor, limits, task

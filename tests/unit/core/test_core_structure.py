@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.ids import ExecutorId
 from bough.model.tasks import Dep, GroupSpec, On, TaskSpec, Terms
 from tests.builders import array, executor, group, limits, needs, on_group, task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec

@@ -6,9 +6,9 @@ from msgspec import structs
 
 from bough.core.invariants import check
 from bough.core.machine import Machine
-from bough.model import facts
-from bough.model.facts import Fact
-from bough.model.orders import SendSpan
+from bough.model.events import facts
+from bough.model.events.facts import Fact
+from bough.model.events.orders import SendSpan
 from bough.model.outcomes import Cause, Failure
 from bough.policies.placement.fifo import Fifo
 from tests.builders import array, executor, needs, submit, task

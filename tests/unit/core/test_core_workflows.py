@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
 from tests.builders import array, executor, group, needs, task

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bough.describe.lowering import For, Step, What, steps
 from bough.describe.plan import Plan
-from bough.model.facts import GroupClosed
+from bough.describe.steps import For, Step, What, steps
+from bough.model.events.facts import GroupClosed
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskSpec, Terms
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bough.describe.plan import Plan
-from bough.describe.scripts import read_script
+from bough.describe.trellisdag.description_script import read_script
 
 WAVE = """
 import sys

@@ -16,22 +16,21 @@ import pytest
 
 from bough.core.machine import Machine
 from bough.describe import formats
-from bough.describe.expansion import before_rows, declared_edges, jobs, reduced, targets
 from bough.describe.formats import Source
 from bough.describe.plan import Plan, tidy
-from bough.describe.scripts import read_script
-from bough.model.facts import Submitted
+from bough.describe.trellisdag.description_script import read_script
+from bough.describe.trellisdag.expansion import before_rows, declared_edges, jobs, reduced, targets
+from bough.model.events.facts import Submitted
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policies.placement.fifo import Fifo
-from bough.policy.api import Place, View, Work
-from bough.policy.greedy import in_order
-from bough.sim.driver import Simulation
-from bough.sim.executor import SimulatedExecutor
+from bough.policy.interface import Place, View, Work
+from bough.policy.list_scheduling import in_order
 from bough.sim.schedule import Interval, degrees, intervals
-from bough.sim.studies.kings import PLAIN_TIMES, SUPER_TIMES, Kings, Times
-from bough.sim.studies.parts import lengths_of
-from bough.sim.studies.replaying import makespan, replay
+from bough.sim.simulated_executor import SimulatedExecutor
+from bough.sim.simulation import Simulation
+from bough.sim.studies.trellisdag import makespan, replay
+from bough.sim.studies.trellisdag_workloads import PLAIN_TIMES, SUPER_TIMES, Kings, Times, lengths_of
 from tests.unit.describe.described_items import Described
 from tests.unit.describe.description_scripts import (
     KINGS,

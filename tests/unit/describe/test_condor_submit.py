@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.describe.condorsubmit import Expander, Job, parse
+from bough.describe.dagman.submit_description import Expander, Job, parse
 from bough.errors import InvalidWorkload
 
 

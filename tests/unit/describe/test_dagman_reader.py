@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bough.describe.dagman import read
-from bough.describe.lowering import steps
+from bough.describe.dagman.dag_plan import read
 from bough.describe.plan import Plan, PlanTask
+from bough.describe.steps import steps
 from bough.errors import InvalidWorkload, UserError
 
 

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from bough.describe import flat, flatplan, mqsub, plainjson, trellismake, wfformat
-from bough.describe.dagman import read as read_dag
-from bough.describe.files import MOST_BYTES, read_file
-from bough.describe.flatsteps import flat_steps
+from bough.describe import flat_list, formats, grouped_list, wfformat
+from bough.describe.dagman.dag_plan import read as read_dag
+from bough.describe.flat_list import flat_steps
 from bough.describe.formats import FLAT, Source
 from bough.describe.formats import read as read_source
-from bough.describe.lowering import steps
-from bough.describe.makedatabase import read_output
+from bough.describe.make.make_database import read_output
 from bough.describe.plan import Plan
-from bough.describe.scripts import is_description, read_script
+from bough.describe.source_files import MOST_BYTES, read_file
+from bough.describe.steps import steps
+from bough.describe.trellisdag import mqsub, trellis_makefile
+from bough.describe.trellisdag.description_script import is_description, read_script
 from bough.errors import InvalidWorkload, UserError
 
 BEYOND = ("9223372036854775808", "99999999999999999999", "9" * 5000, "nan", "inf", "1e400", "-1")
@@ -53,14 +54,16 @@ def refused(work: Callable[[], object]) -> str:
 def test_numbers_beyond_a_store_are_refused_with_their_line(number: str) -> None:
     for option in ("cores", "memory", "timeout", "retries"):
         line = f"a: {option}={number} :: true\n"
-        assert refused(lambda line=line: flat.read(line, "f")).startswith("f:1: ")
-        assert refused(lambda line=line: flatplan.read(line, "f")).startswith("f:1: ")
+        assert refused(lambda line=line: flat_list.read(line, "f")).startswith("f:1: ")
+        assert refused(lambda line=line: grouped_list.read(line, "f")).startswith("f:1: ")
         call = f'mqsub -l "g" -c "true" -attr "{option}={number}"\n'
         assert refused(lambda call=call: mqsub.read(call, "f")).startswith("f:1: ")
         rule = f"#AutoMakefile\na:\n#attribute {option}={number}\n\ttrue\n"
-        assert refused(lambda rule=rule: trellismake.read(rule, "f")).startswith("f:4: ")
+        assert refused(lambda rule=rule: trellis_makefile.read(rule, "f")).startswith("f:4: ")
     for option in ("limit", "retries", "timeout"):
-        assert refused(lambda option=option: flatplan.read(f"group=g {option}={number} ::\n", "f")).startswith("f:1: ")
+        assert refused(lambda option=option: grouped_list.read(f"group=g {option}={number} ::\n", "f")).startswith(
+            "f:1: "
+        )
     for line in (f"RETRY A {number}", f"MAXJOBS c {number}", f"PRE_SKIP A {number}", f"RETRY A 1 UNLESS-EXIT {number}"):
         assert refused(lambda line=line: dag(f"JOB A a.sub\n{line}\n")).startswith("w.dag:2: ")
     for setting in ("request_cpus", "request_memory", "max_retries", "priority"):
@@ -92,7 +95,7 @@ def test_a_priority_is_a_whole_number(number: str) -> None:
 )
 def test_a_plan_as_json_has_the_bounds_of_its_types(field: str, value: Any) -> None:
     text = json.dumps({"bough_plan": 1, "root": {"name": "", "tasks": [{"command": "x", field: value}]}})
-    assert refused(lambda: steps(plainjson.read(text, "p.json"))).startswith("p.json: ")
+    assert refused(lambda: steps(formats.read_json(text, "p.json"))).startswith("p.json: ")
 
 
 # --- WfFormat -------------------------------------------------------------------------------------------
@@ -150,13 +153,13 @@ def test_what_was_recorded_wrongly_counts_for_nothing(value: float) -> None:
 
 
 def test_deep_nesting_is_refused() -> None:
-    assert "too deep" in refused(lambda: plainjson.read('{"bough_plan":1,"root":' + '{"groups":[' * 50_000, "p"))
+    assert "too deep" in refused(lambda: formats.read_json('{"bough_plan":1,"root":' + '{"groups":[' * 50_000, "p"))
     deep: dict[str, Any] = {"name": "g"}
     for _ in range(150):
         deep = {"name": "g", "groups": [deep]}
     text = json.dumps({"bough_plan": 1, "root": {"name": "", "groups": [deep]}})
-    assert "more than 100" in refused(lambda: steps(plainjson.read(text, "p")))
-    assert "more than 100" in refused(lambda: flatplan.read(f"group={'a/' * 5000}b :: true\n", "f"))
+    assert "more than 100" in refused(lambda: steps(formats.read_json(text, "p")))
+    assert "more than 100" in refused(lambda: grouped_list.read(f"group={'a/' * 5000}b :: true\n", "f"))
     nested = '{"schemaVersion": "1.5", "workflow": ' + "[" * 100_000
     assert refused(lambda: wfformat.read(nested, "t"))
     assert not is_description("generateGroup = " + "(" * 100_000)
@@ -169,9 +172,9 @@ def test_macros_and_variables_that_stand_for_too_much_are_refused() -> None:
     long = f"x = {'y' * 1000}\nlong = {'$(x)' * 9000}\nexecutable = $(long)\n"
     assert "macros" in refused(lambda: dag("JOB A a.sub\n", long))
     variables = "".join(f"v{n} = {f'$(v{n + 1})' * 10}\n" for n in range(19)) + "v19 = x\n"
-    assert "characters" in refused(lambda: trellismake.read(f"#AutoMakefile\n{variables}a:\n\techo $(v0)\n", "m"))
+    assert "characters" in refused(lambda: trellis_makefile.read(f"#AutoMakefile\n{variables}a:\n\techo $(v0)\n", "m"))
     doubled = "A := x\n" + "A := $(A)$(A)\n" * 60
-    assert "characters" in refused(lambda: trellismake.read(f"#AutoMakefile\n{doubled}a:\n\techo $(A)\n", "m"))
+    assert "characters" in refused(lambda: trellis_makefile.read(f"#AutoMakefile\n{doubled}a:\n\techo $(A)\n", "m"))
 
 
 @pytest.mark.parametrize("kind", ["SPLICE {0} {1}", "INCLUDE {1}", "SUBDAG EXTERNAL {0} {1}"])
@@ -199,7 +202,7 @@ def test_any_number_of_retries_is_a_short_command() -> None:
 
 
 def test_a_file_that_is_named_must_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.describe.files._WRITER", 0.05)
+    monkeypatch.setattr("bough.describe.source_files._WRITER", 0.05)
     os.mkfifo("pipe")
     with open("long", "wb") as file:
         file.truncate(MOST_BYTES + 1)
@@ -231,5 +234,5 @@ def test_what_make_says_of_a_line_beyond_all_files_is_text() -> None:
 
 
 def test_a_flat_list_s_tasks_are_bounded() -> None:
-    long = flat.read(f"{'n' * 70_000}: cores=1 :: true\n", "f")
+    long = flat_list.read(f"{'n' * 70_000}: cores=1 :: true\n", "f")
     assert "the name" in refused(lambda: flat_steps(long, "f"))

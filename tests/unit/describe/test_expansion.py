@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bough.describe.expansion import Target, before_rows, declared_edges, jobs, reduced, rules, targets
 from bough.describe.plan import Plan, PlanGroup, PlanTask
-from bough.describe.scripts import read_script
+from bough.describe.trellisdag.description_script import read_script
+from bough.describe.trellisdag.expansion import Target, before_rows, declared_edges, jobs, reduced, rules, targets
 from bough.errors import InvalidWorkload
 from tests.unit.describe.description_scripts import KINGS, RUNNING_EXAMPLE, TWO_LEVELS, described
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bough.describe.flat import FlatTask, read, write
+from bough.describe.flat_list import FlatTask, read, write
 from bough.errors import InvalidWorkload
 
 

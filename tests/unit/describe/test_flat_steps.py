@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bough.describe import flat, flatplan
-from bough.describe.flatsteps import flat_steps
-from bough.describe.lowering import steps
+from bough.describe import flat_list, grouped_list
+from bough.describe.flat_list import flat_steps
+from bough.describe.steps import steps
 
 LISTS = {
     "nothing": "",
@@ -19,4 +19,4 @@ LISTS = {
 
 @pytest.mark.parametrize("text", LISTS.values(), ids=LISTS)
 def test_the_steps_are_those_of_the_plan(text: str) -> None:
-    assert flat_steps(flat.read(text, "list.txt"), "list.txt") == steps(flatplan.read(text, "list.txt"))
+    assert flat_steps(flat_list.read(text, "list.txt"), "list.txt") == steps(grouped_list.read(text, "list.txt"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bough.describe.lowering import For, Step, What, steps
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where
+from bough.describe.steps import For, Step, What, steps
 from bough.errors import InvalidWorkload
 from tests.unit.describe.description_scripts import SURVEY, WAVE, described
 

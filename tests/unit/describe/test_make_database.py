@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.describe.makedatabase import Made, ignored_lines, read_output
+from bough.describe.make.make_database import Made, ignored_lines, read_output
 
 OUTPUT = """hello from the Makefile
 Makefile:3: update target 'a.o' due to: a.c gen.h

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bough.describe.formats import Source, find_reader
-from bough.describe.lowering import steps
-from bough.describe.makefile import read
+from bough.describe.make.makefile import read
 from bough.describe.plan import Plan
+from bough.describe.steps import steps
 from bough.errors import InvalidWorkload, UserError
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="GNU make is not installed: apt-get install make")

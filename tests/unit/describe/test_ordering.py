@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bough.describe import dot
-from bough.describe.ordering import Node, Ordering
 from bough.describe.plan import Plan, PlanGroup, PlanTask
-from bough.describe.record import Record, RecordedTask, of_plan
+from bough.describe.task_graph import Node, Ordering, Record, RecordedTask, of_plan
 
 
 def task(number: int) -> Node:

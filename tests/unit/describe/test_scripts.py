@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.describe.plan import tidy
-from bough.describe.scripts import is_description
+from bough.describe.trellisdag.description_script import is_description
 from bough.errors import InvalidWorkload
 from tests.unit.describe.description_scripts import SURVEY, SURVEY_SHORT, WAVE, WAVE_SHORT, described
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bough.describe import wfwrite
+from bough.describe import wfformat
 from bough.describe.formats import Source, find_reader, write
-from bough.describe.lowering import steps
 from bough.describe.plan import Plan, PlanTask
-from bough.describe.record import of_plan
+from bough.describe.steps import steps
+from bough.describe.task_graph import of_plan
 from bough.describe.wfformat import Emulation, read
 from bough.errors import InvalidWorkload
 from tests.unit.describe.wfstructure import check_wfformat
@@ -125,7 +125,7 @@ def test_what_is_written_is_read_as_the_same() -> None:
 def test_a_plan_without_times_has_no_execution() -> None:
     plan = Plan()
     plan.root.tasks = [PlanTask("echo a", name="a b/c"), PlanTask("echo", after=["a b/c"])]
-    found = json.loads(wfwrite.write(of_plan(plan, "p")))
+    found = json.loads(wfformat.write(of_plan(plan, "p")))
     check_wfformat(found)
     assert "execution" not in found["workflow"]
     assert [task["id"] for task in found["workflow"]["specification"]["tasks"]] == ["a_b_c", "task-2"]

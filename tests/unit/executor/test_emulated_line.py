@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bough.errors import PeerLost, ProtocolError
-from bough.executor.emulatedline import Line, Reader
+from bough.testing.emulated_connection import Line, Reader
 from bough.transport.access import Access
+from bough.wire.executor_messages import Drain, Heard
 from bough.wire.framing import frame
-from bough.wire.work import Drain, Heard
 
 Ends = tuple[Line, socket.socket]
 

@@ -7,13 +7,13 @@ import pickle
 import msgspec
 import pytest
 
-from bough.executor import emulatedtimes
-from bough.executor.emulatedtimes import RunTimes, Times, read_sleep
-from bough.model.commands import CommandCall, CommandSettings, CommandTemplate, encode_call
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, encode_call
+from bough.model.commands.template import parse
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.tasks import Kind, Page
-from bough.model.template import parse
-from bough.wire.work import Run
+from bough.testing import emulated_work
+from bough.testing.emulated_work import RunTimes, Times, read_sleep
+from bough.wire.executor_messages import Run
 
 OTHER = 7.0
 SHELL = CommandSettings("/", ("/bin/sh", "-c"))
@@ -80,7 +80,7 @@ def test_a_template_that_says_it_at_once_is_never_filled_in(
     def refuse(*_: object, **__: object) -> CommandCall:
         raise AssertionError("a row was filled in")
 
-    monkeypatch.setattr(emulatedtimes, "render_row", refuse)
+    monkeypatch.setattr(emulated_work, "render_row", refuse)
     assert of_array(text, [(1,), (2,)], ("x",)) == seconds
 
 

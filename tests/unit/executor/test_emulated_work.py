@@ -6,14 +6,13 @@ import pickle
 
 import pytest
 
-from bough.executor.emulated import NEVER, Emulated
-from bough.executor.emulatedtimes import Times
-from bough.model.facts import SpanEnded, SpanStarted
+from bough.model.events.facts import SpanEnded, SpanStarted
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
+from bough.testing.emulated_work import NEVER, Emulated, Times
+from bough.wire.executor_messages import FromExecutor, Report, Run, Stop
 from bough.wire.framing import Frames
-from bough.wire.work import FromExecutor, Report, Run, Stop
 
 _frames: Frames[Report] = Frames(FromExecutor)
 

@@ -4,7 +4,7 @@ from bough.executor.backlog import Backlog, Capacity, Held
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
-from bough.wire.work import Run
+from bough.wire.executor_messages import Run
 
 
 def a_run(span: int = 1, start: int = 0, stop: int = 1, needs: Needs | None = None) -> Run:

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from bough.executor.blame import is_of_place, speaks_of_place
+from bough.executor.worker.serialisation import is_of_place, speaks_of_place
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.ESTALE, errno.EIO, errno.EMFILE])

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bough import private
-from bough.executor.filecache import FileCache
-from bough.executor.room import Room
-from bough.wire.filemessages import DIGEST
+from bough.executor.files.sandbox import Room
+from bough.executor.files.staging import FileCache
+from bough.wire.file_messages import DIGEST
 
 
 def digest_of(data: bytes) -> bytes:
@@ -69,7 +69,7 @@ def test_the_least_recently_used_goes_first_and_what_is_pinned_stays(tmp_path: P
 
 def test_rooms_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path: Path) -> None:
     text = (
-        "import sys; from bough.executor.room import Room; room = Room(sys.argv[1]); room.open();"
+        "import sys; from bough.executor.files.sandbox import Room; room = Room(sys.argv[1]); room.open();"
         " print(room.folder, flush=True); sys.stdin.read()"
     )
     words = [sys.executable, "-c", text, str(tmp_path)]

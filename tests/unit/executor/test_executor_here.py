@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.api.here import Here as Asking
+from bough.api.task_context import Here as Asking
 from bough.errors import PeerLost
-from bough.executor.here import VARIABLE, Here
-from bough.wire.work import HereAnswer, HereAsk, Stop
+from bough.executor.task_socket import VARIABLE, Here
+from bough.wire.executor_messages import HereAnswer, HereAsk, Stop
 from tests.builders import here_question
 from tests.second_user import NOBODY, needs_root
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.loading import Shelf, arguments, read_value
+from bough.executor.worker.serialisation import Shelf, arguments, read_value
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.refs import Ref
 from bough.model.tasks import Kind, Page
-from bough.wire.work import Run, Value
+from bough.wire.executor_messages import Run, Value
 
 TABLE = BlobId(b"t")
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.outputs import Outputs
-from bough.executor.programs import Environments, Programs, Unstartable
+from bough.executor.files.declared_outputs import Outputs
+from bough.executor.processes import Unstartable
+from bough.executor.worker.environment import Environments, Programs
 
 
 def test_outputs_get_their_names_only_when_shown(tmp_path: Path) -> None:

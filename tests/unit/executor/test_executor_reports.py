@@ -4,16 +4,15 @@ import os
 import pickle
 from pathlib import Path
 
-from bough.executor.failures import pack_error
 from bough.executor.reports import MOST_TOGETHER, MOST_WRITTEN, Reports
-from bough.executor.speaker import Progress, ends_apart
-from bough.model.facts import CallsEnded, SpanEnded, SpanReturned
+from bough.executor.worker.serialisation import pack_error
+from bough.executor.worker.worker_channel import Progress, ends_apart
+from bough.model.events.facts import CallsEnded, SpanEnded, SpanReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail, Stream
-from bough.wire.framing import Frames, server_frames
+from bough.wire.executor_messages import Report
+from bough.wire.framing import MOST, Frames, server_frames
 from bough.wire.handshake import ROLE_FRAME
-from bough.wire.reports import MOST
-from bough.wire.work import Report
 
 
 def news(span: int) -> SpanReturned:

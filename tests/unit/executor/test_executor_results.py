@@ -12,10 +12,18 @@ from typing import Any
 
 import pytest
 
-from bough.executor import pausing
-from bough.executor.failures import RemoteTraceback, exception_failure, loading_failure, one_line
-from bough.executor.pausing import GivenUp, Pause
-from bough.executor.results import SMALL, pack, pack_results, write_result
+from bough.executor import disk_space_wait
+from bough.executor.disk_space_wait import GivenUp, Pause
+from bough.executor.worker.serialisation import (
+    SMALL,
+    RemoteTraceback,
+    exception_failure,
+    loading_failure,
+    one_line,
+    pack,
+    pack_results,
+    write_result,
+)
 from bough.model.outcomes import Cause, Failure, ResultFile
 
 
@@ -109,7 +117,7 @@ class FullDisk:
             real(source, target)
 
         monkeypatch.setattr(os, "replace", replace)
-        monkeypatch.setattr(pausing, "TRY_AGAIN", 0.01)
+        monkeypatch.setattr(disk_space_wait, "TRY_AGAIN", 0.01)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -150,11 +158,12 @@ def test_nobody_waits_for_a_result_that_nobody_wants(monkeypatch, tmp_path) -> N
 
 def test_what_is_printed_waits_for_space_whole_and_in_order(monkeypatch, tmp_path) -> None:
     """A disk that fills up takes a part of a line first."""
-    monkeypatch.setattr(pausing, "TRY_AGAIN", 0.01)
+    monkeypatch.setattr(disk_space_wait, "TRY_AGAIN", 0.01)
     script = """
         import errno, io, os, sys
-        from bough.executor import board, pausing, streams
-        pausing.TRY_AGAIN = 0.01
+        from bough.executor import disk_space_wait, worker_protocol
+        from bough.executor.worker import output_streams as streams
+        disk_space_wait.TRY_AGAIN = 0.01
         real, calls, said = io.FileIO.write, [0], []
         class Small(streams._Counting.__base__):
             def write(self, data):
@@ -165,7 +174,7 @@ def test_what_is_printed_waits_for_space_whole_and_in_order(monkeypatch, tmp_pat
                     raise OSError(errno.ENOSPC, "full")
                 return real(self, data)
         streams._Counting.__bases__ = (Small,)
-        made = streams.Streams(sys.argv[1], "x1", board.new_board(), said.append)
+        made = streams.Streams(sys.argv[1], "x1", worker_protocol.new_board(), said.append)
         print("a line that is printed")
         print("and another one")
         made.take()

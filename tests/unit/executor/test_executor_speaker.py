@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.executor.board import new_board
-from bough.executor.speaker import Speaker
-from bough.executor.talk import Done, FromWorker, from_worker_frames
-from bough.model.facts import ElementFailed, SpanEnded
+from bough.executor.worker.worker_channel import Speaker
+from bough.executor.worker_protocol import Done, FromWorker, from_worker_frames, new_board
+from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Detail, Failure
 

@@ -11,18 +11,16 @@ from typing import Any
 
 import pytest
 
-from bough.executor.board import new_board
-from bough.executor.desk import Inbox
-from bough.executor.loading import Shelf
-from bough.executor.speaker import Speaker
-from bough.executor.talk import Halt, Quit
-from bough.executor.waiting import Waiting
-from bough.model.facts import ElementFailed
+from bough.executor.worker.command_wait import Waiting
+from bough.executor.worker.serialisation import Shelf
+from bough.executor.worker.worker_channel import Inbox, Speaker
+from bough.executor.worker_protocol import Halt, Quit, new_board
+from bough.model.events.facts import ElementFailed
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, Limits
+from bough.wire.executor_messages import Run
 from bough.wire.framing import frame
-from bough.wire.work import Run
 
 NUMBER = 7
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bough.journal import codec
-from bough.model.facts import (
+from bough.model.events.facts import (
     VERSION,
     Cancelled,
     ElementFailed,

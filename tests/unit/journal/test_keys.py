@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.model.keys import array_mark, full_key, success_mark
+from bough.model.memo_keys import array_mark, full_key, success_mark
 
 
 def test_a_key_has_sixteen_bytes_and_is_the_same_every_time():

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.resources import ONE_CORE, Needs, describe, read_bytes, read_seconds, show_bytes
+from bough.model.ids import read_bytes, read_seconds
+from bough.model.resources import ONE_CORE, Needs, describe, show_bytes
 
 
 @pytest.mark.parametrize(

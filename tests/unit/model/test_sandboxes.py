@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.commands import CommandSettings, CommandTemplate
-from bough.model.manifests import pack_manifest, unpack_manifest
-from bough.model.paths import absolute
-from bough.model.rendering import render_call, render_row
-from bough.model.sandboxes import is_tidy, leads_outside, place_inside
-from bough.model.template import parse
+from bough.model.commands.command import CommandSettings, CommandTemplate
+from bough.model.commands.rendering import render_call, render_row
+from bough.model.commands.template import parse
+from bough.model.files import absolute, is_tidy, leads_outside, pack_manifest, place_inside, unpack_manifest
 
 PIECES = st.lists(st.sampled_from(["a", "b", "..", ".", "", "home", "me", ".outside"]), max_size=8)
 

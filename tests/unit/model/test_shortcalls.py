@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.refs import Ref
-from bough.model.shortcalls import pack_marked, pack_simple, unpack_call
+from bough.model.refs import Ref, pack_marked, pack_simple, unpack_call
 
 SIMPLE = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(), st.complex_numbers()

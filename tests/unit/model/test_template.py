@@ -6,11 +6,11 @@ import shlex
 import pytest
 
 from bough.errors import InvalidWorkload
-from bough.model.commands import CommandSettings, CommandTemplate, Slot
-from bough.model.paths import absolute, hidden_path
-from bough.model.rendering import render_call, render_row, row_files
-from bough.model.shelltext import needs_shell
-from bough.model.template import check_slots, in_order, is_template, parse, unparse
+from bough.model.commands.command import CommandSettings, CommandTemplate, Slot
+from bough.model.commands.rendering import render_call, render_row, row_files
+from bough.model.commands.shell_text import needs_shell
+from bough.model.commands.template import check_slots, in_order, is_template, parse, unparse
+from bough.model.files import absolute, hidden_path
 
 SHELL = ("/bin/bash", "-c")
 

@@ -6,12 +6,12 @@ import pytest
 
 from bough.core.machine import Machine
 from bough.errors import UnknownName
-from bough.model.facts import SpanEnded
-from bough.model.orders import SendSpan
+from bough.model.events.facts import SpanEnded
+from bough.model.events.orders import SendSpan
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policies.registry import load_placement
-from bough.policy.api import PlacementPolicy
+from bough.policies.policy_registry import load_placement
+from bough.policy.interface import PlacementPolicy
 from tests.builders import array, executor, limits, needs, submit, task
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import Kind, Page
-from bough.relay.deck import Deck
-from bough.relay.gathering import gather
+from bough.relay.distributor import Deck
 from bough.relay.members import Member
-from bough.wire.filemessages import Workplace
-from bough.wire.messages import Blob
-from bough.wire.work import Report, Run, Stop
+from bough.relay.relay_executor import gather
+from bough.wire.client_messages import Blob
+from bough.wire.executor_messages import Report, Run, Stop
+from bough.wire.file_messages import Workplace
 
 BODY = b"b" * 16
 

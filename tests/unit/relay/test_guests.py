@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from bough.relay.guests import Guest, Guests
-from bough.transport.line import Line
+from bough.relay.forward import Guest, Guests
+from bough.transport.relay_line import Line
+from bough.wire.client_messages import Refused
 from bough.wire.framing import Frames, frame
-from bough.wire.messages import Refused
-from bough.wire.relaying import CHUNK, WINDOW, Carried, FromRelay, Granted, Opened, Shut, ToRelay
+from bough.wire.relay_channels import CHUNK, WINDOW, Carried, FromRelay, Granted, Opened, Shut, ToRelay
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -11,45 +11,45 @@ from pathlib import Path
 import pytest
 
 from bough.errors import StoreHeld
-from bough.relay import place
-from bough.relay.place import RelayNote
-from bough.stores.lock import StoreLock, held_by, holder, is_held
+from bough.relay import relay_home
+from bough.relay.relay_home import RelayNote
+from bough.stores.store_lock import StoreLock, held_by, holder, is_held
 from bough.transport import home
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(place, "_GLANCE", 0.05)
+    monkeypatch.setattr(relay_home, "_GLANCE", 0.05)
     return Path(home.make_relay_dir())
 
 
 def test_looking_whether_a_relay_runs_leaves_no_trace(folder: Path) -> None:
-    place.write_note(RelayNote(4_000_000, "host", "unix:x", "x", "y", 0.0))
-    assert place.running() is None
+    relay_home.write_note(RelayNote(4_000_000, "host", "unix:x", "x", "y", 0.0))
+    assert relay_home.running() is None
     assert not (folder / "lock").exists()
     (folder / "lock").write_text("4000000 host\n")  # of a killed one
-    assert place.running() is None
+    assert relay_home.running() is None
     assert (folder / "lock").read_text() == "4000000 host\n"
 
 
 def test_a_relay_that_runs_is_found_by_its_lock(folder: Path) -> None:
-    lock = place.lock_folder()
-    place.write_note(RelayNote(os.getpid(), "host", "unix:x", "x", "y", 0.0))
+    lock = relay_home.lock_folder()
+    relay_home.write_note(RelayNote(os.getpid(), "host", "unix:x", "x", "y", 0.0))
     assert is_held(folder)
-    assert place.running() is not None
+    assert relay_home.running() is not None
     lock.release()
     assert not is_held(folder)
-    assert place.running() is None
+    assert relay_home.running() is None
 
 
 def test_a_second_relay_is_told_who_is_there(folder: Path) -> None:
-    lock = place.lock_folder()
+    lock = relay_home.lock_folder()
     with pytest.raises(StoreHeld, match=f"pid {os.getpid()} on host {socket.gethostname()}"):
-        place.lock_folder()
+        relay_home.lock_folder()
     (folder / "lock").write_text("")  # as a full disk may leave it
     with pytest.raises(StoreHeld, match=r"runs already in .*: another process; end it") as told:
-        place.lock_folder()
+        relay_home.lock_folder()
     assert "pid 0" not in str(told.value)
     lock.release()
 
@@ -58,19 +58,19 @@ def test_who_looks_is_not_taken_for_a_holder_by_others_who_look(folder: Path) ->
     with open(folder / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # somebody looks, and is stopped meanwhile
         assert not is_held(folder)
-    place.lock_folder().release()
+    relay_home.lock_folder().release()
 
 
 def test_those_who_look_do_not_keep_a_relay_from_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "_GLANCE", 20.0)
-    place.write_note(RelayNote(4_000_000, "host", "unix:x", "x", "y", 0.0))
-    place.lock_folder().release()
+    monkeypatch.setattr(relay_home, "_GLANCE", 20.0)
+    relay_home.write_note(RelayNote(4_000_000, "host", "unix:x", "x", "y", 0.0))
+    relay_home.lock_folder().release()
     over = threading.Event()
     said: set[tuple[int, str]] = set()
 
     def look() -> None:
         while not over.is_set():
-            place.running()
+            relay_home.running()
             said.add(holder(folder))
 
     lookers = [threading.Thread(target=look) for _ in range(2)]
@@ -78,7 +78,7 @@ def test_those_who_look_do_not_keep_a_relay_from_starting(folder: Path, monkeypa
         one.start()
     try:
         for _ in range(50):
-            place.lock_folder().release()
+            relay_home.lock_folder().release()
     finally:
         over.set()
         for one in lookers:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bough.relay.visitors import Link
+from bough.relay.member_connections import Link
+from bough.wire.client_messages import Refused
+from bough.wire.executor_messages import Alive
 from bough.wire.framing import Frames, frame
 from bough.wire.handshake import ROLE_FRAME
-from bough.wire.messages import Refused
-from bough.wire.work import Alive
 
 
 class Socket(asyncio.Transport):

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from bough.errors import BoughError, StoreFailed
-from bough.model.facts import Fact, Recalled, SpanEnded
-from bough.stores.api import LastRun, OldArray
-from bough.stores.quarantine import SetAside
+from bough.model.events.facts import Fact, Recalled, SpanEnded
+from bough.stores.maintenance.quarantine import SetAside
+from bough.stores.store import LastRun, OldArray
+from bough.wire.client_messages import ToClient
+from bough.wire.executor_messages import ToExecutor
 from bough.wire.framing import Frames
-from bough.wire.messages import ToClient
-from bough.wire.work import ToExecutor
 
 
 class FakeTransport(asyncio.Transport):

@@ -6,9 +6,9 @@ import pytest
 from test_server_shell import BODY, Harness, a_task, the
 
 from bough.errors import StoreFailed
-from bough.server.inputs import Sender
-from bough.server.results import ResultCache
-from bough.wire.messages import Accepted, Blob, Refused, Submit
+from bough.server.turns.dispatch import Sender
+from bough.server.turns.result_parts import ResultCache
+from bough.wire.client_messages import Accepted, Blob, Refused, Submit
 
 
 def test_a_blob_that_is_not_what_its_name_says_ends_its_own_connection_only() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.server.embedded import catch_up
+from bough.server.embedded.embedded_server import catch_up
 
 
 class Behind:

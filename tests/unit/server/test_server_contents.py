@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from bough.errors import StoreFailed
-from bough.server.filereferences import FileReferences
-from bough.stores.contents import Contents, Wanted
-from bough.wire.filemessages import DIGEST, PIECE
+from bough.stores.contents import Contents, FileReferences, Wanted
+from bough.wire.file_messages import DIGEST, PIECE
 from tests.second_user import umask
 
 

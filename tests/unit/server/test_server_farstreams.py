@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
-from bough.server.farstreams import FarStreams, with_own_results
+from bough.server.files.task_output import FarStreams, with_own_results
 
 
 def test_short_outputs_get_a_place_here(tmp_path: Path) -> None:

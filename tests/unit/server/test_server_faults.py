@@ -9,13 +9,13 @@ import pytest
 from test_server_service import Harness, Peer
 
 from bough.errors import ProtocolError
-from bough.model.facts import CallsEnded, ElementFailed, SpanEnded
+from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec
 from bough.wire import questions
+from bough.wire.client_messages import Answer, Ask, Refused, Submit
+from bough.wire.executor_messages import Report, Run
 from bough.wire.framing import frame_list, server_frames
-from bough.wire.messages import Answer, Ask, Refused, Submit
-from bough.wire.work import Report, Run
 from tests.builders import question
 
 
@@ -116,7 +116,7 @@ def test_who_may_only_read_is_refused_what_changes_something(
     if not kind.cls.changes:
         return
     reader = Peer(house, role)
-    from bough.wire.messages import VERSION, ClientHello
+    from bough.wire.client_messages import VERSION, ClientHello
 
     reader.say(ClientHello(VERSION, 1, "here"))
     given = {

@@ -8,17 +8,17 @@ import pytest
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
-from bough.model.facts import LockFreed, LockTaken, RunOpened, SpanEnded
+from bough.model.events.facts import LockFreed, LockTaken, RunOpened, SpanEnded
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, GroupSpec, Kind, On, TaskSpec, Terms
-from bough.policies.registry import load_placement
-from bough.server.connection import Connection
-from bough.server.reception import Reception
-from bough.server.run import RunInfo
-from bough.server.shell import Shell
+from bough.policies.policy_registry import load_placement
+from bough.server.message_handlers import Reception
+from bough.server.peer_connection import Connection
+from bough.server.turns.run_info import RunInfo
+from bough.server.turns.shell import Shell
+from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Submit
+from bough.wire.executor_messages import ExecutorHello, HereAnswer, HereAsk, Report, Run
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Submit
-from bough.wire.work import ExecutorHello, HereAnswer, HereAsk, Report, Run
 from tests.builders import here_question, question
 
 

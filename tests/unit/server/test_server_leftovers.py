@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.server import leftovers
+from bough.server import cleanup
 
 DETACHED = """
 import os, sys
@@ -32,14 +32,14 @@ def started(mark: str, body: str = "") -> int:
 
 
 def is_alive(pid: int) -> bool:
-    return bool(leftovers._stat(pid)) and not leftovers._is_zombie(pid)
+    return bool(cleanup._stat(pid)) and not cleanup._is_zombie(pid)
 
 
 @pytest.fixture
 def mark() -> Iterator[str]:
     mark = uuid.uuid4().hex
     yield mark
-    leftovers.end(mark)
+    cleanup.end(mark)
 
 
 def test_processes_are_found_by_the_mark_in_their_environment(mark: str) -> None:
@@ -47,19 +47,19 @@ def test_processes_are_found_by_the_mark_in_their_environment(mark: str) -> None
     started(f"{mark}x:7")
     started("another")
 
-    assert leftovers.find(f"{mark}:") == [ours]
-    assert leftovers.find(f"{mark}:", spare=[ours]) == []
+    assert cleanup.find(f"{mark}:") == [ours]
+    assert cleanup.find(f"{mark}:", spare=[ours]) == []
 
 
 def test_own_children_and_ancestors_are_spared(mark: str) -> None:
-    code = f"from bough.server import leftovers; print(leftovers.find({mark!r}))"
+    code = f"from bough.server import cleanup; print(cleanup.find({mark!r}))"
     found = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "BOUGH_RUN": mark}, stdout=subprocess.PIPE, check=True
     )
     assert found.stdout.strip() == b"[]"
     child = subprocess.Popen(["sleep", "100"], env={**os.environ, "BOUGH_RUN": mark})
     try:
-        assert leftovers.find(mark) == []
+        assert cleanup.find(mark) == []
     finally:
         child.kill()
         child.wait()
@@ -73,7 +73,7 @@ def test_what_is_found_is_ended_with_its_group(mark: str) -> None:
     child, parent = map(int, output)
     assert is_alive(child)
 
-    assert leftovers.end(f"{mark}:") == [parent]
+    assert cleanup.end(f"{mark}:") == [parent]
 
     assert not is_alive(parent)
     until = time.monotonic() + 5
@@ -89,6 +89,6 @@ def test_an_executor_gets_time_to_leave_by_itself(mark: str, tmp_path) -> None:
     words = [sys.executable, "-c", script, "bough.executor"]
     subprocess.run(words, env={**os.environ, "BOUGH_RUN": mark}, stdout=subprocess.PIPE, check=True)
 
-    leftovers.end(mark, patience=10)
+    cleanup.end(mark, patience=10)
 
     assert note.exists()

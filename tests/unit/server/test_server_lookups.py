@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from bough.errors import StoreFailed
-from bough.model.facts import Recalled
+from bough.model.events.facts import Recalled
+from bough.model.events.orders import Recall
 from bough.model.ids import MemoKey, RecordId
-from bough.model.orders import Recall
 from bough.model.tasks import Reuse
-from bough.server.lookups import Lookups
+from bough.server.turns.memo_lookups import Lookups
 
 
 class Shelf:

@@ -10,13 +10,12 @@ import pytest
 from test_server_service import Harness
 
 from bough.errors import UserError
-from bough.model.facts import ExecutorSuspended, Held, SpanEnded, SpanStarted
+from bough.model.events.facts import ExecutorSuspended, Held, SpanEnded, SpanStarted
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, Kind, Limits, On, TaskSpec
-from bough.server.messenger import Messenger, find_mailer
-from bough.server.notices import KINDS, Notice, Notices, Rules, read_kinds
-from bough.wire.messages import Act, Close, Submit
-from bough.wire.work import Leaving, Report, Run
+from bough.server.service.notices import KINDS, Messenger, Notice, Notices, Rules, find_mailer, read_kinds
+from bough.wire.client_messages import Act, Close, Submit
+from bough.wire.executor_messages import Leaving, Report, Run
 
 HOUR = 3600.0
 EVERYTHING = Rules()
@@ -226,7 +225,7 @@ def test_mail_goes_through_the_program_of_the_machine(tmp_path: Path, monkeypatc
 
 def test_a_machine_without_a_mail_program_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("bough.server.messenger._PLACES", str(tmp_path))
+    monkeypatch.setattr("bough.server.service.notices._PLACES", str(tmp_path))
 
     with pytest.raises(UserError, match="needs a program sendmail or mail"):
         find_mailer()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bough.errors import StoreFailed
-from bough.server import numbers
-from bough.server.numbers import FILE, NumberBook
+from bough.server.service import id_ranges
+from bough.server.service.id_ranges import FILE, NumberBook
 
 
 def test_ranges_do_not_overlap_and_know_their_run(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_line_that_the_disk_takes_only_a_part_of_is_not_given(
 
 
 def test_a_long_file_is_written_anew_without_what_nobody_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numbers, "_LONG", 5)
+    monkeypatch.setattr(id_ranges, "_LONG", 5)
     book = NumberBook(str(tmp_path))
     book.begin(1, 7)
     book.beyond(record=0, group=0, run=1, executor=0)

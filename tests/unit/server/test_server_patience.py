@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model import facts
+from bough.model.events import facts
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, GroupSpec, On
-from bough.server.patience import Patience
-from bough.server.results import ResultCache
-from bough.server.tell import Teller
-from bough.wire.messages import Outcome, Running, Unsuccess
+from bough.server.turns.result_parts import ResultCache
+from bough.server.turns.turn_messages import Patience, Teller
+from bough.wire.client_messages import Outcome, Running, Unsuccess
 from tests.builders import array, task
 from tests.unit.core.core_bench import Bench
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from bough.server import place
-from bough.server.options import Options
+from bough.server import socket_path
+from bough.server.embedded.server_options import Options
 from tests.second_user import NOBODY, needs_root
 
 
 def test_the_socket_lies_in_the_store_and_is_its_owners_alone(tmp_path) -> None:
-    listener, path = place.bind(str(tmp_path))
+    listener, path = socket_path.bind(str(tmp_path))
     with listener:
         assert os.path.dirname(path) == str(tmp_path)
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
-    place.unbind(path)
+    socket_path.unbind(path)
     assert not os.path.exists(path)
 
 
@@ -29,12 +29,12 @@ def test_a_long_path_gets_its_socket_elsewhere(tmp_path, monkeypatch: pytest.Mon
     store.mkdir()
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
 
-    listener, path = place.bind(str(store))
+    listener, path = socket_path.bind(str(store))
 
     with listener:
-        assert len(path) < place.LONGEST
+        assert len(path) < socket_path.LONGEST
         assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
-    place.unbind(path)
+    socket_path.unbind(path)
     assert not os.path.exists(os.path.dirname(path))
 
 
@@ -44,11 +44,11 @@ def test_the_runtime_directory_is_used_where_there_is_one(tmp_path, monkeypatch:
     runtime = Path(tempfile.mkdtemp(prefix="run"))  # sockets have short names, and the test's own folder may be deep
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
 
-    listener, path = place.bind(str(store))
+    listener, path = socket_path.bind(str(store))
 
     with listener:
         assert os.path.dirname(path) == str(runtime)
-    place.unbind(path)
+    socket_path.unbind(path)
     assert runtime.exists()
     runtime.rmdir()
 
@@ -58,24 +58,24 @@ def test_sockets_of_dead_servers_are_removed(tmp_path) -> None:
     (tmp_path / "server-2.sock").touch()
     (tmp_path / "journal.db").touch()
 
-    place.remove_stale_sockets(str(tmp_path), str(tmp_path / "server-2.sock"))
+    socket_path.remove_stale_sockets(str(tmp_path), str(tmp_path / "server-2.sock"))
 
     assert sorted(os.listdir(tmp_path)) == ["journal.db", "server-2.sock"]
 
 
 def test_what_is_published_can_be_read_and_withdrawn(tmp_path) -> None:
-    place.publish(str(tmp_path), {"pid": 7})
-    assert place.published(str(tmp_path)) == {"pid": 7}
+    socket_path.publish(str(tmp_path), {"pid": 7})
+    assert socket_path.published(str(tmp_path)) == {"pid": 7}
     assert os.listdir(tmp_path) == ["server.json"]
 
-    place.withdraw(str(tmp_path))
-    assert place.published(str(tmp_path)) == {}
+    socket_path.withdraw(str(tmp_path))
+    assert socket_path.published(str(tmp_path)) == {}
     (tmp_path / "server.json").write_text("[torn")
-    assert place.published(str(tmp_path)) == {}
+    assert socket_path.published(str(tmp_path)) == {}
 
 
 def test_a_server_that_cannot_be_published_goes_on(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    place.publish(str(tmp_path / "nowhere"), {"pid": 7})
+    socket_path.publish(str(tmp_path / "nowhere"), {"pid": 7})
 
     assert "could not be written" in capsys.readouterr().err
 
@@ -85,8 +85,8 @@ def test_two_stores_have_two_ids_and_one_has_one(tmp_path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "c").symlink_to(tmp_path / "a")
 
-    assert place.store_id(str(tmp_path / "a")) == place.store_id(str(tmp_path / "c"))
-    assert place.store_id(str(tmp_path / "a")) != place.store_id(str(tmp_path / "b"))
+    assert socket_path.store_id(str(tmp_path / "a")) == socket_path.store_id(str(tmp_path / "c"))
+    assert socket_path.store_id(str(tmp_path / "a")) != socket_path.store_id(str(tmp_path / "b"))
 
 
 def test_options_are_read() -> None:
@@ -105,7 +105,7 @@ def test_a_wrong_command_line_says_how_it_should_be(words: str) -> None:
 
 
 def lasting(folder: Path) -> str:
-    listener, path = place.bind_lasting(str(folder))
+    listener, path = socket_path.bind_lasting(str(folder))
     listener.close()
     return path
 
@@ -117,13 +117,13 @@ def test_a_service_finds_its_socket_again_at_a_place_nobody_can_guess(
     folder.mkdir()
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     path = lasting(folder)
-    assert len(path) < place.LONGEST
+    assert len(path) < socket_path.LONGEST
     assert f"-{os.getuid()}-" not in path
     assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
     assert lasting(folder) == path  # after a kill
-    place.unbind(path)
+    socket_path.unbind(path)
     assert lasting(folder) == path  # and after an end in good order
-    place.unbind(path)
+    socket_path.unbind(path)
 
 
 @needs_root
@@ -138,7 +138,7 @@ def test_a_place_for_the_socket_that_somebody_else_has_taken_is_given_up(
     os.chown(taken, NOBODY, NOBODY)
     other = lasting(folder)
     assert other != path
-    place.unbind(other)
+    socket_path.unbind(other)
     Path(path).unlink()
     taken.rmdir()
 
@@ -149,8 +149,8 @@ def test_a_runtime_directory_that_others_can_reach_is_not_used(tmp_path: Path, m
     runtime = Path(tempfile.mkdtemp(prefix="run"))
     runtime.chmod(0o755)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    listener, path = place.bind(str(store))
+    listener, path = socket_path.bind(str(store))
     with listener:
         assert not path.startswith(str(runtime))
-    place.unbind(path)
+    socket_path.unbind(path)
     runtime.rmdir()

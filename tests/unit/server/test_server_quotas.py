@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from server_fakes import FakeTransport
 
-from bough.server.connection import Connection
-from bough.server.quotas import FREE, QUOTAS, Quotas
-from bough.wire.filemessages import Get, Piece
+from bough.server.peer_connection import Connection
+from bough.server.peer_quotas import FREE, QUOTAS, Quotas
+from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, GroupDone, Refused, Submit
+from bough.wire.executor_messages import Alive, FromExecutor
+from bough.wire.file_messages import Get, Piece
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, GroupDone, Refused, Submit
-from bough.wire.work import Alive, FromExecutor
 from tests.builders import question
 
 HELLO = ClientHello(VERSION, 1, "here")
@@ -230,7 +230,7 @@ def test_the_bytes_of_a_connection_that_is_gone_count_no_more() -> None:
 
 
 def test_a_frame_that_does_not_grow_while_others_wait_for_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.server.quotas._PATIENCE", 0.01)
+    monkeypatch.setattr("bough.server.peer_quotas._PATIENCE", 0.01)
 
     async def work() -> None:
         quotas = few(held=5 * FREE)
@@ -268,8 +268,8 @@ def test_what_is_kept_grows_with_what_has_arrived_and_not_with_what_is_promised(
 
 
 def test_all_messages_that_are_counted_are_ones_that_executors_or_clients_say() -> None:
-    from bough.server import connection
-    from bough.wire.messages import FromClient
+    from bough.server import peer_connection
+    from bough.wire.client_messages import FromClient
 
     said = set((FromClient | FromExecutor).__args__)
-    assert said >= connection._ANSWERED
+    assert said >= peer_connection._ANSWERED

@@ -3,15 +3,15 @@ from __future__ import annotations
 from server_fakes import FakeStore
 
 from bough.core.machine import Machine
-from bough.model.facts import ExecutorJoined, RunClosed, RunOpened, SpanEnded, Submitted
+from bough.model.events.facts import ExecutorJoined, RunClosed, RunOpened, SpanEnded, Submitted
 from bough.model.resources import Needs
 from bough.model.tasks import Kind, TaskSpec
-from bough.policies.registry import load_placement
+from bough.policies.policy_registry import load_placement
 from bough.server.recovery import recover
-from bough.stores.api import LastRun
-from bough.stores.replaying import replay_run
+from bough.stores.maintenance.replay import replay_run
+from bough.stores.store import LastRun
+from bough.wire.executor_messages import Report
 from bough.wire.framing import frame
-from bough.wire.work import Report
 
 LAST = LastRun(1, False, 2, 1, 0, 1, 1)
 

@@ -8,13 +8,13 @@ from server_fakes import FakeStore
 from test_server_service import Harness, Peer
 
 from bough.errors import StoreFailed
-from bough.model.facts import Cancelled, Fact, RunRemoved, SpanEnded
+from bough.model.events.facts import Cancelled, Fact, RunRemoved, SpanEnded
 from bough.model.tasks import GroupSpec
-from bough.server.removing import Removing
-from bough.stores.sqlite import SqliteStore
+from bough.server.service.retention import Removing
+from bough.stores.sql.sqlite import SqliteStore
 from bough.wire import questions
-from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Submit, Welcome
-from bough.wire.work import Report, Run
+from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Submit, Welcome
+from bough.wire.executor_messages import Report, Run
 from tests.builders import question
 
 

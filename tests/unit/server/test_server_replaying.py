@@ -8,14 +8,14 @@ from server_fakes import FakeStore
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.errors import InvariantBroken, StoreFailed
-from bough.model import facts
-from bough.model.facts import ExecutorJoined, Fact, Placed, RunOpened, SpanEnded, Submitted
-from bough.model.orders import SendSpan
+from bough.model.events import facts
+from bough.model.events.facts import ExecutorJoined, Fact, Placed, RunOpened, SpanEnded, Submitted
+from bough.model.events.orders import SendSpan
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Kind, On, TaskSpec
-from bough.policies.registry import load_placement
-from bough.stores import replaying
-from bough.stores.replaying import replay_run
+from bough.policies.policy_registry import load_placement
+from bough.stores.maintenance import replay
+from bough.stores.maintenance.replay import replay_run
 
 
 def task(number: int, *after: int) -> TaskSpec:
@@ -157,6 +157,6 @@ def test_a_state_that_breaks_the_cores_laws_is_not_served_and_the_message_says_w
     def broken(state):
         raise InvariantBroken("two and two make five")
 
-    monkeypatch.setattr(replaying, "check", broken)
+    monkeypatch.setattr(replay, "check", broken)
     with pytest.raises(InvariantBroken, match=r"two and two make five\): see bough store check and bough store repair"):
         replay_run(store, 1, 0, load_placement("fifo"))

@@ -6,10 +6,10 @@ import cloudpickle
 import pytest
 
 from bough.errors import StoreFailed
-from bough.model.facts import SpanEnded
+from bough.model.events.facts import SpanEnded
 from bough.model.outcomes import ResultFile
-from bough.model.pickles import cut
-from bough.server.results import ResultCache, part
+from bough.model.refs import cut
+from bough.server.turns.result_parts import ResultCache, part
 
 
 def a_success(record: int, start: int, stop: int, results: object = None) -> SpanEnded:

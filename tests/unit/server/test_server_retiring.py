@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from test_server_service import Harness, Peer
 
-from bough.core import retiring as core
+from bough.core import retirement as core
 from bough.errors import StoreFailed
-from bough.model.facts import Retried, RunRetired, SpanEnded
+from bough.model.events.facts import Retried, RunRetired, SpanEnded
 from bough.model.tasks import Dep, On
-from bough.server import archive, retiring
-from bough.stores.sqlite import SqliteStore
-from bough.wire.messages import VERSION, Act, Answer, Ask, ClientHello, Close, Closed, Welcome
-from bough.wire.work import Report, Run
+from bough.server.service import finished_workflows
+from bough.stores.sql.sqlite import SqliteStore
+from bough.wire.client_messages import VERSION, Act, Answer, Ask, ClientHello, Close, Closed, Welcome
+from bough.wire.executor_messages import Report, Run
 from tests.builders import question
 
 
@@ -49,7 +49,7 @@ class Office(Harness):
 
 @pytest.fixture
 def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
-    monkeypatch.setattr(retiring, "KEPT", 2)
+    monkeypatch.setattr(finished_workflows, "KEPT", 2)
     made = Office(tmp_path)
     yield made
     made.numbers.close()
@@ -66,7 +66,7 @@ def test_the_oldest_leave_when_there_are_too_many(office: Office) -> None:
 
 
 def test_those_that_are_too_big_leave_though_they_are_few(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retiring, "KEPT_RECORDS", 5)
+    monkeypatch.setattr(finished_workflows, "KEPT_RECORDS", 5)
     office.finish("big", tasks=10)
     office.wait()
     assert office.here == []
@@ -74,17 +74,17 @@ def test_those_that_are_too_big_leave_though_they_are_few(office: Office, monkey
 
 def test_the_last_one_leaves_after_a_while(office: Office) -> None:
     run = office.finish("one")
-    office.wait(retiring.KEPT_FOR / 2)
+    office.wait(finished_workflows.KEPT_FOR / 2)
     assert office.here == [run]
-    office.wait(retiring.KEPT_FOR)
+    office.wait(finished_workflows.KEPT_FOR)
     assert office.here == []
 
 
 def test_one_that_goes_on_stays(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retiring, "KEPT", 0)
+    monkeypatch.setattr(finished_workflows, "KEPT", 0)
     client = office.client("open")
     client.submit(1)
-    office.wait(2 * retiring.KEPT_FOR)
+    office.wait(2 * finished_workflows.KEPT_FOR)
     assert office.here == [client.welcome.run]
 
 
@@ -103,8 +103,8 @@ def test_what_cannot_be_written_stays_until_it_can(office: Office) -> None:
 
 def test_a_big_one_leaves_in_slices(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "PIECE", 2)
-    monkeypatch.setattr(retiring, "_SLICE", 0.0)
-    monkeypatch.setattr(retiring, "KEPT", 0)
+    monkeypatch.setattr(finished_workflows, "_SLICE", 0.0)
+    monkeypatch.setattr(finished_workflows, "KEPT", 0)
     run = office.finish("big", tasks=9)
     office.wait(0.51)
     assert office.here == [run], "its first piece is kept"
@@ -116,7 +116,7 @@ def test_a_big_one_leaves_in_slices(office: Office, monkeypatch: pytest.MonkeyPa
 
 
 def test_results_and_numbers_of_one_that_left_are_forgotten(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retiring, "KEPT", 0)
+    monkeypatch.setattr(finished_workflows, "KEPT", 0)
     run = office.finish("one", tasks=3)
     assert office.shell.results._spans
     assert run in office.numbers._by_run
@@ -136,8 +136,8 @@ def test_a_deed_for_what_does_not_exist_is_answered(office: Office) -> None:
 def test_what_is_looked_at_is_bounded_and_forgotten_after_a_while(
     office: Office, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(retiring, "KEPT", 0)
-    monkeypatch.setattr(archive, "MOST_RECORDS", 5)
+    monkeypatch.setattr(finished_workflows, "KEPT", 0)
+    monkeypatch.setattr(finished_workflows, "MOST_RECORDS", 5)
     store = SqliteStore(tmp_path)
     tasks = []
     for name in ("one", "two", "three"):
@@ -158,6 +158,6 @@ def test_what_is_looked_at_is_bounded_and_forgotten_after_a_while(
     assert len(office.machine.asides) == 1, "two of them would be more than may be"
     assert office.machine.find(tasks[-1]) is not None
     assert office.here == []
-    office.wait(archive.KEPT_FOR + 1)
+    office.wait(finished_workflows._LOOKED_AT_FOR + 1)
     assert office.machine.asides == []
     store.close()

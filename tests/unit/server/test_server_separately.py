@@ -6,15 +6,14 @@ import pickle
 
 from test_server_shell import BODY, Harness, Peer, a_task
 
-from bough.model.facts import Cancelled, SpanEnded
+from bough.model.events.facts import Cancelled, SpanEnded
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, On
-from bough.server.reception import Reception
-from bough.server.run import RunInfo
-from bough.server.separately import SeparateShell, make_shell
-from bough.server.shell import Shell
-from bough.wire.messages import VERSION, Act, Blob, Submit
-from bough.wire.work import Appointed, ExecutorHello, Heard, Ready, Run, Stop
+from bough.server.message_handlers import Reception
+from bough.server.turns.run_info import RunInfo
+from bough.server.turns.shell import SeparateShell, Shell, make_shell
+from bough.wire.client_messages import VERSION, Act, Blob, Submit
+from bough.wire.executor_messages import Appointed, ExecutorHello, Heard, Ready, Run, Stop
 
 
 class Separate(Harness):

@@ -8,7 +8,7 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
 from bough.model.blobs import blob_id
-from bough.model.facts import (
+from bough.model.events.facts import (
     ElementFailed,
     ExecutorLost,
     GroupClosed,
@@ -21,16 +21,15 @@ from bough.model.facts import (
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
-from bough.policies.registry import load_placement
-from bough.server.connection import Connection
-from bough.server.numbers import NumberBook
-from bough.server.returning import Returning
-from bough.server.run import RunInfo
-from bough.server.service_reception import ServiceReception
-from bough.server.shell import Shell
-from bough.server.workflows import Workflows
-from bough.wire.framing import frame
-from bough.wire.messages import (
+from bough.policies.policy_registry import load_placement
+from bough.server.peer_connection import Connection
+from bough.server.service.id_ranges import NumberBook
+from bough.server.service.returning_executors import Returning
+from bough.server.service.service_handlers import ServiceReception
+from bough.server.service.workflows import Workflows
+from bough.server.turns.run_info import RunInfo
+from bough.server.turns.shell import Shell
+from bough.wire.client_messages import (
     VERSION,
     Accepted,
     Answer,
@@ -46,7 +45,20 @@ from bough.wire.messages import (
     Unsuccess,
     Welcome,
 )
-from bough.wire.work import Alive, Appointed, Drain, ExecutorHello, Heard, Holding, Leave, Leaving, Report, Run, Stop
+from bough.wire.executor_messages import (
+    Alive,
+    Appointed,
+    Drain,
+    ExecutorHello,
+    Heard,
+    Holding,
+    Leave,
+    Leaving,
+    Report,
+    Run,
+    Stop,
+)
+from bough.wire.framing import frame
 from tests.builders import question
 
 PATIENCE = 60.0

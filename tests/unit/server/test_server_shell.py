@@ -10,17 +10,16 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.errors import InternalError, InvariantBroken, StoreFailed
 from bough.model.blobs import blob_id
-from bough.model.facts import Cancelled, ElementFailed, GroupClosed, Killed, RunOpened, SpanEnded, SpanStarted
+from bough.model.events.facts import Cancelled, ElementFailed, GroupClosed, Killed, RunOpened, SpanEnded, SpanStarted
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
-from bough.policies.registry import load_placement
-from bough.server.connection import Connection
-from bough.server.reception import Reception
-from bough.server.run import RunInfo
-from bough.server.shell import Shell
-from bough.wire.framing import frame
-from bough.wire.messages import (
+from bough.policies.policy_registry import load_placement
+from bough.server.message_handlers import Reception
+from bough.server.peer_connection import Connection
+from bough.server.turns.run_info import RunInfo
+from bough.server.turns.shell import Shell
+from bough.wire.client_messages import (
     VERSION,
     Accepted,
     Act,
@@ -39,7 +38,8 @@ from bough.wire.messages import (
     Unsuccess,
     Welcome,
 )
-from bough.wire.work import Alive, Appointed, ExecutorHello, Heard, Report, Run, Stop
+from bough.wire.executor_messages import Alive, Appointed, ExecutorHello, Heard, Report, Run, Stop
+from bough.wire.framing import frame
 from tests.builders import question
 
 BODY, TABLE = blob_id(b"body"), blob_id(b"table")

@@ -8,14 +8,13 @@ import msgspec
 from server_fakes import FakeLoop
 
 from bough.core.machine import Machine
-from bough.model.facts import ElementFailed, NotRunnable, Recalled, SpanEnded
+from bough.model.events.facts import ElementFailed, NotRunnable, Recalled, SpanEnded
 from bough.model.outcomes import Cause, Failure
-from bough.policies.registry import load_placement
-from bough.server import statistics as module
-from bough.server.metrics import MetricsPage, read_address
+from bough.policies.policy_registry import load_placement
 from bough.server.peers import Peers
-from bough.server.prometheus import exposition
-from bough.server.statistics import Statistics
+from bough.server.service import metrics as module
+from bough.server.service.metrics import MetricsPage, Statistics, read_address
+from bough.server.service.prometheus_text import exposition
 
 
 def make() -> tuple[FakeLoop, Statistics]:

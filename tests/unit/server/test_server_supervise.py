@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.server import supervise
-from bough.server.supervise import Command, Supervisor
+from bough.server.embedded import local_executor
+from bough.server.embedded.local_executor import Command, Supervisor
 
 PATIENCE = 20.0
 
@@ -63,7 +63,7 @@ def test_one_that_was_spared_starts_when_it_is_needed_and_once(loop: asyncio.Abs
 def test_one_that_nobody_needs_starts_after_a_while(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervise, "_SPARE", 0.01)
+    monkeypatch.setattr(local_executor, "_SPARE", 0.01)
     command = Sleeper()
     supervisor = Supervisor(loop, command, 0, lambda: None)
 

@@ -7,16 +7,16 @@ import pytest
 from test_server_service import PATIENCE, Harness, Peer
 
 from bough.core.machine import Machine
-from bough.core.records import DONE, PLACED, READY
-from bough.model.facts import Cancelled, ExecutorLost, Held, SpanEnded, SpanReturned
+from bough.core.records.array_record import DONE, PLACED, READY
+from bough.model.events.facts import Cancelled, ExecutorLost, Held, SpanEnded, SpanReturned
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskSpec, Terms
-from bough.policies.registry import load_placement
-from bough.server.services import Extras, Services
-from bough.wire.messages import Act, Answer, Ask, Outcome, Refused, Submit, Unsuccess
-from bough.wire.work import Report, Run
+from bough.policies.policy_registry import load_placement
+from bough.server.service.features import Extras, Services
+from bough.wire.client_messages import Act, Answer, Ask, Outcome, Refused, Submit, Unsuccess
+from bough.wire.executor_messages import Report, Run
 from tests.builders import question
 
 
@@ -31,7 +31,7 @@ class Workshop(Harness):
 
     def ask(self, what: str, role: str = "owner", **arguments: object) -> object:
         peer = Peer(self, role)
-        from bough.wire.messages import VERSION, ClientHello, Welcome
+        from bough.wire.client_messages import VERSION, ClientHello, Welcome
 
         peer.say(ClientHello(VERSION, 9, "there"))
         assert peer.said(Welcome)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from bough.model.facts import (
+from bough.model.events.facts import (
     ExecutorJoined,
     ExecutorLost,
     NotRunnable,
@@ -14,9 +14,9 @@ from bough.model.facts import (
 )
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
-from bough.server.results import ResultCache
-from bough.server.tell import Teller
-from bough.wire.messages import Outcome, Running, Unsuccess
+from bough.server.turns.result_parts import ResultCache
+from bough.server.turns.turn_messages import Teller
+from bough.wire.client_messages import Outcome, Running, Unsuccess
 
 JOINED = ExecutorJoined(1, "local", "node", 5, Needs(1))
 

@@ -4,8 +4,8 @@ import pytest
 from server_fakes import FakeLoop, FakeStore
 
 from bough.errors import StoreFailed
-from bough.server import upkeep
-from bough.server.upkeep import Upkeep
+from bough.server.turns import background
+from bough.server.turns.background import Upkeep
 
 
 class SlowStore(FakeStore):
@@ -41,7 +41,7 @@ def test_many_turns_share_one_fsync() -> None:
 def test_the_journal_is_folded_once_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, store = FakeLoop(), SlowStore()
     clock = [0.0]
-    monkeypatch.setattr(upkeep, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(background, "monotonic", lambda: clock[0])
     work = Upkeep(loop, store, 1, bytes)
     clock[0] = 0.15
     work.appended(1, 0)
@@ -58,7 +58,7 @@ def test_the_journal_is_folded_once_it_is_quiet(monkeypatch: pytest.MonkeyPatch)
 def test_who_wants_the_jobs_database_is_called_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, store = FakeLoop(), SlowStore(slices=3)
     clock = iter(range(1000))
-    monkeypatch.setattr(upkeep, "monotonic", lambda: next(clock))  # every slice is used up at once
+    monkeypatch.setattr(background, "monotonic", lambda: next(clock))  # every slice is used up at once
     work = Upkeep(loop, store, 1, bytes)
     called: list[int] = []
 
@@ -73,7 +73,7 @@ def test_who_wants_the_jobs_database_is_called_when_it_is_complete(monkeypatch: 
 def test_while_many_tasks_come_nothing_is_folded_in_the_pauses_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, store = FakeLoop(), SlowStore()
     clock, records = [0.0], [0]
-    monkeypatch.setattr(upkeep, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(background, "monotonic", lambda: clock[0])
     work = Upkeep(loop, store, 1, bytes, lambda: records[0])
     work.appended(1, 0)
     for _ in range(5):

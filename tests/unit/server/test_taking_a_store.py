@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bough.errors import StoreHeld
-from bough.server import place
-from bough.server.embedded import take_lock
-from bough.stores.lock import StoreLock
+from bough.server import socket_path
+from bough.server.embedded.embedded_server import take_lock
+from bough.stores.store_lock import StoreLock
 
 
 def dead_process() -> int:
@@ -23,7 +23,7 @@ def dead_process() -> int:
 
 
 def publish(folder: Path, client: int) -> None:
-    place.publish(str(folder), {"pid": os.getpid(), "host": socket.gethostname(), "client": client})
+    socket_path.publish(str(folder), {"pid": os.getpid(), "host": socket.gethostname(), "client": client})
 
 
 def released_by(lock: StoreLock, folder: Path, when: threading.Event) -> threading.Thread:
@@ -49,8 +49,8 @@ def test_a_server_that_lost_its_script_is_waited_for(tmp_path: Path, monkeypatch
         leaving.set()  # it was found to be leaving: now it does
         return found(folder)
 
-    found = place.published
-    monkeypatch.setattr(place, "published", published)
+    found = socket_path.published
+    monkeypatch.setattr(socket_path, "published", published)
     take_lock(str(tmp_path)).release()
     thread.join()
     assert asked
@@ -68,16 +68,16 @@ def test_a_server_that_has_said_its_last_word_is_waited_for(tmp_path: Path, monk
     leaving = threading.Event()
     thread = released_by(StoreLock(tmp_path), tmp_path, leaving)
     clock = iter([0.0, 1.0, 2.0, 2.1])  # it was known to be leaving for long
-    monkeypatch.setattr("bough.server.embedded.time.monotonic", lambda: next(clock, 2.2))
-    found, asked = place.published, []
+    monkeypatch.setattr("bough.server.embedded.embedded_server.time.monotonic", lambda: next(clock, 2.2))
+    found, asked = socket_path.published, []
 
     def published(folder: str) -> dict[str, object]:
         asked.append(folder)
         if len(asked) == 3:
-            place.withdraw(folder)
+            socket_path.withdraw(folder)
             leaving.set()
         return found(folder)
 
-    monkeypatch.setattr(place, "published", published)
+    monkeypatch.setattr(socket_path, "published", published)
     take_lock(str(tmp_path)).release()
     thread.join()

@@ -13,11 +13,11 @@ import pytest
 from test_server_service import Peer
 from test_server_taking import Workshop
 
-from bough.core.records import DONE, READY
-from bough.model import facts
-from bough.model.facts import SpanEnded
+from bough.core.records.array_record import DONE, READY
+from bough.model.events import facts
+from bough.model.events.facts import SpanEnded
 from bough.model.tasks import Dep, On
-from bough.wire.messages import VERSION, Answer, Ask, ClientHello, Submit
+from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Submit
 from tests.builders import here_question, question
 from tests.unit.core.core_bench import Bench
 from tests.unit.describe.described_items import Described

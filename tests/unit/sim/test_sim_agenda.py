@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.sim.agenda import Agenda
+from bough.sim.simulation import Agenda
 
 
 def test_things_come_by_time_and_then_in_the_order_they_were_put_down() -> None:

@@ -10,17 +10,17 @@ import pytest
 from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.errors import InternalError
-from bough.model import facts
-from bough.model.facts import Cancelled, ExecutorLost, Killed, Placed, SpanEnded
+from bough.model.events import facts
+from bough.model.events.facts import Cancelled, ExecutorLost, Killed, Placed, SpanEnded
 from bough.model.ids import ExecutorId, GroupId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.api import PlacementPolicy
-from bough.sim.driver import Simulation
-from bough.sim.executor import SimulatedExecutor
+from bough.policy.interface import PlacementPolicy
+from bough.sim.simulated_executor import SimulatedExecutor
+from bough.sim.simulation import Simulation
 from tests.builders import BOOM, array, group, limits, needs, on_array, on_group, submit, task
 
 Length = Callable[[int, int], float]  # record, index -> seconds

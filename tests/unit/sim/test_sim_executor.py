@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bough.model.facts import ElementFailed, SpanEnded
+from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.ids import ExecutorId, SpanId
-from bough.model.orders import SendSpan, StopSpan
 from bough.model.outcomes import Failure
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.sim.executor import Model, SimulatedExecutor
+from bough.sim.simulated_executor import Model, SimulatedExecutor
 from tests.builders import BOOM, array, needs, task
 
 ONE = ExecutorId(1)

@@ -11,12 +11,23 @@ from bough.errors import UserError
 from bough.model.tasks import GroupSpec
 from bough.sim import studies
 from bough.sim.schedule import Interval, degrees
-from bough.sim.studies import pipes
-from bough.sim.studies.kings import DATABASES, PLAIN_TIMES, SUPER_TIMES, Shape, items, minimal, needed_by
-from bough.sim.studies.parts import lengths_of, parts, positions, slices, workload
-from bough.sim.studies.replaying import makespan, replay
-from bough.sim.studies.rows import Row
-from bough.sim.studies.trellisdag import replay_kings
+from bough.sim.studies import trellisdag
+from bough.sim.studies.study_rows import Row
+from bough.sim.studies.trellisdag import makespan, replay, replay_kings
+from bough.sim.studies.trellisdag_workloads import (
+    DATABASES,
+    PLAIN_TIMES,
+    SUPER_TIMES,
+    Shape,
+    items,
+    lengths_of,
+    minimal,
+    needed_by,
+    parts,
+    positions,
+    slices,
+    workload,
+)
 
 FLAT, LAYERS = Shape(), Shape("order")
 
@@ -111,7 +122,7 @@ def test_supergroups_delay_one_database_by_half_and_those_to_look_at_do_not(rows
 def test_affinity_costs_time_where_placeholders_come_with_gaps(
     gap: float, without: float, with_affinity: float
 ) -> None:
-    free, bound = pipes.replay(gap=gap, affinity=False), pipes.replay(gap=gap, affinity=True)
+    free, bound = trellisdag.replay_pipes(gap=gap, affinity=False), trellisdag.replay_pipes(gap=gap, affinity=True)
     assert (round(free.makespan, 2), max(free.jobs)) == (without, 5)
     assert (round(bound.makespan, 2), bound.jobs) == (with_affinity, [3, 3, 6, 6])
 

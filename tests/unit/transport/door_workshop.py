@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator
 
 import uvloop
 
-from bough.server.connection import Connection
-from bough.transport.access import Access
-from bough.transport.certificates import make_certificate
+from bough.server.peer_connection import Connection
+from bough.transport.access import Access, make_tokens, read_token, secret
+from bough.transport.admission import Doorman
 from bough.transport.dial import Dialled, dial
-from bough.transport.doorman import Doorman
-from bough.transport.tls import client_context, server_context
-from bough.transport.tokens import make_tokens, read_token, secret
+from bough.transport.tls import client_context, make_certificate, server_context
+from bough.wire.client_messages import VERSION, ClientHello
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, ClientHello
 
 DEADLINE = 20.0
 HELLO = ClientHello(VERSION, 42, "elsewhere")

@@ -13,13 +13,11 @@ import pytest
 from door_workshop import DEADLINE, open_door
 
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
-from bough.transport import opening
 from bough.transport.access import Access
-from bough.transport.certificates import make_certificate
 from bough.transport.dial import dial
-from bough.transport.tls import server_context
+from bough.transport.tls import make_certificate, server_context
+from bough.wire.client_messages import VERSION, Challenge, Refused
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, Challenge, Refused
 
 TOKEN = "A" * 43
 
@@ -132,7 +130,7 @@ def test_a_name_nobody_knows_is_a_transient_loss(monkeypatch: pytest.MonkeyPatch
     def getaddrinfo(*_args: object, **_options: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(opening.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     with pytest.raises(PeerLost, match="Name or service not known") as found:
         dial(Access("nobody.invalid:1", "0" * 64, "submit", TOKEN), DEADLINE)
     assert found.value.transient

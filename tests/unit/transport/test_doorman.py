@@ -13,15 +13,14 @@ import pytest
 from door_workshop import DEADLINE, HELLO, Door, hear_end, open_door, wait_for
 
 from bough.errors import PeerLost, ProtocolError, SiteError, UserError
-from bough.server.connection import Connection
-from bough.transport.certificates import make_certificate
+from bough.server.peer_connection import Connection
+from bough.transport.access import rotate_token, secret, token_path
+from bough.transport.admission import Doorman
 from bough.transport.dial import dial
-from bough.transport.doorman import Doorman
-from bough.transport.tls import client_context, server_context
-from bough.transport.tokens import rotate_token, secret, token_path
+from bough.transport.tls import client_context, make_certificate, server_context
 from bough.wire import handshake
+from bough.wire.client_messages import VERSION, Ask, Proof, Refused
 from bough.wire.framing import frame, to_client_frames
-from bough.wire.messages import VERSION, Ask, Proof, Refused
 from tests.builders import question
 
 
@@ -125,7 +124,7 @@ def test_a_replayed_handshake_is_refused() -> None:
 
 
 def test_a_server_of_another_version_is_noticed_before_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.transport.doorman.VERSION", VERSION + 1)
+    monkeypatch.setattr("bough.transport.admission.VERSION", VERSION + 1)
     with open_door() as door, pytest.raises(ProtocolError, match="install the same Bough on both"):
         dial(door.access(), DEADLINE)
 

@@ -12,12 +12,12 @@ import pytest
 from door_workshop import DEADLINE, Door, open_door, wait_for
 
 from bough.errors import PeerLost, UserError
-from bough.executor.connection import Connection, connect
+from bough.executor.server_connection import Connection, connect
 from bough.model.resources import Needs
 from bough.transport.access import Access, write_access
+from bough.wire.client_messages import VERSION, Blob
+from bough.wire.executor_messages import Alive, ExecutorHello, Fetched, Heard
 from bough.wire.framing import frame
-from bough.wire.messages import VERSION, Blob
-from bough.wire.work import Alive, ExecutorHello, Fetched, Heard
 
 HELLO = ExecutorHello(VERSION, "far", "node", 1, Needs(1), "3.11")
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from bough.transport.line import Channel, Line
+from bough.transport.relay_line import Channel, Line
+from bough.wire.executor_messages import Alive
 from bough.wire.framing import Frames, frame
-from bough.wire.relaying import WINDOW, Carried, FromRelay, Linked, Opened, Shut, ToRelay
-from bough.wire.work import Alive
+from bough.wire.relay_channels import WINDOW, Carried, FromRelay, Linked, Opened, Shut, ToRelay
 
 DEADLINE = 20.0
 _joined: list[Line] = []  # what a test has to hang up at its end

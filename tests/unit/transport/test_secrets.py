@@ -10,8 +10,21 @@ import pytest
 
 from bough.errors import SiteError, UserError
 from bough.transport import access as accesses
-from bough.transport.access import Access, find_access, own_access, read_access, split_address, write_access
-from bough.transport.certificates import fingerprint, make_certificate, read_fingerprint
+from bough.transport.access import (
+    Access,
+    find_access,
+    make_tokens,
+    own_access,
+    read_access,
+    read_token,
+    rotate_token,
+    rotate_tokens,
+    secret,
+    split_address,
+    token_bytes,
+    token_path,
+    write_access,
+)
 from bough.transport.home import (
     ServerNote,
     home,
@@ -22,8 +35,7 @@ from bough.transport.home import (
     write_note,
     write_private,
 )
-from bough.transport.tls import client_context, server_context
-from bough.transport.tokens import make_tokens, read_token, rotate_token, rotate_tokens, secret, token_bytes, token_path
+from bough.transport.tls import client_context, fingerprint, make_certificate, read_fingerprint, server_context
 
 NOTE = ServerNote("127.0.0.1:7000", "some/where.sock", 1, os.uname().nodename, "ab" * 32, "store", 1.0)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bough.transport.refusals import Refusals
-from bough.transport.strangers import Stranger, Strangers
+from bough.transport.listener import Refusals, Stranger, Strangers
 
 
 class Crowd:

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from bough.errors import ProtocolError
-from bough.wire.channels import Channels
 from bough.wire.framing import Frames, frame_list
-from bough.wire.relaying import (
+from bough.wire.relay_channels import (
     BATCH,
     CHUNK,
     LINE_FRAME,
     WINDOW,
     Carried,
+    Channels,
     FromRelay,
     Granted,
     Opened,

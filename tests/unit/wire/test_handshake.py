@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bough.errors import ProtocolError
 from bough.wire import handshake
+from bough.wire.client_messages import VERSION, Ask, ClientHello, Proof
 from bough.wire.framing import frame, server_frames
 from bough.wire.handshake import FIRST_FRAME, NONCE, check, prove, split_first
-from bough.wire.messages import VERSION, Ask, ClientHello, Proof
 from bough.wire.questions import Status
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32

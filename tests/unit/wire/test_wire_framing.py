@@ -8,13 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.errors import ProtocolError
-from bough.wire import framing, messages, work
+from bough.wire import client_messages, executor_messages, framing
 from bough.wire.framing import Frames, frame, frame_list, server_frames, to_client_frames, to_executor_frames
 from bough.wire.questions import Status
 
-HELLO = messages.ClientHello(1, 42, "host", owner=True)
-CHAT: list[object] = [HELLO, messages.Subscribe(), messages.Ask(1, Status()), messages.Close("now")]
-UNION = messages.FromClient | work.FromExecutor
+HELLO = client_messages.ClientHello(1, 42, "host", owner=True)
+CHAT: list[object] = [
+    HELLO,
+    client_messages.Subscribe(),
+    client_messages.Ask(1, Status()),
+    client_messages.Close("now"),
+]
+UNION = client_messages.FromClient | executor_messages.FromExecutor
 
 
 def test_a_message_comes_out_as_it_went_in() -> None:
@@ -42,7 +47,7 @@ def test_a_stream_may_come_byte_by_byte() -> None:
 
 
 def test_many_messages_in_many_frames_come_in_order() -> None:
-    many = [messages.Accepted(n) for n in range(5000)]
+    many = [client_messages.Accepted(n) for n in range(5000)]
     data = b"".join(bytes(frame(*many[n : n + 7])) for n in range(0, 5000, 7))
     frames = to_client_frames()
     found = [m for at in range(0, len(data), 1009) for m in frames.feed(data[at : at + 1009])]
@@ -66,8 +71,8 @@ def test_views_and_bytearrays_are_taken_and_not_kept() -> None:
 
 def test_bytes_of_a_message_do_not_change_with_the_buffer() -> None:
     frames = to_executor_frames()
-    (blob,) = frames.feed(frame(messages.Blob(b"i" * 16, b"data" * 100)))  # type: ignore[arg-type]
-    frames.feed(frame(messages.Blob(b"j" * 16, b"other" * 100)))  # type: ignore[arg-type]
+    (blob,) = frames.feed(frame(client_messages.Blob(b"i" * 16, b"data" * 100)))  # type: ignore[arg-type]
+    frames.feed(frame(client_messages.Blob(b"j" * 16, b"other" * 100)))  # type: ignore[arg-type]
     assert blob.data == b"data" * 100  # type: ignore[union-attr]
 
 
@@ -82,7 +87,7 @@ def test_a_frame_over_the_limit_is_refused_before_it_has_come() -> None:
 def test_a_message_over_the_limit_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framing, "MAX_FRAME", 50)
     with pytest.raises(ProtocolError, match=r"a message of \d+ bytes is over the limit of 50"):
-        frame(messages.Blob(b"i" * 16, b"x" * 100))  # type: ignore[arg-type]
+        frame(client_messages.Blob(b"i" * 16, b"x" * 100))  # type: ignore[arg-type]
 
 
 def sized(body: bytes) -> bytes:
@@ -123,7 +128,7 @@ def test_random_bytes_are_messages_a_wait_or_a_protocol_error(data: bytes) -> No
 
 def test_a_peer_of_a_later_version_may_say_more() -> None:
     longer = msgspec.msgpack.encode([["bye", "drain", "and a new field"]])
-    assert server_frames().feed(sized(longer)) == [messages.Close("drain")]
+    assert server_frames().feed(sized(longer)) == [client_messages.Close("drain")]
 
 
 def test_http_is_recognised_as_garbage_by_its_length() -> None:
@@ -140,7 +145,7 @@ def test_a_program_that_speaks_plain_text_is_recognised_by_its_first_words(text:
 
 def test_behind_the_first_frame_the_limit_is_the_one_of_all() -> None:
     frames: Frames[object] = Frames(UNION, limit=1000, first=100)
-    big = bytes(frame(messages.Blob(b"i" * 16, b"x" * 200)))  # type: ignore[arg-type]
+    big = bytes(frame(client_messages.Blob(b"i" * 16, b"x" * 200)))  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match="over the limit of 100"):
         frames.feed(big)
     frames = Frames(UNION, limit=1000, first=100)
@@ -153,7 +158,7 @@ def test_behind_the_first_frame_the_limit_is_the_one_of_all() -> None:
 def test_a_big_frame_in_small_pieces_is_kept_once() -> None:
     """However it is cut, no more is copied than the bytes that come: what is kept is one buffer that grows."""
     frames = server_frames()
-    data = bytes(frame(messages.Blob(b"i" * 16, bytes(1 << 20))))  # type: ignore[arg-type]
+    data = bytes(frame(client_messages.Blob(b"i" * 16, bytes(1 << 20))))  # type: ignore[arg-type]
     for at in range(0, len(data) - 4096, 4096):
         assert frames.feed(memoryview(data)[at : at + 4096]) == []
         assert frames.kept == at + 4096

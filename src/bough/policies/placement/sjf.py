@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bough.policy.api import Place, View, Work
-from bough.policy.greedy import in_order
+from bough.policy.interface import Place, View, Work
+from bough.policy.list_scheduling import in_order
 
 
 class ShortestFirst:

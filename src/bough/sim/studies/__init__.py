@@ -10,7 +10,7 @@ import importlib
 from typing import Protocol, cast
 
 from bough.errors import UserError
-from bough.sim.studies.rows import Row
+from bough.sim.studies.study_rows import Row
 
 STUDIES = {
     "trellisdag": "checkers databases of up to 7 kings under TrellisDAG (Goldenberg, 2003): minimal schedules, "

@@ -1,0 +1,235 @@
+"""What a session has for its server: submissions gather in requests, which count until they are acknowledged.
+
+Rule: messages come out in the order in which they were put in; what no server would take is refused before it is put
+in; a request that was refused as a whole goes again item by item. Nothing here locks or sends: `Connection` does both.
+An outbox that `keeps` can say again what a server that came back may not have heard.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from bough.errors import UserError
+from bough.model.events.facts import PagesAdded
+from bough.model.ids import BlobId, RecordId
+from bough.model.resources import show_bytes
+from bough.model.tasks import Item, Page, Reuse
+from bough.wire.client_messages import MAX_FRAME, Act, Amend, Ask, Blob, Close, Submit
+
+BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
+BATCH_BYTES = 8 << 20
+UNHEARD_ITEMS = 200_000  # unacknowledged, before callers are held back
+UNHEARD_BYTES = 64 << 20
+MOST_BYTES = MAX_FRAME - (1 << 20)  # of one item, or of a function with all that it refers to
+
+
+class Request:
+    """A submission on its way: until it is acknowledged, for a refusal to be told to its items."""
+
+    __slots__ = ("before", "items", "most", "number", "pages", "size")
+
+    def __init__(
+        self, number: int, items: list[Item], size: int, pages: PagesAdded | None = None, most: int = BATCH_ITEMS
+    ) -> None:
+        self.number = number
+        self.most = most  # items
+        self.items = items
+        self.size = size
+        self.pages = pages
+        self.before: Sequence[object] = ()  # what was sent since the request before it, in an outbox that keeps
+
+    def message(self) -> Submit | PagesAdded:
+        """What is sent."""
+        return self.pages if self.pages is not None else Submit(self.items, self.number)
+
+    @property
+    def weight(self) -> int:
+        """How many items it counts for."""
+        return len(self.items) or 1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether an item may be added."""
+        return self.pages is None and len(self.items) < self.most and self.size < BATCH_BYTES
+
+
+class Outbox:
+    """See the module."""
+
+    def __init__(self, *, keeps: bool = False, bundle: int = 0) -> None:
+        self._keeps = keeps
+        self._bundle = bundle  # items that a request is to have, each request then going alone
+        self._most = bundle or BATCH_ITEMS
+        self._loose: deque[object] = deque()  # sent since the last request, by an outbox that keeps
+        self._queue: deque[Request | object] = deque()  # not yet sent
+        self._unheard: deque[Request] = deque()  # sent, not acknowledged
+        self._sent: set[BlobId] = set()  # blobs the server has, or will have
+        self._items = 0  # in both
+        self._bytes = 0
+        self._number = 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something has gathered."""
+        return bool(self._queue)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether every request that was sent is acknowledged."""
+        return not self._unheard
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something has gathered, or is not acknowledged."""
+        return bool(self._queue or self._unheard)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unacknowledged that callers should wait."""
+        return self._items >= UNHEARD_ITEMS or self._bytes >= UNHEARD_BYTES
+
+    # --- putting in ---------------------------------------------------------------------------------
+
+    def new_number(self) -> int:
+        """A number for something that the server answers."""
+        self._number += 1
+        return self._number
+
+    def submit(self, item: Item, size: int, blobs: Sequence[tuple[BlobId, bytes]]) -> None:
+        """An item, with the last request if it has room, and those of its blobs that the server does not have."""
+        if size > MOST_BYTES:
+            check_size(f"what is given to {item.name or 'a task'}", size)
+        for blob, data in blobs:
+            if blob not in self._sent:
+                check_size(f"the function or table of {item.name or 'a task'}", len(data))
+                self._sent.add(blob)
+                self._queue.append(Blob(blob, data))
+        last = self._queue[-1] if self._queue else None
+        if type(last) is Request and last.has_room and last.size + size <= MOST_BYTES:
+            last.items.append(item)
+            last.size += size
+        else:
+            self._queue.append(Request(self.new_number(), [item], size, most=self._most))
+        self._items += 1
+        self._bytes += size
+
+    def submit_all(self, items: Sequence[Item], size: int) -> None:
+        """Items that name no blobs and have this size together."""
+        at, each = 0, size // (len(items) or 1)
+        while at < len(items):
+            last = self._queue[-1] if self._queue else None
+            if not (type(last) is Request and last.has_room):
+                last = Request(self.new_number(), [], 0, most=self._most)
+                self._queue.append(last)
+            some = items[at : at + last.most - len(last.items)]
+            last.items += some
+            last.size += each * len(some)
+            at += len(some)
+        self._items += len(items)
+        self._bytes += each * len(items)
+
+    def add_pages(
+        self, record: RecordId, pages: list[Page], size: int, *, last: bool, reuse: tuple[Reuse, ...] = ()
+    ) -> None:
+        """More of an open array."""
+        check_size("an item of an array", size)
+        message = PagesAdded(record, pages, last, self.new_number(), reuse)
+        self._queue.append(Request(message.request, [], size, message))
+        self._items += 1
+        self._bytes += size
+
+    def post(self, message: object) -> None:
+        """A message that does not count."""
+        self._queue.append(message)
+
+    def submit_singly(self, request: Request) -> None:
+        """A request is taken as a whole or not at all: those of its items that are right go again, each alone."""
+        size = request.size // len(request.items)
+        for item in request.items:
+            self._queue.append(Request(self.new_number(), [item], size))
+        self._items += len(request.items)
+        self._bytes += size * len(request.items)
+
+    # --- taking out ---------------------------------------------------------------------------------
+
+    def batches(self, *, everything: bool) -> Iterator[list[object]]:
+        """Messages to be sent together: all that has gathered, or about one batch of it."""
+        if self._bundle and self._unheard and not everything:
+            return  # they go one after the other
+        messages: list[object] = []
+        size = items = 0
+        queue, most = self._queue, 1 if self._bundle else BATCH_ITEMS
+        while queue and (everything or (items < most and size < BATCH_BYTES)):
+            entry = queue.popleft()
+            if isinstance(entry, Request):
+                self._unheard.append(entry)
+                if self._loose:
+                    entry.before = (*entry.before, *self._loose)
+                    self._loose.clear()
+                messages.append(entry.message())
+                size += entry.size
+                items += entry.weight
+            else:
+                messages.append(entry)
+                size += len(entry.data) if isinstance(entry, Blob) else 0
+                if self._keeps and not isinstance(entry, Ask | Amend | Close):  # which are said again by those who wait
+                    self._loose.append(entry)
+            if size > BATCH_BYTES or (self._bundle and type(entry) is Request):
+                yield messages
+                messages, size = [], 0 if everything else size
+        if messages:
+            yield messages
+
+    def accepted(self, number: int) -> None:
+        """The server has taken everything up to a request."""
+        while self._unheard and self._unheard[0].number <= number:
+            self._forget(self._unheard.popleft())
+
+    def refused(self, number: int) -> Request | None:
+        """The server did not take a request, which is forgotten; None if it is none of ours."""
+        request = next((r for r in self._unheard if r.number == number), None)
+        if request is not None:
+            at = self._unheard.index(request)
+            del self._unheard[at]
+            if request.before:
+                if at < len(self._unheard):
+                    self._unheard[at].before = (*request.before, *self._unheard[at].before)
+                else:
+                    self._loose.extendleft(reversed(request.before))
+                request.before = ()
+            self._forget(request)
+        return request
+
+    def answered(self, number: int) -> None:
+        """The server has answered an act, so that it has heard what was sent before it, too."""
+        if any(isinstance(entry, Act) and entry.request == number for entry in self._loose):
+            while True:
+                entry = self._loose.popleft()
+                if isinstance(entry, Act) and entry.request == number:
+                    return
+
+    def rewind(self) -> None:
+        """The server may not have heard what it did not acknowledge: all of it goes again, before anything else."""
+        again: list[object] = []
+        for request in self._unheard:
+            again += request.before
+            request.before = ()
+            again.append(request)
+        again += self._loose
+        self._unheard.clear()
+        self._loose.clear()
+        self._queue.extendleft(reversed(again))
+
+    def _forget(self, request: Request) -> None:
+        self._items -= request.weight
+        self._bytes -= request.size
+
+
+def check_size(what: str, size: int) -> None:
+    """Refuse what no server would take."""
+    if size > MOST_BYTES:
+        raise UserError(
+            f"{what} takes {show_bytes(size)}, and no more than {show_bytes(MOST_BYTES)} can be sent at once:"
+            " write the data to a file, and give its path"
+        )

@@ -1,0 +1,477 @@
+"""Who writes what; outputs of arrays in 8 bytes each, kept in the store.
+
+The outputs of arrays that were submitted, kept in the store by digest: `args/RECORD.writes`.
+
+The journal tells of an element's outputs once its success is recorded; a run that is killed before leaves
+outputs nobody told of. Rule: what an array is to write is on file before the server hears of the array,
+in 8 bytes for each output; a path is one of ours if an array of an earlier run had claimed it.
+
+The files of many elements at once: who of an array writes a path, and which paths exist.
+
+Outputs of arrays take 8 bytes each: a hash of the path and the number of the element in one sorted
+array; paths are rendered again when hashes meet. Rule: memory and questions to the disk grow with the
+number of elements and folders, not with the length of paths.
+
+Who writes what: the table of declared files of a workflow.
+
+Reads and writes are declared in the order of submission. A reader waits for the writer; a file that is
+neither there nor made by a task, two writers of one path, and a path that is somebody else's are errors at
+once. Rule: a refused declaration leaves no trace.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from bough import private
+from bough.api.pickling import check_sendable
+from bough.errors import Clash as Taken
+from bough.errors import InvalidWorkload, StoreFailed
+from bough.executor.disk_space_wait import Pause, patiently
+from bough.model.commands.command import Clash, CommandTemplate, Slot
+from bough.model.commands.rendering import row_files
+from bough.model.ids import RecordId
+from bough.model.tasks import Dep, On
+
+SIZE = 8  # bytes of a digest
+_SUFFIX = ".writes"
+_BIG = 1 << 16  # claims of a file that is searched by itself; smaller ones are searched together
+
+
+def path_digest(path: str) -> bytes:
+    """What stands for an absolute path, the same in every process."""
+    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=SIZE).digest()
+
+
+def keep_claims(store: str, record: int, digests: bytes, *, more: bool = False) -> None:
+    """Put what an array is to write on file; `more` adds to what is there of it."""
+    path = os.path.join(store, "args", f"{record}{_SUFFIX}")
+
+    def write() -> None:
+        if more and os.path.exists(path):
+            with open(path, "r+b") as file:
+                file.seek(file.seek(0, os.SEEK_END) // SIZE * SIZE)  # over half a digest, if a write was cut short
+                file.write(digests)
+            return
+        with open(f"{path}.new", "wb", opener=private.opener) as file:
+            file.write(digests)
+        os.replace(f"{path}.new", path)
+
+    try:
+        patiently(path, write, Pause())
+    except OSError as error:
+        why = f"{path} cannot be written: {error.strerror}; make room, or give another store"
+        raise StoreFailed(why) from error
+
+
+class Claims:
+    """The claims of records below a number: those of earlier runs. They are read when first asked for."""
+
+    def __init__(self, store: str, below: int) -> None:
+        self._store = store
+        self._below = below
+        self._sorted: list[array[int]] | None = None
+
+    def __contains__(self, path: object) -> bool:
+        """Whether an earlier array was to write a path."""
+        if not isinstance(path, str):
+            return False
+        if self._sorted is None:
+            self._sorted = self._load()
+        wanted = int.from_bytes(path_digest(path), sys.byteorder)
+        for claims in self._sorted:
+            at = bisect_left(claims, wanted)
+            if at < len(claims) and claims[at] == wanted:
+                return True
+        return False
+
+    def _load(self) -> list[array[int]]:
+        big: list[array[int]] = []
+        small: set[int] = set()
+        seen: set[bytes] = set()  # a workflow that is run again makes the same claims
+        for path in self._paths():
+            try:
+                with open(path, "rb") as file:
+                    data = file.read()
+            except OSError:
+                continue
+            content = blake2b(data, digest_size=16).digest()
+            if content in seen:
+                continue
+            seen.add(content)
+            claims = array("Q", data[: len(data) // SIZE * SIZE])
+            if len(claims) >= _BIG:
+                big.append(array("Q", sorted(claims)))
+            else:
+                small.update(claims)
+        return [*big, array("Q", sorted(small))]
+
+    def _paths(self) -> Iterator[str]:
+        try:
+            names = os.listdir(os.path.join(self._store, "args"))
+        except OSError:
+            return
+        for name in names:
+            record, suffix = os.path.splitext(name)
+            if suffix == _SUFFIX and record.isdigit() and int(record) < self._below:
+                yield os.path.join(self._store, "args", name)
+
+
+_CHUNK = 4096  # rows taken from a table at a time
+_MASK = (1 << 64) - 1
+
+
+class ArrayFiles:
+    """The outputs of one array, by hash."""
+
+    def __init__(
+        self, record: RecordId, label: str, template: CommandTemplate, rows: Sequence[Any], start: int
+    ) -> None:
+        self.record = record
+        self.label = label
+        self.template = template
+        self.rows = rows
+        self.start = start
+        self.renamed: dict[str, str] = {}
+        self.bits = max(1, (len(rows) - 1).bit_length())  # low bits: the element; high bits: the hash of its path
+        self.entries: array[int] = array("Q")
+
+    def entry(self, path: str, index: int) -> int:
+        """The number that stands for a path and the element that writes it."""
+        return (hash(path) & _MASK) >> self.bits << self.bits | index
+
+    def seal(self, entries: list[int]) -> None:
+        """Take all entries, and refuse two elements that write one path."""
+        entries.sort()
+        self.entries = array("Q", entries)
+        del entries
+        begin = 0  # of a run of equal hashes
+        for at in range(1, len(self.entries) + 1):
+            if at == len(self.entries) or self.entries[at] >> self.bits != self.entries[begin] >> self.bits:
+                if at - begin > 1:
+                    self._refuse_twins(self.entries[begin:at])
+                begin = at
+
+    def _refuse_twins(self, run: array[int]) -> None:
+        mask = (1 << self.bits) - 1
+        seen: dict[str, int] = {}
+        for index in dict.fromkeys(entry & mask for entry in run):
+            for path in row_files(self.template, self.rows[index])[1].values():
+                real = self.renamed.get(path, path)
+                if real in seen:
+                    first, second = (f"{self.label}[{self.start + number}]" for number in (seen[real], index))
+                    who = f"both {first} and {second}" if first != second else f"two slots of {first}"
+                    raise Taken(f"{real} would be written by {who}: use more of the parameters in its name")
+                seen[real] = index
+
+    def find(self, path: str) -> int | None:
+        """The element that writes a path."""
+        wanted = self.entry(path, 0)
+        at = bisect_left(self.entries, wanted)
+        while at < len(self.entries) and self.entries[at] >> self.bits == wanted >> self.bits:
+            index = self.entries[at] & ((1 << self.bits) - 1)
+            writes = row_files(self.template, self.rows[index])[1].values()
+            if any(self.renamed.get(written, written) == path for written in writes):
+                return index
+            at += 1
+        return None
+
+
+class Disk:
+    """Which paths exist, asking once per folder when there are many."""
+
+    def __init__(self, many: bool) -> None:
+        self.many = many
+        self.folders: dict[str, frozenset[str]] = {}
+
+    def has(self, path: str) -> bool:
+        """Whether there is something at a path."""
+        if not self.many:
+            return os.path.lexists(path)
+        folder, _, name = path.rpartition("/")
+        names = self.folders.get(folder)
+        if names is None:
+            if len(self.folders) > 1000:
+                self.folders.clear()
+            try:
+                names = frozenset(os.listdir(folder or "/"))
+            except OSError:
+                names = frozenset()
+            self.folders[folder] = names
+        return name in names
+
+
+def files_of(template: CommandTemplate, rows: Sequence[Any]) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """What each row reads and writes."""
+    for at in range(0, len(rows), _CHUNK):
+        for row in rows[at : at + _CHUNK]:
+            yield row_files(template, row)
+
+
+class Declared(NamedTuple):
+    """What follows from a declaration."""
+
+    after: tuple[Dep, ...] = ()  # writers of what it reads; of an array: those every element waits for
+    element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()
+    renamed: dict[str, str] = {}  # wanted path -> the one that is used, of what it reads and writes  # noqa: RUF012
+    external: tuple[str, ...] = ()  # files it reads that no task makes: their identities count for its memo key
+    writes: bytes = b""  # of an array: digests of the paths it writes, to be claimed before it is submitted
+
+
+class _Writer(NamedTuple):
+    record: RecordId
+    element: int
+    label: str
+
+    def dep(self) -> Dep:
+        return Dep(On.TASK, self.record, self.element)
+
+
+class FileTable:
+    """All declared reads and writes of a workflow. Methods may be called from any thread.
+
+    `claimed` holds the outputs of arrays of earlier runs, `earlier` gives the other paths that earlier runs of
+    this workflow declared as outputs; it is asked once, and both only when an output's path already exists.
+    """
+
+    def __init__(self, earlier: Callable[[], Iterable[str]] = tuple, claimed: Container[str] = ()) -> None:
+        self._earlier = earlier
+        self._claimed = claimed
+        self._ours: array[int] | None = None  # sorted hashes
+        self._loose: dict[str, _Writer] = {}
+        self._arrays: list[ArrayFiles] = []
+        self._renamed: dict[str, str] = {}
+        self._lock = threading.RLock()
+
+    # --- declaring ---
+
+    def declare(
+        self,
+        record: RecordId,
+        label: str,
+        reads: Iterable[str] = (),
+        writes: Mapping[str, str] | None = None,
+        *,
+        clash: Clash = Clash.ERROR,
+    ) -> Declared:
+        """Declare the files of one loose task, as absolute paths; `label` names it in errors."""
+        writes = writes or {}
+        disk = Disk(many=False)
+        with self._lock:
+            deps, external, renamed = self._look_up(reads, label, disk)
+            taken: dict[str, str] = {}  # real path -> wanted path
+            for path in writes.values():
+                if path in taken.values():
+                    raise Taken(f"{path} would be written twice by {label}: give its outputs different names")
+                real = self._place(path, label, clash, disk, taken)
+                taken[real] = path
+            renames = {wanted: real for real, wanted in taken.items() if real != wanted}
+            self._loose.update((real, _Writer(record, 0, label)) for real in taken)
+            self._renamed.update(renames)
+        return Declared(self._gathered(deps), (), renamed | renames, tuple(external))
+
+    def declare_array(
+        self,
+        record: RecordId,
+        label: str,
+        template: CommandTemplate,
+        rows: Sequence[Any],
+        *,
+        clash: Clash = Clash.ERROR,
+        start: int = 0,
+    ) -> Declared:
+        """Declare the files of an array's elements from `start` up: those its template makes of the rows."""
+        if not any(isinstance(part, Slot) and part.mode in {"r", "w"} for part in template.parts):
+            return Declared()
+        with self._lock:
+            made = ArrayFiles(record, label, template, rows, start)
+            reading, digests = self._enter_writes(made, clash)
+            renamed = dict(made.renamed)
+            found = self._enter_reads(made, renamed) if reading else Declared()
+            if made.entries:
+                self._arrays.append(made)
+                self._renamed.update(made.renamed)
+        return found._replace(renamed=renamed, writes=digests)
+
+    def renumber(self, record: RecordId, there: RecordId, paths: Iterable[str] = ()) -> None:
+        """What a record declared is what another one, which is there, makes; `paths`: a loose task's outputs."""
+        with self._lock:
+            for path in paths:
+                if path in self._loose and self._loose[path].record == record:
+                    self._loose[path] = self._loose[path]._replace(record=there)
+            for made in self._arrays:
+                if made.record == record:
+                    made.record = there
+
+    def withdraw(self, record: RecordId) -> None:
+        """Forget what a record declared: its submission was refused."""
+        with self._lock:
+            gone = {path for path, writer in self._loose.items() if writer.record == record}
+            for made in self._arrays:
+                if made.record == record:
+                    gone.update(made.renamed.values())
+            self._loose = {path: writer for path, writer in self._loose.items() if path not in gone}
+            self._arrays = [made for made in self._arrays if made.record != record]
+            self._renamed = {wanted: real for wanted, real in self._renamed.items() if real not in gone}
+
+    # --- asking ---
+
+    def writer(self, path: str) -> Dep | None:
+        """The task that makes a file, by the name it has or was meant to have."""
+        with self._lock:
+            found = self._writer(self._renamed.get(path, path))
+        return found.dep() if found else None
+
+    def real(self, path: str) -> str:
+        """The path a file really has: another one if it was renamed."""
+        return self._renamed.get(path, path)
+
+    # --- inside ---
+
+    def _writer(self, path: str) -> _Writer | None:
+        found = self._loose.get(path)
+        if found is not None:
+            return found
+        for made in self._arrays:
+            index = made.find(path)
+            if index is not None:
+                number = made.start + index
+                return _Writer(made.record, number, f"{made.label}[{number}]")
+        return None
+
+    def _look_up(
+        self, reads: Iterable[str], label: str, disk: Disk
+    ) -> tuple[dict[Dep, None], dict[str, None], dict[str, str]]:
+        """Writers of what is read, the files nobody writes, and what was renamed."""
+        deps: dict[Dep, None] = {}
+        external: dict[str, None] = {}
+        renamed: dict[str, str] = {}
+        for wanted in reads:
+            path = self._renamed.get(wanted, wanted)
+            if path != wanted:
+                renamed[wanted] = path
+            writer = self._writer(path)
+            if writer is not None:
+                deps[writer.dep()] = None
+            elif disk.has(path):
+                external[path] = None
+            else:
+                raise _missing(path, label)
+        return deps, external, renamed
+
+    def _place(self, path: str, label: str, clash: Clash, disk: Disk, taken: Mapping[str, str]) -> str:
+        """The path an output gets: the wanted one, or with `rename` a free one."""
+        writer = self._writer(self._renamed.get(path, path))
+        if writer is not None:
+            raise Taken(f"{path} would be written by both {writer.label} and {label}: give one of them another name")
+        if clash is Clash.OVERWRITE or not disk.has(path) or self._is_ours(path):
+            return path
+        if clash is Clash.ERROR:
+            raise Taken(
+                f"{path}, which {label} would write, is there already and not of this workflow:"
+                ' move it, or use clash="rename" or "overwrite"'
+            )
+        for other in _other_names(path):
+            free = other not in taken and self._writer(other) is None
+            if free and (not disk.has(other) or self._is_ours(other)):
+                return other
+        raise AssertionError("names never run out")
+
+    def _is_ours(self, path: str) -> bool:
+        if path in self._claimed:
+            return True
+        if self._ours is None:
+            self._ours = array("q", sorted(map(hash, self._earlier())))
+        at = bisect_left(self._ours, hash(path))
+        return at < len(self._ours) and self._ours[at] == hash(path)
+
+    def _enter_writes(self, made: ArrayFiles, clash: Clash) -> tuple[bool, bytes]:
+        """Check and gather the outputs of an array; the answer is whether it also reads files, and their digests."""
+        entries: list[int] = []
+        digests = bytearray()
+        disk = Disk(many=len(made.rows) > 32)
+        chosen: dict[str, str] = {}
+        alone = not self._arrays and not self._loose
+        reading = False
+        for index, (reads, writes) in enumerate(files_of(made.template, made.rows)):
+            reading = reading or bool(reads)
+            for path in writes.values():
+                check_sendable(f"an output of {made.label}[{made.start + index}]", path)
+                real = path
+                if not alone or (clash is not Clash.OVERWRITE and disk.has(path)):
+                    real = self._place(path, f"{made.label}[{made.start + index}]", clash, disk, chosen)
+                if real is not path:
+                    if path in made.renamed:
+                        raise Taken(f"{path} would be written by two elements of {made.label}: name them differently")
+                    made.renamed[path] = real
+                    chosen[real] = path
+                entries.append(made.entry(real, index))
+                digests += path_digest(real)
+        made.seal(entries)
+        return reading, bytes(digests)
+
+    def _enter_reads(self, made: ArrayFiles, renamed: dict[str, str]) -> Declared:
+        """Find the writers of what each element reads, among earlier tasks and the other elements."""
+        disk = Disk(many=len(made.rows) > 32)
+        known: dict[str, Dep | None] = {}  # the same files are read again and again
+        external: dict[str, None] = {}
+        elements: list[tuple[int, tuple[Dep, ...]]] = []
+        counts: dict[Dep, int] = {}
+        for index, (reads, _) in enumerate(files_of(made.template, made.rows)):
+            deps: dict[Dep, None] = {}
+            for wanted in reads:
+                sibling = made.find(made.renamed.get(wanted, wanted)) if made.entries else None
+                if sibling is not None and sibling != index:
+                    deps[Dep(On.TASK, made.record, made.start + sibling)] = None
+                    continue
+                if wanted not in known:
+                    if len(known) > 100_000:
+                        known.clear()
+                    label = f"{made.label}[{made.start + index}]"
+                    found, outside, moved = self._look_up([wanted], label, disk)
+                    known[wanted] = next(iter(found), None)
+                    external.update(outside)
+                    renamed.update(moved)
+                dep = known[wanted]
+                if dep is not None:
+                    deps[dep] = None
+            if deps:
+                elements.append((made.start + index, tuple(deps)))
+                for dep in deps:
+                    counts[dep] = counts.get(dep, 0) + 1
+        common = {dep for dep, count in counts.items() if count == len(made.rows)}
+        if common:
+            rest = ((index, tuple(dep for dep in deps if dep not in common)) for index, deps in elements)
+            elements = [(index, deps) for index, deps in rest if deps]
+        return Declared(self._gathered(dict.fromkeys(common)), tuple(elements), {}, tuple(external))
+
+    def _gathered(self, deps: dict[Dep, None]) -> tuple[Dep, ...]:
+        """Every element of an array as one dependency on the array."""
+        for made in self._arrays if len(deps) > 16 else ():
+            of_array = [dep for dep in deps if dep.id == made.record]
+            if made.start == 0 and len(of_array) == len(made.rows):
+                for dep in of_array:
+                    del deps[dep]
+                deps[Dep(On.ARRAY, made.record)] = None
+        return tuple(sorted(deps, key=lambda dep: (dep.id, dep.index)))
+
+
+def _missing(path: str, label: str) -> InvalidWorkload:
+    return InvalidWorkload(f"{path}, which {label} reads, does not exist and no task submitted before makes it")
+
+
+def _other_names(path: str) -> Iterator[str]:
+    """name-1.suffix, name-2.suffix, ... in the same folder."""
+    folder, slash, name = path.rpartition("/")
+    stem, suffix = os.path.splitext(name)
+    number = 0
+    while True:
+        number += 1
+        yield f"{folder}{slash}{stem}-{number}{suffix}"

@@ -1,0 +1,419 @@
+"""Futures of this and earlier runs, by selector, here or at a service.
+
+How tasks of the past ended, read from the journal: one pass over the turns of their runs.
+
+Rule: what is read is what the server told, or would have told, its client then.
+
+Finding tasks by selector, also those of earlier runs: futures that have ended, made from the journal.
+
+A name or group is looked for in this run first, then in earlier ones, the newest first. Rule: a task of
+this session that has not ended is the live one; everything else is as the store has it.
+
+Finding tasks of a service's workflow by selector: the server looks them up and tells how they ended.
+
+Rule: what has not ended is a live task here from then on; what this session submitted is its own task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import wait
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Protocol, cast
+
+import msgspec
+
+from bough.api.futures.array import Array, TaskList
+from bough.api.futures.array_view import View
+from bough.api.futures.elements import Elements
+from bough.api.futures.progress import ASIDE, Progress
+from bough.api.futures.task import FINISHED, Task
+from bough.errors import StoreFailed, UnknownName
+from bough.journal.codec import Unreadable, decode
+from bough.model import selectors
+from bough.model.events.facts import ElementFailed, Fact, NotRunnable, Recalled, SpanEnded
+from bough.model.ids import RecordId
+from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.selectors import Selector, read_selectors, show_selector
+from bough.model.tasks import Dep, On
+from bough.server.turns.result_parts import part
+from bough.stores.jobs.jobs_reader import JobsDatabase
+from bough.stores.sql.schema import FILE
+from bough.wire import questions
+from bough.wire.client_messages import Outcome, Unsuccess
+
+if TYPE_CHECKING:
+    from bough.api.session.remote import RemoteSession
+    from bough.api.session.session import Session
+    from bough.stores.jobs.jobs_reader import Row, Value
+
+
+class Wanted(Protocol):
+    """A record to be looked for."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def run(self) -> int:
+        """The run it belongs to."""
+
+
+class Past:
+    """The ends of some records."""
+
+    def __init__(self, database: JobsDatabase, wanted: Iterable[Wanted]) -> None:
+        self._database = database
+        self._messages: dict[int, list[Outcome | Unsuccess]] = {}
+        runs: dict[int, set[int]] = {}
+        for record in wanted:
+            runs.setdefault(record.run, set()).add(record.id)
+        for run, records in runs.items():
+            for facts in self._turns(run):
+                for fact in facts:
+                    self._take(fact, records)
+
+    def messages(self, record: int) -> list[Outcome | Unsuccess]:
+        """What was told of a record's ends, the latest of a retried task first."""
+        return self._messages.get(record, [])[::-1]
+
+    def writes(self, record: int, index: int) -> dict[str, str]:
+        """Declared outputs that were made, by slot."""
+        rows = self._database.rows("select slot, path from files where id = ? and idx = ?", (record, index))
+        return {str(row["slot"]): str(row["path"]) for row in rows}
+
+    def rows(self, record: int) -> PastRows:
+        """The outputs of an array's elements, as far as they were made."""
+        found: dict[int, dict[str, str]] = {}
+        for row in self._database.rows("select idx, slot, path from files where id = ?", (record,)):
+            if isinstance(row["idx"], int):
+                found.setdefault(row["idx"], {})[str(row["slot"])] = str(row["path"])
+        command = self._database.rows("select command from tasks where id = ?", (record,))
+        return PastRows(str(command[0]["command"] or "") if command else "", found)
+
+    def _turns(self, run: int) -> Iterator[list[Fact]]:
+        bounds = self._database.rows("select run, turn from runs where run in (?, ?) order by run", (run, run + 1))
+        first = bounds[0]["turn"] if bounds else 0
+        last = bounds[1]["turn"] if len(bounds) > 1 else None
+        at = first if isinstance(first, int) else 0
+        while True:  # in pieces, because the server writes meanwhile
+            rows = self._database.rows(
+                "select turn, facts from journal where turn >= ? and (? is null or turn < ?) order by turn limit 500",
+                (at, last, last),
+            )
+            if not rows:
+                return
+            for row in rows:
+                yield _decode(row["facts"])
+            at = _past_int(rows[-1]["turn"]) + 1
+
+    def _take(self, fact: Fact, records: set[int]) -> None:
+        if isinstance(fact, SpanEnded) and fact.record in records:
+            self._add(Outcome(fact.record, fact.start, fact.stop, fact.attempt, "", fact.results, fact.details))
+        elif isinstance(fact, ElementFailed) and fact.record in records and fact.retry_at < 0:
+            index = fact.index
+            self._add(Unsuccess(fact.record, index, index + 1, fact.attempt, fact.failure, "", fact.detail))
+        elif isinstance(fact, NotRunnable) and fact.record in records:
+            self._add(Unsuccess(fact.record, fact.start, fact.stop, 0, fact.failure))
+        elif isinstance(fact, Recalled) and fact.record in records and fact.found:
+            for message in self._recalled(fact):
+                self._add(message)
+
+    def _recalled(self, fact: Recalled) -> Iterator[Outcome]:
+        rows = self._database.rows("select facts from journal where turn = ?", (fact.turn,))
+        shift = fact.start - fact.source_start
+        for old in _decode(rows[0]["facts"]) if rows else []:
+            if isinstance(old, SpanEnded) and old.record == fact.source:
+                start, stop = max(fact.start, old.start + shift), min(fact.stop, old.stop + shift)
+                if start < stop:
+                    details = tuple(_moved(detail, shift) for detail in old.details)
+                    results = part(old, start - shift, stop - shift)
+                    yield Outcome(fact.record, start, stop, old.attempt, "", results, details, reused=True)
+
+    def _add(self, message: Outcome | Unsuccess) -> None:
+        self._messages.setdefault(message.record, []).append(message)
+
+
+class PastRows:
+    """What an array of the past wrote."""
+
+    def __init__(self, command: str, files: dict[int, dict[str, str]]) -> None:
+        self._command = command
+        self._files = files
+
+    def text(self, index: int) -> str:
+        """The template of its commands; elements' own texts are not kept."""
+        return self._command if index >= 0 else ""
+
+    def writes(self, index: int) -> dict[str, str]:
+        """The outputs that an element made."""
+        return self._files.get(index, {})
+
+
+def _decode(data: object) -> list[Fact]:
+    try:
+        return decode(data if isinstance(data, bytes) else b"")
+    except Unreadable as error:
+        raise StoreFailed(f"the journal cannot be read: {error}") from error
+
+
+def _moved(detail: Detail, shift: int) -> Detail:
+    return msgspec.structs.replace(detail, index=detail.index + shift) if shift else detail
+
+
+def _past_int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+_COLUMNS = "tasks.id, tasks.run, tasks.grp, tasks.name, tasks.kind, tasks.length, tasks.is_array, tasks.command, path"
+_FROM = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
+
+
+class Jobs(Protocol):
+    """A jobs database that answers questions."""
+
+    def rows(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """The rows as dictionaries."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A record of the jobs database, and which of its elements are meant."""
+
+    id: int
+    run: int
+    name: str
+    is_command: bool
+    length: int
+    is_array: bool
+    command: str
+    path: str  # of its group
+    elements: range
+
+
+def find(session: Session, text: str) -> Array:
+    """The tasks that a selector names: one array as itself, anything else as a list of tasks."""
+    with session.jobs() as database:
+        runs = range(session.welcome.run, 0, -1)
+        found = [row for selector in read_selectors(text) for row in look(database, selector, runs)]
+        past = Past(database, [row for row in found if not _is_live(session, row)])
+        if len(found) == 1 and found[0].is_array:
+            row = found[0]
+            whole = len(row.elements) == row.length
+            return View(_elements(session, row, past), None if whole else row.elements)
+        return TaskList(task for row in found for task in _tasks(session, row, past))
+
+
+def targets_of(session: Session, text: str) -> Iterator[tuple[Dep, int]]:
+    """What the server is told for a selector; only tasks of this run can be acted on."""
+    run = session.welcome.run
+    with session.jobs() as database:
+        for selector in read_selectors(text):
+            if isinstance(selector, selectors.All):
+                yield Dep(On.GROUP, session.root), 0
+                continue
+            rows = [row for row in look(database, selector, [run]) if row.run == run]
+            if not rows:
+                raise UnknownName(f"{show_selector(selector)} names no task of this run")
+            for row in rows:
+                if not row.is_array:
+                    yield Dep(On.TASK, RecordId(row.id)), 0
+                else:
+                    yield Dep(On.TASK, RecordId(row.id), row.elements.start), row.elements.stop
+
+
+# --- from selectors to records --------------------------------------------------------------------------
+
+
+def look(database: Jobs, selector: Selector, runs: Sequence[int]) -> list[Found]:
+    """The records that a selector names, in the first of these runs or, by number, in any."""
+    found: list[Found] = []
+    match selector:
+        case selectors.Records(first, last):
+            found = _rows(database, "tasks.id between ? and ?", first, last)
+        case selectors.Elements(record, first, last):
+            rows = _rows(database, "tasks.id = ?", record)
+            found = [
+                msgspec.structs.replace(row, elements=range(first, last + 1))
+                for row in rows
+                if last < max(row.length, 1)
+            ]
+        case selectors.Last():
+            found = _rows(database, "tasks.run = ?", runs[0])[-1:]
+        case selectors.All():
+            found = _rows(database, "tasks.run = ?", runs[0])
+        case selectors.Within() | selectors.Named():
+            found = next((rows for run in runs if (rows := _named(database, selector, run))), [])
+    if not found and not isinstance(selector, selectors.All):
+        raise UnknownName(f"{show_selector(selector)} names no task of this workflow; see bough status all")
+    return found
+
+
+def _named(database: Jobs, selector: selectors.Within | selectors.Named, run: int) -> list[Found]:
+    rows = _rows(database, "tasks.run = ?", run)
+    if isinstance(selector, selectors.Named):
+        names = [row for row in rows if _is_called(row, selector.name)]
+        if names:
+            return names
+    path = selector.path if isinstance(selector, selectors.Within) else selector.name
+    return [row for row in rows if row.path == path or row.path.startswith(f"{path}/")]
+
+
+def _is_called(row: Found, pattern: str) -> bool:
+    full = f"{row.path}/{row.name}" if row.path else row.name
+    return bool(row.name) and (fnmatchcase(row.name, pattern) or fnmatchcase(full, pattern))
+
+
+def _rows(database: Jobs, condition: str, *values: int) -> list[Found]:
+    rows = database.rows(f"select {_COLUMNS} from {_FROM} where {condition} order by tasks.id", values)
+    return [
+        Found(
+            _int(row["id"]),
+            _int(row["run"]),
+            str(row["name"] or ""),
+            row["kind"] == "command",
+            _int(row["length"]),
+            bool(row["is_array"]),
+            str(row["command"] or ""),
+            str(row["path"] or ""),
+            range(_int(row["length"]) if row["is_array"] else 1),
+        )
+        for row in rows
+    ]
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+# --- from records to tasks ------------------------------------------------------------------------------
+
+
+def _is_live(session: Session, row: Found) -> bool:
+    return row.id in session.ledger.tasks or row.id in session.ledger.arrays
+
+
+def _tasks(session: Session, row: Found, past: Past) -> Iterable[Task]:
+    if row.is_array:
+        elements = _elements(session, row, past)
+        return (elements.task(index) for index in row.elements)
+    live = session.ledger.tasks.get(row.id)
+    return (live if live is not None else _ended_task(session, row, past),)
+
+
+def _ended_task(session: Session, row: Found, past: Past) -> Task:
+    writes = past.writes(row.id, 0) if row.is_command else None
+    task = Task(session.ledger, row.id, row.name, command=row.command if row.is_command else "", writes=writes)
+    task._end(next(iter(past.messages(row.id)), None) or _never_ran(row, 0, 1), FINISHED)
+    return task
+
+
+def _elements(session: Session, row: Found, past: Past) -> Elements:
+    live = session.ledger.arrays.get(row.id)
+    if live is not None:
+        return live
+    rows = past.rows(row.id) if row.is_command else None
+    elements = Elements(session.ledger, row.id, row.length, name=row.name, is_command=row.is_command, rows=rows)
+    elements.progress = Progress()  # what it tells of the past changes no counts of the present
+    for message in past.messages(row.id):
+        elements.hear_end(message)
+    elements.hear_end(_never_ran(row, 0, row.length))
+    return elements
+
+
+def _never_ran(row: Found, start: int, stop: int) -> Unsuccess:
+    failure = Failure(Cause.CLOSED, f"run {row.run} ended before it could")
+    return Unsuccess(RecordId(row.id), start, stop, 0, failure)
+
+
+_PATIENCE = 10.0  # seconds in which the server tells what has ended
+_ENDED = ("done", "failed", "notrun", "cancelled")
+
+
+class FarJobs:
+    """The jobs database of a service, asked through a session."""
+
+    def __init__(self, session: RemoteSession) -> None:
+        self._session = session
+
+    def rows(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """The rows as dictionaries."""
+        answer = self._session.ask(questions.Sql(sql, list(cast(Sequence[questions.SqlValue], parameters))))
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+@contextlib.contextmanager
+def far_jobs(session: RemoteSession) -> Iterator[Jobs]:
+    """The jobs database as it is now: read from its file if that can be seen from here, or asked for."""
+    session.ask(questions.Project())
+    if not session.is_near or not os.path.isfile(os.path.join(session.welcome.store, FILE)):
+        yield FarJobs(session)
+        return
+    with JobsDatabase(session.welcome.store) as database:
+        yield database
+
+
+def find_far(session: RemoteSession, text: str) -> Array:
+    """The tasks that a selector names: one array as itself, anything else as a list of tasks."""
+    with far_jobs(session) as jobs:
+        return _found(session, jobs, text)
+
+
+def _found(session: RemoteSession, jobs: Jobs, text: str) -> Array:
+    runs = jobs.rows("select run from runs where name = ? order by run desc", (session.name,))
+    numbers = [session.welcome.run, *(int(row["run"] or 0) for row in runs if row["run"] != session.welcome.run)]
+    found = [row for selector in read_selectors(text) for row in look(jobs, selector, numbers)]
+    adopted: dict[int, Task | Elements] = {row.id: _adopted(session, row) for row in found}
+    new = [row.id for row in found if row.id not in session.known]
+    session.known.update((number, adopted[number]) for number in new)
+    if new:
+        session.ask(questions.Outcomes([(RecordId(number), 0) for number in new]))
+        _await_ends(jobs, [(number, adopted[number]) for number in new])
+    if len(found) == 1 and found[0].is_array:
+        one, elements = found[0], adopted[found[0].id]
+        assert isinstance(elements, Elements)
+        return View(elements, None if len(one.elements) == one.length else one.elements)
+    return TaskList(task for row in found for task in _elements_of(adopted[row.id], row))
+
+
+def _await_ends(jobs: Jobs, new: Sequence[tuple[int, Task | Elements]]) -> None:
+    """What had ended is being told: wait for it, so that who looks at a state sees the right one."""
+    deadline = time.monotonic() + _PATIENCE
+    for number, thing in new:
+        row = jobs.rows("select state, length, done, failed, notrun, cancelled from tasks where id = ?", (number,))[0]
+        left = max(0.0, deadline - time.monotonic())
+        if isinstance(thing, Task):
+            if row["state"] in _ENDED:
+                wait([thing], left)
+        else:
+            ended = sum(int(row[state] or 0) for state in _ENDED)
+            with thing.condition:
+                thing.condition.wait_for(lambda: len(thing.states) - thing.left >= ended, left)  # noqa: B023
+
+
+def _elements_of(thing: Task | Elements, row: Found) -> Iterator[Task]:
+    if isinstance(thing, Task):
+        yield thing
+    else:
+        yield from map(thing.task, row.elements)
+
+
+def _adopted(session: RemoteSession, row: Found) -> Task | Elements:
+    """A record as a task or array of this session."""
+    ledger = session.ledger
+    there = session.known.get(row.id) or ledger.tasks.get(row.id) or ledger.arrays.get(row.id)
+    if there is not None:
+        return there
+    if row.is_array:
+        elements = Elements(ledger, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command)
+        ledger.arrays[row.id] = elements
+        ledger.progress.added(ASIDE, row.length)
+        return elements
+    writes: dict[str, str] | None = {} if row.is_command else None
+    command = row.command if row.is_command else ""
+    task = ledger.tasks[row.id] = Task(ledger, row.id, row.name, ASIDE, command=command, writes=writes)
+    ledger.progress.added(ASIDE, 1)
+    return task

@@ -1,0 +1,287 @@
+"""What all arrays share; a list of loose tasks that grows.
+
+Arrays in the user's hands: sequences of tasks, with waits and iterators, without an object per task.
+
+This is what all have in common. `view.View` looks at elements of one record, `tasklist.TaskList` holds loose
+tasks. Rule: what is defined here uses only indexing, waiting and states, which those two provide.
+
+An array of loose tasks, which grows: what `Session.array()` makes.
+
+Rule: it holds the tasks it was given, in that order; a task may be in several lists.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from bough.api.futures.task import Task
+from bough.errors import UserError
+from bough.model.states import TaskState
+from bough.model.tasks import Dep
+
+if TYPE_CHECKING:
+    from bough.api.futures.task_registry import Ledger
+    from bough.api.submit.submitter import Submitter
+
+_S = TaskState
+QUEUED = (_S.WAITING, _S.HELD, _S.READY, _S.PLACED)
+ENDED = (_S.DONE, _S.FAILED, _S.NOTRUN, _S.CANCELLED)
+
+
+class Array(Sequence[Task]):
+    """A sequence of tasks. Iterating what `map` returned gives values; iterating any other array gives tasks."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Array: ...
+    @abstractmethod
+    def __getitem__(self, index: int | slice) -> Task | Array:
+        """One task, or a view of several."""
+
+    @abstractmethod
+    def deps(self) -> tuple[Dep, ...]:
+        """What waits for all of these tasks waits for these dependencies."""
+
+    @abstractmethod
+    def owners(self) -> Iterable[Ledger]:
+        """The sessions its tasks belong to."""
+
+    @property
+    @abstractmethod
+    def is_command(self) -> bool:
+        """Whether its tasks are commands."""
+
+    @abstractmethod
+    def wait_all(self, timeout: float | None = None) -> Array:
+        """Wait until every task has ended, in whatever way; TimeoutError when it takes longer."""
+
+    @abstractmethod
+    def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
+        """The tasks in the order in which they end, those that have ended first."""
+
+    @abstractmethod
+    def select(self, keep: Callable[[Task], object]) -> Array:
+        """The tasks for which `keep(task)` is true, now."""
+
+    @abstractmethod
+    def _in_states(self, states: Iterable[TaskState]) -> Array:
+        """The tasks that are in one of these states now."""
+
+    @abstractmethod
+    def cancel(self) -> int:
+        """Cancel what has not ended; returns how many tasks that was."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End what is running: those attempts fail and are not tried again."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How many tasks are in which state."""
+
+    def tasks(self) -> Iterator[Task]:
+        """The tasks in order, whatever iterating the array itself gives."""
+        return (self[i] for i in range(len(self)))
+
+    def results(self, errors: str = "raise", timeout: float | None = None) -> list[Any]:
+        """The values of all tasks, in order, once all have ended.
+
+        With errors="raise" the first failure in order is raised; with "return" exceptions stand in its place.
+        """
+        check_errors(errors)
+        self.wait_all(timeout)
+        return [value_of(task, errors) for task in self.tasks()]
+
+    def wait_any(self, timeout: float | None = None) -> Task:
+        """Wait until a task has ended, and return it."""
+        found = self.wait_some(1, timeout)
+        if not found:
+            raise UserError("wait_any: the array is empty, so no task will end")
+        return found[0]
+
+    def wait_some(self, count: int, timeout: float | None = None) -> list[Task]:
+        """Wait until `count` tasks have ended (or all, if there are fewer), and return them."""
+        found: list[Task] = []
+        if count > 0:
+            for task in self.as_completed(timeout):
+                found.append(task)
+                if len(found) >= count:
+                    break
+        return found
+
+    def failed(self) -> Array:
+        """The tasks that have failed or could not run."""
+        return self._in_states((_S.FAILED, _S.NOTRUN))
+
+    def running(self) -> Array:
+        """The tasks that are running now."""
+        return self._in_states((_S.RUNNING,))
+
+    def queued(self) -> Array:
+        """The tasks that have not started yet."""
+        return self._in_states(QUEUED)
+
+    def finished(self) -> Array:
+        """The tasks that have ended, in whatever way."""
+        return self._in_states(ENDED)
+
+    def add(self, what: Task | str | Sequence[Any], **options: Any) -> Task:
+        """Add a task, or a command, to an array made by `Session.array()`."""
+        raise UserError("add: this array is complete; make one that grows with session.array()")
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {word}" for word, count in self.counts().items() if count)
+        return f"<array of {len(self)} tasks: {counts or 'empty'}>"
+
+    def __reduce__(self) -> Any:
+        from bough.errors import NotPicklable
+
+        raise NotPicklable(
+            "an array cannot travel inside another object; give the array itself, or a list, tuple or dict"
+        )
+
+
+def check_errors(errors: str) -> None:
+    """Refuse what `results` does not know."""
+    if errors not in {"raise", "return"}:
+        raise UserError(f'results: errors is {errors!r}; give "raise" or "return"')
+
+
+def value_of(task: Task, errors: str) -> Any:
+    """A task's value, or with errors="return" the exception that stands in its place."""
+    if errors == "raise":
+        return task.result()
+    try:
+        error = task.exception()
+    except BaseException as cancelled:  # noqa: BLE001 - CancelledError, handed back as asked
+        return cancelled
+    return error if error is not None else task.result()
+
+
+class TaskList(Array):
+    """See the module."""
+
+    __slots__ = ("_adder", "_deadline", "_iterator", "_tasks", "_values")
+
+    def __init__(
+        self,
+        tasks: Iterable[Task] = (),
+        adder: Submitter | None = None,
+        *,
+        values: bool = False,
+        deadline: float | None = None,
+    ) -> None:
+        self._tasks = list(tasks)
+        self._adder = adder  # where new commands are submitted; None: complete
+        self._values = values  # iterating gives values: it is what a map over tasks returned
+        self._deadline = deadline
+        self._iterator: Iterator[Any] | None = None
+
+    def add(self, what: Task | str | Sequence[Any], **options: Any) -> Task:
+        """Add a task, or submit a command and add it; returns the task."""
+        if self._adder is None:
+            return super().add(what)
+        if isinstance(what, Task):
+            if options:
+                raise UserError("add: a task that is submitted already takes no options")
+            task = what
+        else:
+            task = self._adder.command(what, **options)
+        self._tasks.append(task)
+        return task
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Array: ...
+    def __getitem__(self, index: int | slice) -> Task | Array:
+        if isinstance(index, slice):
+            return TaskList(self._tasks[index], values=self._values, deadline=self._deadline)
+        return self._tasks[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._values:
+            return iter(list(self._tasks))
+        return (task.result(_left(self._deadline)) for task in self._tasks)
+
+    def __next__(self) -> Any:
+        """The next value of what `map` returned, which concurrent.futures promises to be an iterator."""
+        if not self._values:
+            raise TypeError("an array of tasks is not an iterator; use iter(array)")
+        if self._iterator is None:
+            self._iterator = iter(self)
+        return next(self._iterator)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its tasks are commands."""
+        return any(task.is_command for task in self._tasks)
+
+    def owners(self) -> Iterable[Ledger]:
+        """The sessions its tasks belong to."""
+        return (task._ledger for task in self._tasks)
+
+    def deps(self) -> tuple[Dep, ...]:
+        """Every task as a dependency."""
+        return tuple(task.dep() for task in self._tasks)
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks are in which state, as far as this process has heard."""
+        found = dict.fromkeys(("waiting", "running", "done", "failed", "notrun", "cancelled"), 0)
+        for task in self._tasks:
+            found[task.state] += 1
+        return found
+
+    def wait_all(self, timeout: float | None = None) -> TaskList:
+        """Wait until every task has ended, in whatever way; TimeoutError when it takes longer."""
+        for task in self._tasks:
+            task._ledger.may_wait()
+        pending = [task for task in self._tasks if not task.done()]
+        if concurrent.futures.wait(pending, timeout).not_done:
+            raise TimeoutError(f"{self!r} has not ended within {timeout} s")
+        return self
+
+    def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
+        """The tasks in the order in which they end, those that have ended first."""
+        futures: list[concurrent.futures.Future[Any]] = list(self._tasks)
+        for task in concurrent.futures.as_completed(futures, timeout):
+            assert isinstance(task, Task)
+            task._ledger.looked_at(task.id, task.index)
+            yield task
+
+    def select(self, keep: Callable[[Task], object]) -> TaskList:
+        """The tasks for which `keep(task)` is true, now."""
+        return TaskList(task for task in self._tasks if keep(task))
+
+    def _in_states(self, states: Iterable[TaskState]) -> TaskList:
+        words = {state.label for state in states}
+        found = TaskList(task for task in self._tasks if task.state in words)
+        if "failed" in words:
+            for task in found._tasks:
+                task._ledger.looked_at(task.id, task.index)
+        return found
+
+    def cancel(self) -> int:
+        """Cancel what has not ended; returns how many tasks that was."""
+        return sum(not task.done() and task.cancel() for task in self._tasks)
+
+    def kill(self) -> None:
+        """End what is running: those attempts fail and are not tried again."""
+        for task in self._tasks:
+            if not task.done():
+                task.kill()
+
+
+def _left(deadline: float | None) -> float | None:
+    import time
+
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,0 +1,389 @@
+"""Elements of one record; a feed whose results are taken once.
+
+Arrays of one record: all of its elements, a slice of them, or a selection.
+
+Rule: an index gives the same task object while somebody holds it; a slice is a view and copies nothing.
+
+The array of a feed whose results are not kept: they are taken once, in order or as tasks end.
+
+Rule: each end is given once; who stops and begins again goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from bough.api.futures.array import ENDED, QUEUED, Array, check_errors, value_of
+from bough.api.futures.elements import Elements, runs_of
+from bough.api.futures.feed_elements import AS_ENDED, IN_ORDER, FedElements
+from bough.api.futures.task import Task
+from bough.errors import UserError
+from bough.model.ids import RecordId
+from bough.model.states import TaskState
+from bough.model.tasks import Dep, On
+from bough.wire.client_messages import Outcome
+
+if TYPE_CHECKING:
+    from bough.api.futures.task_registry import Ledger
+
+_S = TaskState
+
+
+class View(Array):
+    """Elements of one record. `indices` None: all of them, also those that are still to come."""
+
+    __slots__ = ("__weakref__", "_deadline", "_elements", "_indices", "_iterator", "_values")
+
+    def __init__(
+        self,
+        elements: Elements,
+        indices: Sequence[int] | None = None,
+        *,
+        values: bool = False,
+        deadline: float | None = None,
+    ) -> None:
+        self._elements = elements
+        self._indices = indices
+        self._values = values  # iterating gives values
+        self._deadline = deadline  # of that iteration, as map's timeout says
+        self._iterator: Iterator[Any] | None = None
+
+    # --- a sequence ---------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> int:
+        """The number of the record it is part of."""
+        return self._elements.record
+
+    @property
+    def name(self) -> str:
+        """The name given to it."""
+        return self._elements.name
+
+    def __len__(self) -> int:
+        return len(self._elements.states) if self._indices is None else len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Array: ...
+    def __getitem__(self, index: int | slice) -> Task | Array:
+        indices = self._all()
+        if isinstance(index, slice):
+            return View(self._elements, indices[index], values=self._values, deadline=self._deadline)
+        try:
+            return self._elements.task(indices[index])
+        except IndexError:
+            raise IndexError(f"task {index} of an array of {len(self)}") from None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterate_values() if self._values else self.tasks()
+
+    def __next__(self) -> Any:
+        """The next value of what `map` returned, which concurrent.futures promises to be an iterator."""
+        if not self._values:
+            raise TypeError("an array of tasks is not an iterator; use iter(array)")
+        if self._iterator is None:
+            self._iterator = self._iterate_values()
+        return next(self._iterator)
+
+    def _all(self) -> Sequence[int]:
+        return range(len(self._elements.states)) if self._indices is None else self._indices
+
+    def deps(self) -> tuple[Dep, ...]:
+        """The whole array as one dependency, a part of it element by element."""
+        record = RecordId(self._elements.record)
+        if self._indices is None:
+            return (Dep(On.ARRAY, record),) if len(self) or self._elements.is_open else ()
+        return tuple(Dep(On.TASK, record, index) for index in self._indices)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its tasks are commands."""
+        return self._elements.is_command
+
+    def owners(self) -> Iterable[Ledger]:
+        """The session its tasks belong to."""
+        return (self._elements.ledger,)
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The places of its tasks in the array it is part of."""
+        return self._all()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the array and not a part of it."""
+        return self._indices is None
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks are in which state, as far as this process has heard."""
+        shown = {state: self._elements.count(self._indices, state) for state in TaskState}
+        waiting = sum(shown[state] for state in QUEUED)
+        return {"waiting": waiting, **{state.label: shown[state] for state in (_S.RUNNING, *ENDED)}}
+
+    # --- waiting ------------------------------------------------------------------------------------
+
+    def wait_all(self, timeout: float | None = None) -> View:
+        """Wait until every task has ended, in whatever way; TimeoutError when it takes longer."""
+        self._elements.ledger.may_wait()
+        is_over = self._over_test()
+        with self._elements.condition:
+            if not self._elements.condition.wait_for(is_over, timeout):
+                raise TimeoutError(f"{self!r} has not ended within {timeout} s")
+        self._check_feed()
+        return self
+
+    def _check_feed(self) -> None:
+        """Raise what the generator raised that fed it."""
+        error = self._elements.feed_error
+        if error is not None and self._indices is None:
+            raise error
+
+    def _over_test(self) -> Callable[[], bool]:
+        """A test that costs little when it is made after every piece of news."""
+        elements, indices = self._elements, self._indices
+        if indices is None:
+            return lambda: not elements.left and not elements.is_open
+        if isinstance(indices, range) and indices.step == 1:
+            at = indices.start
+
+            def reached_the_end() -> bool:
+                nonlocal at
+                at = elements.first_open(at, indices.stop)
+                return at >= indices.stop
+
+            return reached_the_end
+        left = list(indices)
+
+        def none_left() -> bool:
+            while left and elements.states[left[-1]] >= _S.DONE:
+                left.pop()
+            return not left
+
+        return none_left
+
+    def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
+        """The tasks in the order in which they end, those that have ended first."""
+        elements = self._elements
+        elements.ledger.may_wait()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        wanted = None if self._indices is None else _membership(self._indices)
+        queue = elements.watch()
+        given = 0
+        try:
+            while True:
+                while queue:
+                    for index in range(*queue.popleft()):
+                        if wanted is None or index in wanted:
+                            given += 1
+                            elements.ledger.looked_at(elements.record, index)
+                            yield elements.task(index)
+                if given >= len(self) and not (wanted is None and elements.is_open) and not queue:
+                    self._check_feed()
+                    return
+                if not elements.wait_for_news(queue, _left(deadline)):
+                    raise TimeoutError(f"{len(self) - given} of {len(self)} tasks have not ended")
+        finally:
+            elements.unwatch(queue)
+
+    # --- values -------------------------------------------------------------------------------------
+
+    def results(self, errors: str = "raise", timeout: float | None = None) -> list[Any]:
+        """The values of all tasks, in order, once all have ended; see `Array.results`."""
+        check_errors(errors)
+        self.wait_all(timeout)
+        elements = self._elements
+        if elements.is_command:
+            if errors == "return":
+                elements.ledger.looked_at_all(elements.record)
+            return [value_of(task, errors) for task in self.tasks()]
+        found: list[Any] = []
+        for start, stop in _runs_in_order(self._all()):
+            self._collect(start, stop, errors, found)
+        return found
+
+    def _collect(self, start: int, stop: int, errors: str, found: list[Any]) -> None:
+        elements = self._elements
+        at = start
+        while at < stop:
+            end, message = elements.span_at(at)
+            end = min(end, stop)
+            if isinstance(message, Outcome) and elements.count(range(at, end), _S.DONE) == end - at:
+                page = elements.page(message)
+                found += page[at - message.start : end - message.start]
+                at = end
+            else:
+                found.append(value_of(elements.task(at), errors))
+                at += 1
+
+    def _iterate_values(self) -> Iterator[Any]:
+        """Values in order, each as soon as it and all before it are there."""
+        elements, deadline = self._elements, self._deadline
+        elements.ledger.may_wait()
+        position = 0
+        while (
+            elements.wait_for_length(position + 1, _left(deadline)) if self._indices is None else position < len(self)
+        ):
+            indices = self._all()
+            index = indices[position]
+            if not elements.wait_for_end(index, _left(deadline)):
+                raise TimeoutError(f"{len(self) - position} of {len(self)} values are not there yet")
+            end, message = elements.span_at(index)
+            consecutive = isinstance(indices, range) and indices.step == 1
+            if not isinstance(message, Outcome) or elements.is_command or not consecutive:
+                yield self._one(index)
+                position += 1
+                continue
+            end = min(end, index + len(indices) - position)
+            values = elements.page(message)[index - message.start : end - message.start]
+            for offset, value in enumerate(values):
+                if elements.states[index + offset] != _S.DONE:  # cancelled here before it was told
+                    self._one(index + offset)
+                position += 1
+                yield value
+        self._check_feed()
+
+    def _one(self, index: int) -> Any:
+        try:
+            return self._elements.task(index).result()
+        except BaseException:
+            # The caller sees this failure and, as with Executor.map, cannot go on to the others.
+            self._elements.ledger.looked_at_all(self._elements.record)
+            raise
+
+    # --- choosing and acting --------------------------------------------------------------------------
+
+    def select(self, keep: Callable[[Task], object]) -> View:
+        """The tasks for which `keep(task)` is true, now."""
+        return View(self._elements, array("q", [i for i in self._all() if keep(self._elements.task(i))]))
+
+    def _in_states(self, states: Iterable[TaskState]) -> View:
+        return View(self._elements, self._elements.chosen(self._all(), states))
+
+    def failed(self) -> View:
+        """The tasks that have failed or could not run."""
+        found = self._in_states((_S.FAILED, _S.NOTRUN))
+        if self._indices is None:
+            self._elements.ledger.looked_at_all(self._elements.record)
+        else:
+            for index in found._all():
+                self._elements.ledger.looked_at(self._elements.record, index)
+        return found
+
+    def cancel(self) -> int:
+        """Cancel what has not ended; returns how many tasks that was."""
+        elements, indices = self._elements, self._indices
+        ended = elements.cancel_all() if indices is None else elements.cancel(indices)
+        return sum(stop - start for start, stop in ended)
+
+    def kill(self) -> None:
+        """End what is running: those attempts fail and are not tried again."""
+        elements, record = self._elements, RecordId(self._elements.record)
+        if self._indices is None:
+            elements.ledger.kill(Dep(On.ARRAY, record))
+            return
+        for start, stop in runs_of(sorted(self._indices)):
+            elements.ledger.kill(Dep(On.TASK, record, start), stop)
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _membership(indices: Sequence[int]) -> Any:
+    return indices if isinstance(indices, range) else frozenset(indices)
+
+
+def _runs_in_order(indices: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Indices as ranges; those in falling order come singly."""
+    if isinstance(indices, range) and indices.step != 1:
+        return ((i, i + 1) for i in indices)
+    return runs_of(indices)
+
+
+_AT_ONCE = 1000  # values that are given before the generator may know of it
+
+
+class Stream(View):
+    """See the module."""
+
+    __slots__ = ("_fed",)
+
+    def __init__(self, elements: FedElements) -> None:
+        super().__init__(elements, values=True)
+        self._fed = elements
+
+    def __next__(self) -> Any:
+        """The next value; after a failure was raised, the one behind it."""
+        if self._iterator is None:
+            self._iterator = self._iterate_values()
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._iterator = None
+            raise
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return View(self._fed, self._all()[index])
+        return super().__getitem__(index)
+
+    def _iterate_values(self) -> Iterator[Any]:
+        """Values in the order of tasks, each let go of once it is given."""
+        fed = self._fed
+        fed.ledger.may_wait()
+        fed.begin(IN_ORDER)
+        try:
+            while (told := fed.wait_in_order(None)) is not None:
+                start, stop, message = told
+                at = start
+                try:
+                    if isinstance(message, Outcome) and not fed.is_command:
+                        end = min(start + _AT_ONCE, stop) - message.start
+                        for value in fed.page(message)[start - message.start : end]:
+                            at += 1
+                            yield value
+                    else:
+                        at = stop = start + 1
+                        yield fed.task(start).result()
+                finally:
+                    fed.taken(start, at, stop)
+            self._check_feed()
+        finally:
+            fed.pause()
+
+    def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
+        """The tasks in the order in which they end, those that have ended first; each is given once."""
+        fed = self._fed
+        fed.ledger.may_wait()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        fed.begin(AS_ENDED)
+        try:
+            while (ended := fed.wait_for_ends(deadline)) is not None:
+                start, stop = ended
+                at = start
+                try:
+                    for task in fed.ended_tasks(start, min(start + _AT_ONCE, stop)):
+                        fed.ledger.looked_at(fed.record, at)
+                        at += 1
+                        yield task
+                finally:
+                    fed.taken(start, at, stop)
+            self._check_feed()
+        finally:
+            fed.pause()
+
+    def wait_all(self, timeout: float | None = None) -> View:
+        """Wait until every task has ended; results that nobody has taken, and takes now, are let go of."""
+        self._fed.abandon()
+        return super().wait_all(timeout)
+
+    def results(self, errors: str = "raise", timeout: float | None = None) -> list[Any]:
+        """There are none: this feed keeps no results."""
+        raise UserError("results: this feed keeps none; iterate over it, or give keep=True to feed")

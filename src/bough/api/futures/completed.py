@@ -1,0 +1,229 @@
+"""What a command left: exit code, outputs, texts; results read when asked.
+
+Reading what tasks left behind: pickled results, big ones straight from their file, and output texts.
+
+Rule: nothing is read before somebody asks for it, and a big result is mapped, not copied.
+
+What a command that succeeded left: exit code, what it wrote, its files.
+
+Rule: it reads like `subprocess.CompletedProcess`; texts are read from their files when asked for.
+
+The rows of a command array, for whoever wants to know an element's text, outputs or inputs.
+
+Rule: nothing is rendered before somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from bough.api.pickling import loads
+from bough.errors import StoreFailed
+from bough.model.commands.command import CommandTemplate, shown_text
+from bough.model.commands.rendering import render_row, row_files
+from bough.model.outcomes import Detail, Output, ResultFile, Results, Stream
+from bough.model.refs import replaced
+from bough.wire.client_messages import Outcome
+
+
+def load_results(results: Results) -> list[Any]:
+    """The values of a span."""
+    if isinstance(results, ResultFile):
+        return _load_file(results)
+    if results is None:
+        raise StoreFailed("a function ended without a result")
+    values: list[Any] = loads(results)
+    return values
+
+
+def _load_file(results: ResultFile) -> list[Any]:
+    import mmap
+
+    try:
+        with open(results.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            values: list[Any] = loads(data)
+    except (OSError, ValueError) as error:
+        raise StoreFailed(f"the result in {results.path} cannot be read: {error}") from error
+    return values
+
+
+def without_results(message: Outcome) -> Outcome:
+    """The same message without the bytes that have been read; tasks of which no more is known share one."""
+    if message.details:
+        return msgspec.structs.replace(message, results=None)
+    same = (message.attempt, message.host, message.reused)
+    found = _read.get(same)
+    if found is None:
+        if len(_read) >= 1000:
+            _read.clear()
+        found = _read[same] = msgspec.structs.replace(message, results=None)
+    return found
+
+
+_read: dict[tuple[int, str, bool], Outcome] = {}  # of no record in particular
+
+
+def detail_of(message: Outcome, index: int) -> Detail | None:
+    """What is known of one element's run."""
+    details = message.details
+    if not details:
+        return None
+    at = index - message.start
+    if at < len(details) and details[at].index == index:  # every element has one: commands
+        return details[at]
+    return next((detail for detail in details if detail.index == index), None)
+
+
+def read_stream(stream: Stream | None) -> str:
+    """A task's own part of an output file, as text."""
+    if stream is None or not stream.length:
+        return ""
+    return read_stream_bytes(stream).decode("utf-8", "replace")
+
+
+def read_stream_bytes(stream: Stream | None) -> bytes:
+    """A task's own part of an output file."""
+    if stream is None or not stream.length:
+        return b""
+    try:
+        with open(stream.path, "rb") as file:
+            file.seek(stream.offset)
+            return file.read(stream.length)
+    except OSError as error:
+        raise StoreFailed(f"the output in {stream.path} cannot be read: {error.strerror}") from error
+
+
+Read = Callable[[str, Stream | None], bytes]  # a stream's name, and where it lies
+
+
+def _read_here(_: str, stream: Stream | None) -> bytes:
+    return read_stream_bytes(stream)
+
+
+class Completed:
+    """The result of a command."""
+
+    __slots__ = ("_detail", "_read", "args", "outputs")
+
+    def __init__(self, args: str, detail: Detail, outputs: Mapping[str, str], read: Read | None = None) -> None:
+        self.args = args  # the command's text, as it was submitted
+        self.outputs = outputs  # paths of declared outputs by slot
+        self._detail = detail
+        self._read = read or _read_here  # what it wrote may lie on another machine
+
+    @property
+    def returncode(self) -> int:
+        """The exit code: 0, for otherwise the task had failed."""
+        return self._detail.exit_code
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote to standard output."""
+        return self._read("stdout", self._detail.stdout).decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error."""
+        return self._read("stderr", self._detail.stderr).decode("utf-8", "replace")
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        """What it wrote to standard output, undecoded."""
+        return self._read("stdout", self._detail.stdout)
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        """What it wrote to standard error, undecoded."""
+        return self._read("stderr", self._detail.stderr)
+
+    @property
+    def stdout_file(self) -> Stream | None:
+        """The file, offset and length of its standard output; None if it wrote nothing."""
+        return self._detail.stdout
+
+    @property
+    def stderr_file(self) -> Stream | None:
+        """The file, offset and length of its standard error; None if it wrote nothing."""
+        return self._detail.stderr
+
+    @property
+    def files(self) -> tuple[Output, ...]:
+        """Declared outputs with their size and time of change."""
+        return self._detail.outputs
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return max(0.0, self._detail.ended - self._detail.started)
+
+    @property
+    def cpu(self) -> float:
+        """Processor time it used, in seconds."""
+        return self._detail.cpu
+
+    @property
+    def memory(self) -> int:
+        """Its peak memory, in bytes."""
+        return self._detail.memory
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Completed, (self.args, self._detail, {slot: str(path) for slot, path in self.outputs.items()})
+
+    def __repr__(self) -> str:
+        return f"Completed(args={self.args!r}, returncode={self.returncode})"
+
+
+class WithCompleted:
+    """A function that gets `Completed` values where executors hand it what is known of a command's run."""
+
+    def __init__(self, fn: Callable[..., Any], commands: list[str]) -> None:
+        self.fn = fn
+        self.commands = commands  # texts in the order in which their results stand in the arguments
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        texts = iter(self.commands)
+
+        def complete(detail: Detail) -> Completed:
+            return Completed(next(texts, ""), detail, {output.slot: output.path for output in detail.outputs})
+
+        return self.fn(*replaced(args, Detail, complete), **replaced(kwargs, Detail, complete))
+
+
+class CommandRows:
+    """A template and the rows it is filled with."""
+
+    __slots__ = ("_first", "_rows", "_template")
+
+    def __init__(self, template: CommandTemplate, rows: Sequence[Any]) -> None:
+        self._template = template
+        self._rows = rows
+        self._first = 0  # the element of the first row
+
+    def text(self, index: int) -> str:
+        """The command of an element; empty if its row was forgotten."""
+        at = index - self._first
+        return shown_text(render_row(self._template, self._rows[at])) if at >= 0 else ""
+
+    def writes(self, index: int) -> dict[str, str]:
+        """The output slots of an element and their absolute paths."""
+        at = index - self._first
+        return render_row(self._template, self._rows[at]).writes if at >= 0 else {}
+
+    def forget(self, before: int) -> None:
+        """Let go of the rows before an element; only for rows that are held in a list."""
+        assert isinstance(self._rows, list)
+        del self._rows[: max(0, before - self._first)]
+        self._first = max(self._first, before)
+
+    def reads(self, row: Any) -> list[str]:
+        """The absolute paths of the files that a row reads."""
+        return row_files(self._template, row)[0]
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """More rows came; only for rows that are held in a list."""
+        assert isinstance(self._rows, list)
+        self._rows += rows

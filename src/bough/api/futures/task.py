@@ -1,0 +1,503 @@
+"""A `Future` that costs little; failures as exceptions.
+
+A task's failure, a value inside Bough, becomes an exception in the user's hands.
+
+Rule: a function's own exception comes back as it was, with the remote traceback as its cause; everything
+else names the task, what happened, where, and the last line it wrote to stderr.
+
+A task in the user's hands: a `concurrent.futures.Future` that costs little until somebody waits for it.
+
+A stock future makes a condition, two lists and a dictionary at once. Here they are made by the first
+who asks for one of them, because most tasks of a big workload are never waited for singly.
+
+Rule: while a task has no `_Sync`, its state changes under the one module lock, in which a `_Sync` is also
+made; once it has one, its state changes under that condition only. So whoever holds the condition
+sees either the final state or is woken by it; `concurrent.futures.wait` and `as_completed`, which hold
+`_condition` and touch `_waiters` and `_state`, work unchanged.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, Self
+
+from bough.api.futures.completed import Completed, detail_of, load_results, without_results
+from bough.api.pickling import loads
+from bough.errors import NotPicklable, NotRun, TaskFailed
+from bough.model.outcomes import Cause, Detail, Failure, Results, Stream
+from bough.model.tasks import Dep, On
+from bough.wire.client_messages import Outcome, Running, Unsuccess
+
+if TYPE_CHECKING:
+    from bough.api.futures.elements import Elements
+    from bough.api.futures.task_registry import Ledger
+
+_NOT_RUN = frozenset({Cause.DEPENDENCY, Cause.FAIL_FAST, Cause.CLOSED})
+
+
+def ending_of(message: Running | Outcome | Unsuccess | None) -> str:
+    """The word for how a task ended; no message means that it was cancelled here."""
+    if isinstance(message, Outcome):
+        return "done"
+    if isinstance(message, Unsuccess):
+        return "cancelled" if message.failure.cause is Cause.CANCELLED else ending_word(message.failure)
+    return "cancelled"
+
+
+def ending_word(failure: Failure) -> str:
+    """The state of a task that failed like this."""
+    if failure.cause is Cause.CANCELLED:
+        return "cancelled"
+    return "notrun" if failure.cause in _NOT_RUN else "failed"
+
+
+def label_of(task: Task) -> str:
+    """A task's name in messages, as in "task 12 (plot)" or "task 7.3 (align)"."""
+    number = f"{task.id}.{task.index}" if task._array is not None else str(task.id)
+    return f"task {number} ({task.name})" if task.name else f"task {number}"
+
+
+def exception_of(message: Unsuccess, task: Task, *, is_command: bool) -> BaseException:
+    """What `result()` raises for a task that did not succeed."""
+    failure = message.failure
+    if failure.cause is Cause.EXCEPTION and failure.error:
+        found = _load_exception(failure.error)
+        if found is not None:
+            return found
+    label = label_of(task)
+    if failure.cause in _NOT_RUN:
+        return NotRun(f"{label} was not run: {failure.message or failure.cause.value}", failure.source)
+    if failure.cause is Cause.UNSENDABLE and not is_command:
+        return NotPicklable(f"{label}: {failure.message}")
+    where = f" on {message.host}" if message.host else ""
+    attempt = f", attempt {message.attempt}" if message.attempt else ""
+    text = f"{label}: {what_happened(failure)}{where}{attempt}"
+    last = last_line(failure.stderr)
+    if last:
+        text += f": {last}"
+    return TaskFailed(
+        text,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+        host=message.host,
+        attempt=message.attempt,
+        stderr=failure.stderr,
+    )
+
+
+def what_happened(failure: Failure) -> str:
+    """A failure in a few words, as in "exit code 3" or "ended by SIGSEGV"."""
+    match failure.cause:
+        case Cause.EXIT if failure.exit_code is not None:
+            return f"exit code {failure.exit_code}"
+        case Cause.SIGNAL if failure.signal is not None:
+            return f"ended by {_signal_name(failure.signal)}"
+        case _:
+            return failure.message or failure.cause.value
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty, not too long."""
+    stripped = text.strip()
+    return stripped.rsplit("\n", 1)[-1].strip()[:300] if stripped else ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _load_exception(data: bytes) -> BaseException | None:
+    """The pickled exception; None when its class cannot be made here."""
+    try:
+        found = loads(data)
+    except Exception:  # noqa: BLE001 - unpickling runs the user's code, which may raise anything
+        return None
+    return found if isinstance(found, BaseException) else None
+
+
+PENDING, RUNNING, FINISHED, CANCELLED = "PENDING", "RUNNING", "FINISHED", "CANCELLED_AND_NOTIFIED"
+_OVER = frozenset({FINISHED, CANCELLED, "CANCELLED"})
+_TASK = On.TASK
+_TOGETHER = 256  # tasks that end under one hold of the lock
+_UNREAD = object()  # the value has not been unpickled yet
+
+_making = threading.Lock()  # guards the making of a `_Sync`, and the states of tasks without one
+
+
+class _Sync:
+    """What only tasks that somebody waits for have."""
+
+    __slots__ = ("callbacks", "condition", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[Any] = []
+        self.callbacks: list[Callable[[Any], object]] = []
+
+
+class Task(Future[Any]):
+    """One command line or function call; `result()` is the function's value, or a `Completed`.
+
+    Tasks are made by a session. `id` is the number of its record, `index` its place when it is one of an array.
+    """
+
+    __slots__ = (
+        *("_array", "_command", "_error", "_ledger", "_message", "_results", "_state", "_sync", "_value"),
+        *("group", "id", "index", "name", "writes"),
+    )
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        record: int,
+        name: str = "",
+        group: int = 0,
+        *,
+        index: int = 0,
+        array: Elements | None = None,
+        command: str = "",
+        writes: dict[str, str] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._array = array
+        self._state = PENDING
+        self._sync: _Sync | None = None
+        self._message: Running | Outcome | Unsuccess | None = None
+        self._results: Results = None  # what `_value` is read from, if the message does not hold it
+        self._value: Any = _UNREAD
+        self._error: BaseException | None = None
+        self.id = record
+        self.group = group
+        self.index = index
+        self.name = name
+        self._command = command
+        self.writes = writes  # output slots and their paths, of a loose command; None: a function
+
+    # --- what Future keeps in attributes ------------------------------------------------------------
+
+    def _synced(self) -> _Sync:
+        sync = self._sync
+        if sync is None:
+            with _making:
+                sync = self._sync
+                if sync is None:
+                    sync = self._sync = _Sync()
+        return sync
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        return self._synced().condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        self._ledger.recall()
+        return self._synced().waiters
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Any], object]]:
+        self._ledger.recall()
+        return self._synced().callbacks
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """One of waiting, running, done, failed, notrun, cancelled, as far as this process has heard."""
+        if self._state == PENDING:
+            return "waiting"
+        if self._state == RUNNING:
+            return "running"
+        return ending_of(self._message)
+
+    @property
+    def attempts(self) -> int:
+        """How often it was started, as far as is known here."""
+        message = self._heard()
+        return message.attempt if message is not None else 0
+
+    @property
+    def host(self) -> str:
+        """Where it runs or ran; empty while nobody knows."""
+        message = self._heard()
+        return message.host if message is not None else ""
+
+    @property
+    def reused(self) -> bool:
+        """Whether its result was found in an earlier run."""
+        message = self._message
+        return isinstance(message, Outcome) and message.reused
+
+    @property
+    def outputs(self) -> dict[str, OutputPath]:
+        """Declared outputs of a command by slot; each path knows its task, so it can be given to another one."""
+        writes = self.writes if self._array is None else self._array.writes(self.index)
+        return {slot: OutputPath(path, self) for slot, path in (writes or {}).items()}
+
+    @property
+    def command(self) -> str:
+        """The text of a command, as it was submitted; empty for a function."""
+        return self._command if self._array is None else self._array.command(self.index)
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote to standard output, once it has ended; empty if nothing."""
+        detail = self._detail()
+        return self._output("stdout", detail.stdout).decode("utf-8", "replace") if detail is not None else ""
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error, once it has ended; empty if nothing."""
+        detail = self._detail()
+        return self._output("stderr", detail.stderr).decode("utf-8", "replace") if detail is not None else ""
+
+    def _output(self, name: str, stream: Stream | None) -> bytes:
+        return self._ledger.read_output(self.id, self.index, name, stream)
+
+    def explain(self) -> str:
+        """Why it is not running, or how it ended, in a few lines."""
+        return "\n".join(self._ledger.explain(self.id, self.index))
+
+    def done(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._state in _OVER
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._state == CANCELLED
+
+    def running(self) -> bool:
+        """Whether an executor said that it is running."""
+        return self._state == RUNNING
+
+    def __repr__(self) -> str:
+        return f"<{label_of(self)}: {self.state}>"
+
+    # --- waiting ------------------------------------------------------------------------------------
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The function's value or the command's `Completed`; raises what made it fail."""
+        try:
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
+            if self._value is _UNREAD:
+                self._value = self._read()
+            return self._value
+        finally:
+            del self  # a raised exception's traceback would hold the task, and the task the exception
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What made it fail, or None; raises CancelledError when it was cancelled."""
+        if self._state not in _OVER:
+            self._wait(timeout)
+        if self._state == CANCELLED:
+            raise CancelledError(label_of(self))
+        message = self._message
+        if isinstance(message, Unsuccess):
+            self._ledger.looked_at(self.id, self.index)
+            if self._error is None and self._array is not None:
+                self._error = self._array.error_of(message)
+            if self._error is None:
+                self._error = exception_of(message, self, is_command=self.is_command)
+        return self._error
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._array is None:
+            ended = self._ledger.wait(self.done, self._sleep, timeout)
+        else:
+            self._ledger.may_wait()
+            ended = self._sleep(timeout)
+        if not ended:
+            raise TimeoutError(f"{label_of(self)} has not ended within {timeout} s")
+
+    def _sleep(self, timeout: float | None) -> bool:
+        sync = self._synced()
+        with sync.condition:
+            return sync.condition.wait_for(self.done, timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call `fn(task)` once it has ended; at once if it has."""
+        if self._state in _OVER:
+            _call(fn, self)
+            return
+        if self._array is not None:
+            self._array.kept[self.index] = self
+        super().add_done_callback(fn)
+        if self._state in _OVER and self._array is not None:
+            self._array.kept.pop(self.index, None)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+    # --- acting -------------------------------------------------------------------------------------
+
+    def cancel(self) -> bool:
+        """Cancel it, running or not; final at once. False if it has ended already."""
+        if self._array is None:
+            return self._ledger.cancel_loose(self)
+        self._array.cancel((self.index,))
+        return self._state == CANCELLED
+
+    def kill(self) -> None:
+        """End the running attempt: the task fails and is not tried again. What is not running is left alone."""
+        self._ledger.kill(self.dep())
+
+    def dep(self) -> Dep:
+        """This task as a dependency."""
+        return Dep(_TASK, self.id, self.index)
+
+    # --- for the ledger, which tells a task its story -------------------------------------------------
+
+    def _end(self, message: Outcome | Unsuccess | None, state: str) -> bool:
+        """Enter a final state and wake whoever waits; False if it was final before."""
+        with _making:
+            if self._state in _OVER:
+                return False
+            sync = self._sync
+            if sync is None:
+                self._message = message
+                self._state = state
+                return True
+        with sync.condition:
+            if self._state in _OVER:
+                return False
+            self._message = message
+            self._state = state
+            for waiter in sync.waiters:
+                if state == CANCELLED:
+                    waiter.add_cancelled(self)
+                elif isinstance(message, Unsuccess):
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            sync.condition.notify_all()
+        for callback in sync.callbacks:
+            _call(callback, self)
+        if self._array is not None and sync.callbacks:
+            self._array.kept.pop(self.index, None)
+        return True
+
+    def _fail(self, error: BaseException, message: Unsuccess) -> bool:
+        """End with an exception that did not come from an executor."""
+        self._error = error
+        return self._end(message, FINISHED)
+
+    def _hear_running(self, message: Running) -> None:
+        with _making:
+            sync = self._sync
+            if sync is None:
+                self._set_running(message)
+                return
+        with sync.condition:
+            self._set_running(message)
+
+    def _set_running(self, message: Running) -> None:
+        if self._state not in _OVER:
+            self._message = message
+            self._state = RUNNING if message.attempt else PENDING
+
+    # --- reading the message ------------------------------------------------------------------------
+
+    def _heard(self) -> Running | Outcome | Unsuccess | None:
+        return self._message
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command and not a function."""
+        return self._array.is_command if self._array is not None else self.writes is not None
+
+    def _detail(self) -> Detail | None:
+        message = self._message
+        if isinstance(message, Unsuccess):
+            return message.detail if message.detail is not None and message.detail.index == self.index else None
+        if isinstance(message, Outcome):
+            return detail_of(message, self.index)
+        return None
+
+    def _read(self) -> Any:
+        message = self._message
+        assert isinstance(message, Outcome)
+        if self.is_command:
+            detail = detail_of(message, self.index) or Detail(self.index)
+            return Completed(self.command, detail, self.outputs, self._output)
+        if self._array is not None:
+            return self._array.page(message)[self.index - message.start]
+        results = self._results
+        if results is None:
+            results = message.results
+        if results is None and self._value is not _UNREAD:
+            return self._value  # another thread has read it meanwhile, and let go of the bytes after that
+        value = self._value = load_results(results)[0]
+        self._message = without_results(message)
+        self._results = None
+        return value
+
+    def __reduce__(self) -> Any:
+        from bough.errors import NotPicklable
+
+        raise NotPicklable(
+            f"{label_of(self)} cannot travel inside another object;"
+            " give the task itself, or a list, tuple or dict of tasks"
+        )
+
+
+def end_together(ended: Sequence[tuple[Task, Outcome]]) -> None:
+    """Tasks succeeded: those nobody waits for yet at one go, the others in order, each with those who wait for it."""
+    rest = without_results(ended[0][1])  # most say the same, apart from their results: one will do for all
+    for at in range(0, len(ended), _TOGETHER):
+        waited: list[tuple[Task, Outcome]] = []
+        with _making:
+            for pair in ended[at : at + _TOGETHER]:
+                task, message = pair
+                if task._sync is None and task._state not in _OVER:
+                    if message.details or task.writes is not None:
+                        task._message = message
+                    else:
+                        if (
+                            message.host != rest.host
+                            or message.attempt != rest.attempt
+                            or message.reused is not rest.reused
+                        ):
+                            rest = without_results(message)
+                        task._results = message.results
+                        task._message = rest
+                    task._state = FINISHED
+                else:
+                    waited.append(pair)
+        for task, message in waited:
+            task._end(message, FINISHED)
+
+
+def _call(fn: Callable[[Any], object], task: Task) -> None:
+    """Call a callback as `concurrent.futures` does: what it raises is logged and goes no further."""
+    try:
+        fn(task)
+    except Exception:
+        import logging
+
+        logging.getLogger("concurrent.futures").exception("exception calling callback for %r", task)
+
+
+class OutputPath(str):
+    """The path of a task's declared output; given to another command it brings the dependency along."""
+
+    __slots__ = ("task",)
+
+    task: Any
+
+    def __new__(cls, path: str, task: Any) -> Self:
+        """Make a path that knows the task that makes the file."""
+        self = super().__new__(cls, path)
+        self.task = task
+        return self
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:  # elsewhere it is a plain path
+        return str, (str(self),)

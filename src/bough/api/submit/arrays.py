@@ -1,0 +1,219 @@
+"""Submitting an array: its spec, what earlier runs have done of it, and pages too many for one message.
+
+Rule: the array is in the ledger before the server hears of it, and out of it again if it cannot be sent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bough import private
+from bough.api.client.outbox import check_size
+from bough.api.file_table import keep_claims
+from bough.api.futures.completed import CommandRows
+from bough.api.futures.elements import Elements
+from bough.api.futures.feed_elements import FedElements
+from bough.api.submit.array_reuse import NewArray, OldArray, match, row_key
+from bough.api.submit.options import after_deps
+from bough.errors import BoughError, InvalidWorkload, UserError
+from bough.model.bounds import MOST_TASKS
+from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
+from bough.model.tasks import ArraySpec, Dep, Kind, Page, Reuse
+from bough.wire import questions
+
+if TYPE_CHECKING:
+    from bough.api.session.session import Session
+    from bough.api.submit.options import Settings
+
+AT_ONCE = 32 << 20  # bytes of pages in one message
+
+
+class ArrayParts(msgspec.Struct):
+    """What an array is made of, besides its settings."""
+
+    kind: Kind
+    name: str
+    body: BlobId
+    length: int
+    table: BlobId = BlobId(b"")
+    pages: tuple[Page, ...] = ()
+    blobs: tuple[tuple[BlobId, bytes], ...] = ()  # body and table
+    key: MemoKey = MemoKey(b"")
+    star: bool = False
+    template: str = ""
+    record: int = 0  # 0: a new one
+    after: tuple[Dep, ...] = ()
+    element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()
+    rows: Any = None  # CommandRows of a command array
+    identities: Any = None  # of the files it reads that no task makes: path -> identity
+    writes: bytes = b""  # digests of the paths it writes
+    open: bool = False  # a generator feeds it
+    keep: bool = True  # what is fed: all results
+    files: bytes = b""  # declared files that may travel
+
+
+def array_length(items: Sequence[Any]) -> int:
+    """How many tasks an array over these items has; UserError if that is more than an array can have."""
+    try:
+        length = len(items)
+    except OverflowError:  # a range of more than 63 bits
+        length = sys.maxsize
+    if length > MOST_TASKS:
+        raise InvalidWorkload(f"{items!r:.60} makes too many tasks for one array; at most {MOST_TASKS} are possible")
+    return length
+
+
+def send_array(session: Session, settings: Settings, group: int, parts: ArrayParts) -> Elements:
+    """Submit an array."""
+    after = tuple(dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after]))
+    if settings.terms.near or settings.terms.final:
+        word = "final" if settings.terms.final else "affinity"
+        raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
+    with session.ordered(group) as order:
+        if order is not None and (parts.length or parts.open):
+            after, settings = order.array_waits(after), order.settled(settings)
+        elements = _send(session, settings, group, parts, after)
+        if order is not None and (parts.length or parts.open):
+            order.array_joined(elements.record)
+    return elements
+
+
+def _send(session: Session, settings: Settings, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> Elements:
+    there = session.array_there(group, parts, after) if parts.length else None
+    record = RecordId(there or parts.record or session.new_record())
+    about = {"name": parts.name, "group": group, "is_command": parts.kind is Kind.COMMAND, "rows": parts.rows}
+    if parts.open:
+        elements: Elements = FedElements(session.ledger, record, keep=parts.keep, **about)
+    else:
+        elements = Elements(session.ledger, record, parts.length, **about)
+    if not parts.length and not parts.open:
+        return elements  # there is nothing to run, and nothing to wait for
+    elements.is_open = parts.open
+    if there is not None:
+        session.ledger.arrays[record] = elements
+        session.ledger.progress.added(group, parts.length)
+        session.adopted(elements)
+        return elements
+    reuse = _find_reuse(session, parts) if parts.key and not parts.open else ()
+    if parts.identities and parts.key:
+        _keep_identities(session.store, record, parts.identities)
+    if parts.writes:
+        keep_claims(session.store, record, parts.writes)
+    now, later = _split(parts.pages) if not reuse else (parts.pages, [])
+    spec = ArraySpec(
+        record,
+        parts.kind,
+        parts.body,
+        now[-1].stop if later else parts.length,
+        parts.table,
+        now,
+        parts.star,
+        GroupId(group),
+        parts.name,
+        parts.template or parts.name,
+        settings.needs,
+        settings.limits,
+        settings.priority,
+        after,
+        parts.element_after,
+        parts.key,
+        reuse,
+        bool(later) or parts.open,
+        parts.files,
+        parts.open,
+        settings.terms,
+    )
+    ledger = session.ledger
+    ledger.arrays[record] = elements
+    ledger.progress.added(group, parts.length)
+    try:
+        session.connection.submit(spec, 500 + _size(now) + len(parts.files), parts.blobs)
+        for number, pages in enumerate(later, 1):
+            last = number == len(later) and not parts.open
+            session.connection.add_pages(record, list(pages), _size(pages), last=last)
+    except BoughError:
+        if ledger.arrays.pop(record, None) is not None:
+            ledger.progress.added(group, -parts.length)
+        raise
+    return elements
+
+
+def _size(pages: tuple[Page, ...]) -> int:
+    return sum(len(page.data) + 20 for page in pages)
+
+
+def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, ...]]]:
+    """Pages as messages of bearable size: the first one, and those that follow."""
+    if _size(pages) <= AT_ONCE:
+        return pages, []
+    bunches: list[tuple[Page, ...]] = []
+    bunch: list[Page] = []
+    size = 0
+    for page in pages:
+        check_size(f"item {page.start}", len(page.data))
+        if bunch and size + len(page.data) > AT_ONCE:
+            bunches.append(tuple(bunch))
+            bunch, size = [], 0
+        bunch.append(page)
+        size += len(page.data)
+    if bunch:
+        bunches.append(tuple(bunch))
+    return bunches[0], bunches[1:]
+
+
+# --- what earlier runs have done ------------------------------------------------------------------------
+
+
+def _find_reuse(session: Session, parts: ArrayParts) -> tuple[Reuse, ...]:
+    if not session.welcome.memos:
+        return ()
+    olds = msgspec.convert(session.ask(questions.Memos(parts.key)), list[OldArray])
+    if not olds:
+        return ()
+    table = next((data for blob, data in parts.blobs if blob == parts.table), b"") if parts.table else b""
+    new = NewArray(parts.length, table, parts.pages)
+    return _match_with_files(session.store, olds, parts, new) if parts.identities else match(olds, new)
+
+
+def _match_with_files(store: str, olds: list[OldArray], parts: ArrayParts, new: NewArray) -> tuple[Reuse, ...]:
+    """As `match`, but rows count as equal only if the files they read are what they were."""
+    rows = parts.rows
+    assert isinstance(rows, CommandRows)
+    then = {old.record: _kept_identities(store, old.record) for old in olds}
+    if all(identities == parts.identities for identities in then.values()):
+        return match(olds, new)
+
+    def keyed(identities: Mapping[str, bytes]) -> Callable[[Any], object]:
+        def key(row: Any) -> object:
+            plain = row_key(row)
+            reads = rows.reads(row)
+            return None if plain is None else (plain, tuple(identities.get(path, b"") for path in reads))
+
+        return key
+
+    keys = {record: keyed(identities) for record, identities in then.items()}
+    return match(olds, new, keyed(parts.identities), keys)
+
+
+def _keep_identities(store: str, record: int, identities: Mapping[str, bytes]) -> None:
+    with open(_identities_path(store, record), "wb", opener=private.opener) as file:
+        pickle.dump(dict(identities), file)
+
+
+def _kept_identities(store: str, record: int) -> Mapping[str, bytes]:
+    try:
+        with open(_identities_path(store, record), "rb") as file:
+            found = pickle.load(file)
+    except Exception:  # noqa: BLE001 - a damaged pickle raises anything; without it, nothing counts as unchanged
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _identities_path(store: str, record: int) -> str:
+    return os.path.join(store, "args", f"{record}.inputs")

@@ -1,0 +1,392 @@
+"""From text and parameters to a planned command or sweep.
+
+A command being put together: its parts and settings, and what its parameters stand for.
+
+A task, or one of its outputs, given for an `:r` slot stands for the path of its file. Rule: the file and
+the task that makes it are noted wherever such a value is met, so that a command waits for what it reads.
+
+What `Session.command` and `Session.sweep` make of a text and its parameters, before anything is sent.
+
+A text without parameters is taken verbatim, a list of words runs without a shell, as in `subprocess`. Only a keyword
+beside the space of a sweep may be a template; every other value is data, braces and all.
+Rule: everything that is wrong with a command is found here, and named, before a task exists.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from bough.api.futures.array import Array
+from bough.api.futures.task import OutputPath
+from bough.api.pickling import check_sendable
+from bough.errors import InvalidWorkload
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, Slot
+from bough.model.commands.rendering import render_row, row_files
+from bough.model.commands.shell_text import needs_shell, split_words
+from bough.model.commands.template import check_slots, in_order, is_template, parse, plain, show_slot, shown, unparse
+from bough.model.files import absolute
+from bough.model.filtering import Filtered, filtered
+from bough.model.spaces import Axis, Product, Space, Tie
+
+Text = str | Sequence[object]  # a command line, or its words
+Shell = bool | str | Sequence[str] | None
+Stdin = str | bytes | os.PathLike[str] | object | None
+
+
+_templates: dict[tuple[object, ...], CommandTemplate] = {}
+_parsed = functools.lru_cache(256)(parse)
+
+
+@functools.lru_cache(256)
+def _needs_shell(text: str, verbatim: bool) -> bool:
+    return needs_shell(text if verbatim else _parsed(text))
+
+
+class Plan:
+    """A command being put together: its parts, its parameters, and the files and tasks it needs."""
+
+    def __init__(self, text: Text, cwd: str, *, verbatim: bool) -> None:
+        self.cwd = cwd
+        self.verbatim = verbatim
+        self.reads: list[str] = []
+        self.tasks: list[Any] = []
+        self.values: dict[str, Any] = {}
+        self.derived: dict[str, list[Part]] = {}  # of a sweep: parameters that are templates over others
+        self.is_text = isinstance(text, str)
+        self.parts: list[Part]
+        if isinstance(text, str):
+            self.text = text
+            self.parts = [text] if verbatim else _parsed(text)
+        else:
+            words = self.words(text)
+            self.text = shlex.join(words)
+            self.parts = _joined(words, text, verbatim=verbatim)
+        if not self.text.strip():
+            raise InvalidWorkload("the command is empty")
+
+    def needs(self) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        """Files and tasks it needs, each once."""
+        return tuple(dict.fromkeys(self.reads)), tuple({id(task): task for task in self.tasks}.values())
+
+    def words(self, words: object) -> list[str]:
+        """The words of a command that was given as a list."""
+        if not isinstance(words, list | tuple):
+            raise InvalidWorkload(f"a command is a text or a list of words, not {words!r:.60}")
+        return [self.word(word) for word in words]
+
+    def template(self, settings: CommandSettings) -> CommandTemplate:
+        """The template of a loose command; loops submit the same one again and again, so it is kept."""
+        fixed = (settings.cwd, settings.shell, settings.stdin, settings.stdin_path, tuple(settings.env.items()))
+        key = (self.text, self.is_text, fixed, tuple(self.values))
+        found = _templates.get(key) if self.is_text else None
+        if found is None:
+            check_slots(self.parts, self.values)
+            found = CommandTemplate(settings, self.parts, tuple(self.values))
+            if self.is_text:
+                if len(_templates) >= 64:
+                    _templates.pop(next(iter(_templates)), None)
+                _templates[key] = found
+        return found
+
+    def word(self, word: object) -> str:
+        """A word of a list: a text, a path, a number, a task's file."""
+        if _is_task(word) or isinstance(word, OutputPath):
+            path = self.path_of(word, "a word of the command")
+            self.reads.append(absolute(path, self.cwd))
+            return path
+        if word is None or isinstance(word, list | tuple | dict | set):
+            raise InvalidWorkload(f"{word!r:.60} cannot be a word of a command")
+        return plain(word)
+
+    # --- settings ---
+
+    def settings(self, shell: Shell, env: Mapping[str, object] | None, stdin: Stdin) -> CommandSettings:
+        """What all tasks of a call share."""
+        words: tuple[str, ...] = ()
+        if isinstance(shell, str):
+            words = shell_words(shell)
+        elif isinstance(shell, list | tuple) and shell and all(isinstance(word, str) for word in shell):
+            words = tuple(shell)
+        elif shell is not None and not isinstance(shell, bool):
+            raise InvalidWorkload(f"shell is {shell!r:.60}; give True, False, a name, or words such as ['bash', '-c']")
+        elif shell or (shell is None and self.is_text and _needs_shell(self.text, self.verbatim)):
+            words = shell_words()
+        content: bytes | None = None
+        path = ""
+        if isinstance(stdin, OutputPath) or _is_task(stdin) or hasattr(type(stdin), "__fspath__"):
+            path = absolute(self.path_of(stdin, "stdin"), self.cwd)
+            self.reads.append(path)
+        elif isinstance(stdin, str):
+            check_sendable("stdin", stdin)
+            content = stdin.encode()
+        elif isinstance(stdin, bytes | bytearray):
+            content = bytes(stdin)
+        elif stdin is not None and stdin != -3:  # subprocess.DEVNULL
+            raise InvalidWorkload(f"stdin is a text, bytes or a path, not {stdin!r:.60}")
+        return CommandSettings(self.cwd, words, _environment(env), content, path)
+
+    # --- parameters ---
+
+    def put(self, name: str, value: Any) -> None:
+        """Take a parameter's value as it is, braces and all: it may come from anywhere."""
+        found = self.given(name, value)
+        self.values[name] = os.fspath(found) if hasattr(type(found), "__fspath__") else found
+
+    def put_over_space(self, name: str, value: Any) -> None:
+        """Take a parameter beside a space: a text with slots is a template over the others, a task's file is not."""
+        text = os.fspath(value) if hasattr(type(value), "__fspath__") else value
+        if not isinstance(text, str) or isinstance(text, OutputPath) or not is_template(text):
+            self.put(name, value)
+            return
+        try:
+            self.derived[name] = parse(text)
+        except InvalidWorkload as error:
+            raise InvalidWorkload(f"parameter {name}: {error}") from None
+
+    def given(self, name: str, value: Any) -> Any:
+        """A parameter's value with tasks replaced by the paths of their files."""
+        if isinstance(value, Array):
+            return [self.given(name, task) for task in value.tasks()]
+        if isinstance(value, list | tuple) and any(map(_brings_task, value)):
+            items: list[Any] = []
+            for item in value:  # an array among them stands for its tasks
+                items += item.tasks() if isinstance(item, Array) else (item,)
+            return [self.given(name, item) for item in items]
+        if isinstance(value, OutputPath):
+            return self.path_of(value, name)
+        if _is_task(value):
+            if not self.is_read(name):
+                slot = show_slot(Slot(name, mode="r"))
+                raise InvalidWorkload(f"parameter {name} is a task: write {slot} to read its file")
+            return self.path_of(value, name)
+        if value is None:
+            raise InvalidWorkload(f"parameter {name} is None: give a value")
+        return value
+
+    def is_read(self, name: str) -> bool:
+        """Whether a parameter stands for files that are read."""
+        return any(isinstance(part, Slot) and part.name == name and part.mode == "r" for part in self.parts)
+
+    def path_of(self, value: Any, name: str) -> str:
+        """The path of a task's single output, relative where it lies below `cwd`; the task is noted."""
+        if _is_task(value):
+            outputs = value.outputs
+            if len(outputs) != 1:
+                have = f"has outputs {', '.join(outputs)}: give task.outputs[...]" if outputs else "declares no output"
+                raise InvalidWorkload(f"the task given for {name} {have}")
+            self.tasks.append(value)
+            value = next(iter(outputs.values()))
+        elif isinstance(value, OutputPath):
+            self.tasks.append(value.task)
+        path = str(os.fspath(value))
+        return path.removeprefix(self.cwd.rstrip("/") + "/")
+
+    def with_paths(self, space: Space) -> Space:
+        """A space in which tasks are replaced by the paths of their files."""
+        if isinstance(space, Axis):
+            if _may_hold_tasks(space.values) and any(map(_brings_task, space.values)):
+                name, before = space.names[0], len(self.tasks)
+                paths = Axis(name, [self.given(name, value) for value in space.values])
+                if self.is_read(name):  # each element waits for the file it reads, not for all of them
+                    del self.tasks[before:]
+                return paths
+        elif isinstance(space, Filtered):
+            inner = self.with_paths(space.space)
+            return space if inner is space.space else Filtered(inner, space.bitmap)
+        elif isinstance(space, Product | Tie):
+            factors = [self.with_paths(factor) for factor in space.factors]
+            if any(new is not old for new, old in zip(factors, space.factors, strict=True)):
+                return type(space)(None, *factors)
+        return space
+
+
+def _joined(words: Sequence[str], given: Sequence[object], *, verbatim: bool) -> list[Part]:
+    """Words as one text whose splitting gives them back; only those that were given as texts hold slots."""
+    parts: list[Part] = []
+    for word, source in zip(words, given, strict=True):
+        pieces: list[Part] = [word] if verbatim or type(source) is not str else parse(word) or [""]
+        parts += [shlex.quote(piece) if isinstance(piece, str) else piece for piece in pieces]
+        parts.append(" ")
+    return parts
+
+
+def _is_task(value: object) -> bool:
+    """Tasks are known by what they have: outputs and a result."""
+    return hasattr(type(value), "outputs") and hasattr(type(value), "result")
+
+
+def _brings_task(value: object) -> bool:
+    """Whether a value stands for files of tasks, or holds some that do."""
+    if isinstance(value, list | tuple):
+        return any(map(_brings_task, value))
+    return _is_task(value) or isinstance(value, OutputPath | Array)
+
+
+def _may_hold_tasks(values: Sequence[object]) -> bool:
+    """A quick look, because there may be millions."""
+    return isinstance(values, Array) or (
+        isinstance(values, list | tuple)
+        and any(not issubclass(kind, str | int | float) or kind is OutputPath for kind in set(map(type, values)))
+    )
+
+
+def _environment(env: Mapping[Any, object] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if not isinstance(env, Mapping | None):
+        raise InvalidWorkload(f"env is {env!r:.60}; give a dict such as {{'LANG': 'C'}}")
+    for name, value in (env or {}).items():
+        text = "" if value is None else plain(value)
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name + text or value is None:
+            raise InvalidWorkload(f"env holds {name!r}={value!r:.60}: names and values must be texts")
+        found[name] = text
+    return found
+
+
+_STRICT = ("-eo", "pipefail", "-c")  # a command that fails, also inside a pipe, fails the task
+_OPTIONS = {"bash": _STRICT, "zsh": _STRICT, "ksh": _STRICT, "sh": ("-ec",), "dash": ("-ec",)}
+
+
+@functools.cache
+def shell_words(name: str = "bash") -> tuple[str, ...]:
+    """The words that start a shell on a text."""
+    path = shutil.which(name)
+    if path is None:
+        raise InvalidWorkload(f"shell {name} was not found in PATH")
+    return (path, *_OPTIONS.get(os.path.basename(name), ("-c",)))
+
+
+class PlannedCommand(NamedTuple):
+    """A loose command, and what it depends on."""
+
+    call: CommandCall
+    text: str  # as the user wrote it: commands of equal text are expected to run equally long
+    reads: tuple[str, ...] = ()  # absolute
+    tasks: tuple[Any, ...] = ()  # tasks whose files were given as parameters
+    template: CommandTemplate | None = None
+    row: tuple[Any, ...] = ()
+
+    @property
+    def writes(self) -> dict[str, str]:
+        """Declared outputs by slot, absolute."""
+        return self.call.writes
+
+    def rename(self, renamed: Mapping[str, str]) -> PlannedCommand:
+        """The same with other paths for some files (wanted -> used)."""
+        if not renamed or self.template is None:
+            return self
+        template = _replace(self.template, dict(renamed))
+        return self._replace(call=render_row(template, self.row), template=template)
+
+
+class PlannedSweep(NamedTuple):
+    """A command array: its body and its table."""
+
+    template: CommandTemplate
+    rows: Space
+    text: str
+    reads: tuple[str, ...] = ()  # files that every element reads without naming them, absolute: standard input
+    tasks: tuple[Any, ...] = ()  # tasks that every element waits for; those in the space are found by their files
+
+    def rename(self, renamed: Mapping[str, str]) -> PlannedSweep:
+        """The same with other paths for some files (wanted -> used)."""
+        return self._replace(template=_replace(self.template, dict(renamed))) if renamed else self
+
+
+def _replace(old: CommandTemplate, renamed: dict[str, str]) -> CommandTemplate:
+    return CommandTemplate(old.settings, old.parts, old.names, old.derived, old.renamed | renamed)
+
+
+def plan_command(
+    text: Text,
+    parameters: Mapping[str, Any],
+    *,
+    cwd: str,
+    shell: Shell = None,
+    env: Mapping[str, object] | None = None,
+    stdin: Stdin = None,
+) -> PlannedCommand:
+    """Check one command and render it as far as it can be before it runs; `cwd` is absolute."""
+    plan = Plan(text, cwd, verbatim=not parameters)
+    settings = plan.settings(shell, env, stdin)
+    if not parameters:
+        return PlannedCommand(_without_nul(_verbatim(plan.parts, settings)), plan.text, *plan.needs())
+    for name, value in parameters.items():
+        plan.put(name, value)
+    template = plan.template(settings)
+    row = tuple(plan.values.values())
+    call = _filled(template, row)
+    plan.reads += row_files(template, row)[0]
+    return PlannedCommand(call, plan.text, *plan.needs(), template, row)
+
+
+def _filled(template: CommandTemplate, row: tuple[Any, ...]) -> CommandCall:
+    try:
+        return _without_nul(render_row(template, row))
+    except (ValueError, TypeError) as error:  # what format() says of a value that does not suit its {slot:format}
+        given = ", ".join(f"{name}={value!r:.40}" for name, value in zip(template.names, row, strict=False))
+        raise InvalidWorkload(f"the slots of {shown(unparse(template.parts))} do not fit {given}: {error}") from None
+
+
+def _without_nul(call: CommandCall) -> CommandCall:
+    """Refuse what no process can be given: a text or a path with a NUL in it."""
+    for part in chain(call.parts, *call.argv):
+        if "\0" in (part if isinstance(part, str) else part.format):
+            text = part if isinstance(part, str) else part.format
+            raise InvalidWorkload(f"{text!r:.80} holds a NUL, which no command can be given")
+    return call
+
+
+def plan_sweep(
+    text: Text,
+    space: Space,
+    parameters: Mapping[str, Any],
+    *,
+    cwd: str,
+    where: Callable[..., Any] | None = None,
+    shell: Shell = None,
+    env: Mapping[str, object] | None = None,
+    stdin: Stdin = None,
+) -> PlannedSweep:
+    """Check a command generator; the filter is evaluated now, rows are rendered where they run."""
+    if where is not None and not callable(where):
+        raise InvalidWorkload(f"where is {where!r:.60}; give a function of the parameters")
+    if not isinstance(space, Space):
+        raise InvalidWorkload(f"a sweep runs over bough.product(...) or bough.tie(...), not {space!r:.60}")
+    plan = Plan(text, cwd, verbatim=False)
+    settings = plan.settings(shell, env, stdin)
+    space = plan.with_paths(space)
+    for name, value in parameters.items():
+        if name in space.names:
+            raise InvalidWorkload(f"parameter {name} is given twice: in the space and beside it")
+        plan.put_over_space(name, value)
+    check_slots(plan.parts, (*space.names, *plan.values), plan.derived, used=_asked_for(where))
+    rows: Space = filtered(space, where) if where is not None else space
+    if plan.values:  # the same for every row
+        rows = Product(None, rows, Tie({name: (value,) for name, value in plan.values.items()}))
+    template = CommandTemplate(settings, plan.parts, rows.names, in_order(plan.derived))
+    if rows:
+        _filled(template, rows[0])  # a slot that does not suit its values is found before anything runs
+    return PlannedSweep(template, rows, plan.text, *plan.needs())
+
+
+def _verbatim(parts: list[Part], settings: CommandSettings) -> CommandCall:
+    if settings.shell:
+        return CommandCall(settings, parts=parts)
+    return CommandCall(settings, argv=[[part for part, _ in word] for word in split_words(parts)])
+
+
+def _asked_for(where: Callable[..., Any] | None) -> tuple[str, ...]:
+    """The parameters a filter asks for, which count as used."""
+    if where is None:
+        return ()
+    try:
+        return tuple(inspect.signature(where).parameters)
+    except (TypeError, ValueError):
+        return ()

@@ -1,0 +1,317 @@
+"""Commands and sweeps: files declared, then sent.
+
+Submitting commands: loose ones, and sweeps as one array.
+
+Rule: files are declared before anything is sent, and withdrawn if it cannot be sent.
+
+What commands of a service carry with them, so that their files can travel: which ones they read and write.
+
+Rule: contents that the server cannot read itself are there before the command that reads them is submitted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from bough.api.file_table import Declared, files_of, keep_claims
+from bough.api.futures.array import Array
+from bough.api.futures.array_view import View
+from bough.api.futures.completed import CommandRows
+from bough.api.futures.task import Task
+from bough.api.memo.content_keys import command_key, file_identity, template_key
+from bough.api.pickling import pack_table, unsendable
+from bough.api.submit.arrays import array_length
+from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep
+from bough.api.submit.options import after_deps
+from bough.errors import BoughError, InvalidWorkload, UserError
+from bough.model.blobs import blob_id
+from bough.model.bounds import check_path, shown
+from bough.model.commands.command import Clash, CommandCall, CommandTemplate, Slot, encode_call, shown_text
+from bough.model.commands.rendering import render_row
+from bough.model.commands.template import BUILT_IN, is_template, parse
+from bough.model.files import pack_manifest
+from bough.model.ids import DIGEST_SIZE, BlobId, GroupId, MemoKey
+from bough.model.spaces import Tie
+from bough.model.tasks import Kind, TaskSpec
+
+if TYPE_CHECKING:
+    from bough.api.futures.elements import Elements
+    from bough.api.session.remote import RemoteSession
+    from bough.api.session.session import Session
+    from bough.api.submit.context import Context
+    from bough.model.spaces import Space
+
+_NO_NAME = frozenset("({[!<>|&;\"'")
+
+
+def submit_command(
+    context: Context, text: str | Sequence[Any], parameters: Mapping[str, Any], how: Mapping[str, Any]
+) -> Task:
+    """Submit one command."""
+    session, settings, group = context
+    session.check_open()
+    planned = plan_command(text, parameters, cwd=directory(how), shell=how["shell"], env=how["env"], stdin=how["stdin"])
+    ledger = session.ledger
+    name = settings.name or command_name(planned.text)
+    after = after_deps([*settings.after, *planned.tasks], ledger)
+    record = session.new_record()
+    declared = Declared()
+    clash = read_clash(how["clash"])
+    payload = _encoded(planned.call)
+    if planned.reads or planned.writes:
+        declared = session.files.declare(record, f"task {record} ({name})", planned.reads, planned.writes, clash=clash)
+        if declared.renamed:
+            planned = planned.rename(declared.renamed)
+            payload = _encoded(planned.call)
+        after = tuple(dict.fromkeys([*after, *declared.after]))
+    key = _command_key(session, planned, declared) if settings.memo else MemoKey(b"")
+    if session.is_remote and (planned.reads or planned.writes):
+        payload = _encoded(travelling_call(session, planned, declared, name))
+    spec = TaskSpec(
+        record,
+        Kind.COMMAND,
+        BlobId(b""),
+        payload,
+        GroupId(group),
+        name,
+        planned.text[:200],
+        settings.needs,
+        settings.limits,
+        settings.priority,
+        after,
+        (),
+        key,
+        "",
+        tuple(planned.writes.values()),
+        settings.terms,
+    )
+    task = Task(ledger, record, name, group, command=shown_text(planned.call), writes=planned.writes)
+    try:
+        session.send_task(task, spec, len(payload))
+    except BoughError:
+        session.files.withdraw(record)
+        raise
+    return task
+
+
+def _command_key(session: Session, planned: PlannedCommand, declared: Declared) -> MemoKey:
+    outside = set(declared.external)
+    reads = []
+    for wanted in planned.reads:
+        path = declared.renamed.get(wanted, wanted)
+        reads.append((path, (file_identity(path) or b"") if path in outside else b""))
+    return command_key(planned.call, reads, session.directory)
+
+
+def submit_sweep(
+    context: Context, text: str, space: Space, parameters: Mapping[str, Any], how: Mapping[str, Any]
+) -> Array:
+    """Submit a command for every combination of a space, as one array."""
+    session, settings, group = context
+    session.check_open()
+    planned = plan_sweep(
+        text,
+        space,
+        parameters,
+        cwd=directory(how),
+        where=how["where"],
+        shell=how["shell"],
+        env=how["env"],
+        stdin=how["stdin"],
+    )
+    length = array_length(planned.rows)
+    name = settings.name or command_name(planned.text)
+    record = session.new_record()
+    label = f"{name or 'array'} {record}"
+    clash = read_clash(how["clash"])
+    body, blob = template_blob(planned.template)
+    declared = session.files.declare_array(record, label, planned.template, planned.rows, clash=clash)
+    try:
+        shared = session.files.declare(record, label, planned.reads) if planned.reads else Declared()
+        renamed = {**declared.renamed, **shared.renamed}
+        if renamed:
+            planned = planned.rename(renamed)
+            body, blob = template_blob(planned.template)
+        table, data = pack_table(planned.rows)
+        outside = [*declared.external, *shared.external]
+        files = b""
+        if session.is_remote:
+            files = travelling_files(session, planned, outside, name)
+        elements = session.send_array(
+            settings,
+            group,
+            kind=Kind.COMMAND,
+            name=name,
+            body=body,
+            length=length,
+            table=table,
+            blobs=((body, blob), (table, data)),
+            key=sweep_key(session, planned, shared.external) if settings.memo else MemoKey(b""),
+            template=planned.text[:200],
+            record=record,
+            after=tuple(dict.fromkeys([*declared.after, *shared.after, *after_deps(planned.tasks, session.ledger)])),
+            element_after=declared.element_after,
+            rows=CommandRows(planned.template, planned.rows),
+            identities=identities(outside) if settings.memo else None,
+            writes=declared.writes,
+            files=files,
+        )
+    except BoughError:
+        session.files.withdraw(record)
+        raise
+    return View(elements)
+
+
+def sweep_key(session: Session, planned: PlannedSweep, shared: Iterable[str]) -> MemoKey:
+    """The key of a command array's body, with the files that every element reads."""
+    from hashlib import blake2b
+
+    key = template_key(planned.template, session.directory)
+    inputs = b"".join(file_identity(path) or b"" for path in shared)
+    return MemoKey(blake2b(inputs, key=key, digest_size=DIGEST_SIZE).digest()) if inputs else key
+
+
+def identities(paths: Iterable[str]) -> dict[str, bytes]:
+    """What the files hold that are read and made by no task."""
+    return {path: file_identity(path) or b"" for path in paths}
+
+
+def template_blob(template: CommandTemplate) -> tuple[BlobId, bytes]:
+    """A template as a blob."""
+    data = _encoded(template)
+    return blob_id(data), data
+
+
+def _encoded(command: CommandCall | CommandTemplate) -> bytes:
+    try:
+        return encode_call(command)
+    except UnicodeEncodeError as error:
+        raise unsendable("the command", error.object) from None
+
+
+def directory(how: Mapping[str, Any]) -> str:
+    """Where a command runs: what was said, relative to where the script is now, or there."""
+    given = how["cwd"]
+    if given is None:
+        return os.getcwd()
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"cwd is {shown(given)}; give the path of a folder")
+    return os.path.abspath(check_path("cwd", str(os.fspath(given))))
+
+
+def read_clash(given: object) -> Clash:
+    """What to do about outputs whose path is somebody else's."""
+    if given is None:
+        return Clash.ERROR
+    try:
+        return Clash(str(given))
+    except ValueError:
+        raise UserError(f'clash is {given!r}; give "error", "rename" or "overwrite"') from None
+
+
+def command_name(text: str) -> str:
+    """What a command is called in messages: its program's name."""
+    for word in text.split(maxsplit=20):
+        if "=" not in word.partition("/")[0] and word[0] not in _NO_NAME:
+            return os.path.basename(word.rstrip(";|&)"))[:40]
+    return ""
+
+
+def open_command_array(
+    context: Context, text: str, how: Mapping[str, Any], *, keep: bool
+) -> tuple[Elements, Callable[[list[Any], int], list[Any]]]:
+    """An open array of a command; the function declares the files of new items and makes rows of them."""
+    session, settings, group = context
+    said = {name: how.get(name) for name in ("cwd", "shell", "env", "stdin", "clash")}
+    parameters = {name: value for name, value in how.items() if name not in said}
+    clash = read_clash(said["clash"])
+    names = tuple(dict.fromkeys(slot.name for slot in slots_of(text, parameters) if slot.name not in parameters))
+    if not names:
+        raise InvalidWorkload(f"feed: {text!r:.60} has no {{slot}} that an item could fill")
+    example = Tie(dict.fromkeys(names, ("",)))
+    planned = plan_sweep(
+        text, example, parameters, cwd=directory(said), shell=said["shell"], env=said["env"], stdin=said["stdin"]
+    )
+    name = settings.name or command_name(planned.text)
+    body, blob = template_blob(planned.template)
+    record = session.new_record()
+    held: list[Any] = []
+    elements = session.send_array(
+        settings,
+        group,
+        kind=Kind.COMMAND,
+        name=name,
+        body=body,
+        length=0,
+        blobs=((body, blob),),
+        template=planned.text[:200],
+        record=record,
+        after=after_deps(planned.tasks, session.ledger),
+        rows=CommandRows(planned.template, held),
+        open=True,
+        keep=keep,
+    )
+    fixed = planned.rows[0][len(names) :]  # parameters that are the same for every item
+
+    def prepare(items: list[Any], start: int) -> list[Any]:
+        rows = [(*_row(item, names), *fixed) for item in items]
+        declared = session.files.declare_array(
+            record, f"{name} {record}", planned.template, rows, clash=clash, start=start
+        )
+        if declared.renamed or declared.after or declared.element_after:
+            session.files.withdraw(record)
+            raise InvalidWorkload(
+                "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
+            )
+        if declared.writes:
+            keep_claims(session.store, record, declared.writes, more=start > 0)
+        held.extend(rows)
+        return rows
+
+    return elements, prepare
+
+
+def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(item, Mapping):
+        if set(item) != set(names):
+            has = ", ".join(map(str, item)) or "nothing"
+            raise InvalidWorkload(f"feed: an item has {has}; the command has {', '.join(names)}")
+        return tuple(item[name] for name in names)
+    if len(names) == 1:
+        return (item,)
+    if isinstance(item, tuple) and len(item) == len(names):
+        return item
+    raise InvalidWorkload(f"feed: {item!r:.60} does not give {', '.join(names)}; give dicts of them")
+
+
+def slots_of(text: str, parameters: Mapping[str, Any]) -> list[Slot]:
+    """The slots of a text, and of parameters that are templates, that parameters must fill."""
+    texts = [text, *(value for value in parameters.values() if isinstance(value, str) and is_template(value))]
+    parts = [part for one in texts for part in parse(one)]
+    return [part for part in parts if isinstance(part, Slot) and part.name not in BUILT_IN]
+
+
+def travelling_call(session: Session, planned: PlannedCommand, declared: Declared, label: str) -> CommandCall:
+    """A loose command that says what it reads."""
+    call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
+    sent = cast("RemoteSession", session).carrier.supply(declared.external, label)
+    paths = (declared.renamed.get(path, path) for path in planned.reads)
+    return replace(call, reads={path: sent.get(path, b"") for path in paths})
+
+
+def travelling_files(session: Session, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
+    """The declared files of an array, packed; nothing if it has none."""
+    template, renamed = planned.template, planned.template.renamed
+    if not planned.reads and not any(isinstance(part, Slot) and part.mode in {"r", "w"} for part in template.parts):
+        return b""
+    sent = cast("RemoteSession", session).carrier.supply(external, label)
+    reads = {renamed.get(path, path): b"" for path in planned.reads}
+    writes: set[str] = set()
+    for read, written in files_of(template, planned.rows):
+        reads.update((renamed.get(path, path), b"") for path in read)
+        writes.update(renamed.get(path, path) for path in written.values())
+    return pack_manifest({path: sent.get(path, b"") for path in reads}, writes)

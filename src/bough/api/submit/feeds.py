@@ -1,0 +1,352 @@
+"""Arrays that a generator feeds; what earlier runs did of them.
+
+What earlier runs have done of a feed: their pages are read again beside the generator, a few at a time.
+
+An element is reused if the same function was fed the same argument at the same place. Rule: what is held
+does not grow with the length of the feed, so places are compared, and nothing is looked for elsewhere.
+
+Open arrays that a generator feeds, endless or not, in constant memory: read no faster than tasks end.
+
+A generator waits while too many tasks have not ended, or have results that nobody took (see `fed`). Rule: the
+generator runs in a thread of its own, one for each array; what it raises ends the array and is raised by
+`wait_all`'s and the iterators' next use of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from bough.api.futures.array import Array
+from bough.api.futures.array_view import Stream, View
+from bough.api.futures.feed_elements import FedElements
+from bough.api.memo.content_keys import function_key
+from bough.api.pickling import loads, make_pages, pack, pack_function
+from bough.api.submit.array_reuse import row_key
+from bough.api.submit.calls import array_key, function_name
+from bough.api.submit.context import Context
+from bough.api.submit.options import NAMES
+from bough.errors import BoughError, InvalidWorkload
+from bough.model.ids import DIGEST_SIZE, MemoKey, RecordId
+from bough.model.tasks import Kind, Page, Reuse
+from bough.wire import questions
+
+if TYPE_CHECKING:
+    from bough.api.session.session import Session
+    from bough.api.submit.submitter import Submitter
+
+
+def fed_key(key: MemoKey) -> MemoKey:
+    """The key of what is fed: other arrays, which are compared as a whole, do not look at feeds."""
+    return MemoKey(blake2b(b"fed" + key, digest_size=DIGEST_SIZE).digest()) if key else key
+
+
+class Earlier:
+    """All earlier feeds of a function, newest run first."""
+
+    def __init__(self, session: Session, key: MemoKey) -> None:
+        found = session.ask(questions.Feeds(key))
+        self._olds = [_Old(session, record) for record in found]
+
+    def reuse(self, pages: Sequence[Page], rows: Sequence[Any], start: int) -> tuple[Reuse, ...]:
+        """Which of the rows that begin at `start` have been done."""
+        claims: list[Reuse] = []
+        missing = [(start, start + len(rows))]
+        for old in self._olds:
+            left: list[tuple[int, int]] = []
+            for low, high in missing:
+                at = low
+                for first, last in old.same(pages, rows, start, low, high):
+                    claims.append(Reuse(first, last, RecordId(old.record), first))
+                    left.append((at, first))
+                    at = last
+                left.append((at, high))
+            missing = [piece for piece in left if piece[0] < piece[1]]
+            if not missing:
+                break
+        for old in self._olds:
+            old.drop(start + len(rows))
+        self._olds = [old for old in self._olds if not old.is_over]
+        return tuple(sorted(claims, key=lambda claim: claim.start))
+
+
+class _Old:
+    """One earlier feed, read from its beginning to its end."""
+
+    def __init__(self, session: Session, record: int) -> None:
+        self.record = record
+        self._session = session
+        self._pages: deque[tuple[int, int, bytes]] = deque()
+        self._done: deque[tuple[int, int]] = deque()
+        self._turn = 0
+        self._ended = False  # there are no more pages
+        self._loaded: tuple[int, Sequence[Any]] = (-1, ())  # the page that was looked at last
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was shorter than what is fed now."""
+        return self._ended and not self._pages
+
+    def same(
+        self, pages: Sequence[Page], rows: Sequence[Any], start: int, low: int, high: int
+    ) -> list[tuple[int, int]]:
+        """The elements in [low, high) that were done there with the same arguments; the rows begin at `start`."""
+        self._reach(high)
+        equal: list[tuple[int, int]] = []
+        for first, last, data in self._pages:
+            if first >= high:
+                break
+            begin, end = max(first, low), min(last, high)
+            if begin >= end:
+                continue
+            if any((page.start, page.stop, page.data) == (first, last, data) for page in pages):
+                equal.append((begin, end))
+                continue
+            if self._loaded[0] != first:
+                self._loaded = (first, loads(data))
+            there = self._loaded[1]
+            equal += [
+                (index, index + 1)
+                for index in range(begin, end)
+                if (key := row_key(rows[index - start])) is not None and key == row_key(there[index - first])
+            ]
+        return [
+            (max(a, first), min(b, last))
+            for a, b in _joined(equal)
+            for first, last in self._done
+            if max(a, first) < min(b, last)
+        ]
+
+    def _reach(self, stop: int) -> None:
+        while not self._ended and (not self._pages or self._pages[-1][1] < stop):
+            part = self._session.ask(questions.Fed(RecordId(self.record), self._turn))
+            self._pages += part.pages
+            self._done += part.done
+            self._turn = part.turn
+            self._ended = not part.turn
+
+    def drop(self, before: int) -> None:
+        """Nothing before this element will be asked for."""
+        while self._pages and self._pages[0][1] <= before:
+            self._pages.popleft()
+        while self._done and self._done[0][1] <= before:
+            self._done.popleft()
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+WINDOW = 20_000  # tasks that have not ended or were not taken, before the generator has to wait
+WIDEST = 200_000  # the same where tasks end so fast that a window would not last
+LASTING = 0.25  # seconds that a window is to last
+WINDOW_BYTES = 64 << 20  # of arguments of such tasks, as far as their mean tells
+FEWEST = 64  # tasks that may be under way however big their arguments are
+PAGE = 1000  # most items of one page
+PATIENCE = 0.05  # seconds an item may wait for others to make a page with
+
+
+def start_feed(
+    submitter: Submitter,
+    what: Callable[..., Any] | str,
+    items: Iterable[Any],
+    options: Mapping[str, Any],
+    *,
+    keep: bool = True,
+) -> Array:
+    """Begin to feed an array."""
+    session = submitter._session
+    session.check_open()
+    settings = submitter._read({name: options[name] for name in NAMES if name in options})
+    rest = {name: value for name, value in options.items() if name not in NAMES}
+    if not callable(what) and not isinstance(what, str):
+        raise InvalidWorkload(f"feed needs a function or a command's text, not {what!r:.80}")
+    if not isinstance(keep, bool):
+        raise InvalidWorkload(f"feed: keep is {keep!r:.80}; give True or False")
+    try:
+        source = iter(items)
+    except TypeError:
+        raise InvalidWorkload(f"feed needs something to iterate over, not {items!r:.80}") from None
+    earlier: Earlier | None = None
+    if callable(what):
+        if rest:
+            raise InvalidWorkload(f"feed: {', '.join(rest)} cannot be given with a function")
+        blob, data = pack_function(what)
+        key = fed_key(array_key(function_key(what) if settings.memo else None, star=False))
+        parts = {"kind": Kind.FUNCTION, "name": settings.name or function_name(what), "body": blob, "key": key}
+        elements = session.send_array(
+            settings, submitter._group_id(), **parts, length=0, blobs=((blob, data),), open=True, keep=keep
+        )
+        prepare: Prepare = _as_they_are
+        earlier = Earlier(session, key) if key and session.welcome.memos else None
+    else:
+        from bough.api.submit.commands import open_command_array
+
+        elements, prepare = open_command_array(Context(session, settings, submitter._group_id()), what, rest, keep=keep)
+    assert isinstance(elements, FedElements)
+    feed = Feed(session, elements, source, prepare, earlier)
+    session.add_feed(feed)
+    feed.start()
+    return View(elements) if keep else Stream(elements)
+
+
+Prepare = Callable[[list[Any], int], list[Any]]  # rows of a page, given their items and where they begin
+
+
+def _as_they_are(rows: list[Any], _: int) -> list[Any]:
+    return rows
+
+
+class Feed:
+    """The thread that reads a generator into an open array."""
+
+    def __init__(
+        self, session: Session, elements: FedElements, items: Any, prepare: Prepare, earlier: Earlier | None
+    ) -> None:
+        self._session = session
+        self._elements = elements
+        self._items = items
+        self._prepare = prepare
+        self._earlier = earlier  # what earlier runs have done of it
+        self._window = _Window()
+        self._error: BaseException | None = None  # what the generator raised
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bough-feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more from the generator."""
+        self._stopped.set()
+        with self._elements.condition:
+            self._elements.condition.notify_all()
+
+    def abandon(self) -> None:
+        """Nobody will take results any more, so that they must not hold up the generator."""
+        self._elements.abandon()
+
+    def join(self) -> None:
+        """Wait until the generator has ended, or was stopped."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            while self._has_room():
+                rows = self._gather()
+                if not rows:
+                    break
+                self._send(rows)
+        except BaseException as found:  # noqa: BLE001 - the user's generator may raise anything; its array tells
+            error = found
+        self._end(error)
+
+    def _has_room(self) -> bool:
+        elements, window = self._elements, self._window
+        with elements.condition:
+            window.ended(len(elements.states) - elements.left)
+            elements.condition.wait_for(
+                lambda: (
+                    (elements.pressure() < window.size and not elements.is_heavy)
+                    or self._stopped.is_set()
+                    or not elements.is_open
+                )
+            )
+            return elements.is_open and not self._stopped.is_set()
+
+    def _gather(self) -> list[Any]:
+        """The next items: as many as come quickly."""
+        if self._error is not None:
+            raise self._error
+        rows: list[Any] = []
+        append, clock = rows.append, time.monotonic
+        until = clock() + PATIENCE
+        try:
+            for item in self._items:
+                append(item)
+                if len(rows) >= PAGE or clock() >= until or self._stopped.is_set():
+                    break
+        except BaseException as error:
+            self._error = error
+            if not rows:
+                raise
+        return rows
+
+    def _send(self, rows: list[Any]) -> None:
+        elements = self._elements
+        start = len(elements.states)
+        prepared = self._prepare(rows, start)
+        pages = pages_of(prepared, start)
+        reuse = self._earlier.reuse(pages, prepared, start) if self._earlier is not None else ()
+        elements.grow(len(rows))
+        self._session.ledger.progress.added(elements.group, len(rows))
+        size = sum(len(page.data) for page in pages)
+        self._window.sent(len(rows), size)
+        self._session.connection.add_pages(RecordId(elements.record), pages, size, last=False, reuse=reuse)
+
+    def _end(self, error: BaseException | None) -> None:
+        elements = self._elements
+        was_open = elements.is_open
+        if error is not None:
+            elements.feed_error = error
+        elements.close()
+        self._session.feed_ended(self, elements)
+        if was_open:
+            try:
+                self._session.connection.add_pages(RecordId(elements.record), [], 0, last=True)
+            except BoughError:
+                return  # the server is gone, and the array with it
+
+
+class _Window:
+    """How many tasks may be under way: enough for a while at the rate at which they end, within bounds."""
+
+    def __init__(self) -> None:
+        self.size = WINDOW
+        self._wide = WINDOW
+        self._seen = (time.monotonic(), 0)
+        self._items = self._bytes = 0
+
+    def ended(self, count: int) -> None:
+        """So many have ended by now."""
+        now = time.monotonic()
+        since, before = self._seen
+        if now - since >= LASTING:
+            self._seen = (now, count)
+            rate = (count - before) / (now - since)
+            self._wide = min(WIDEST, max(WINDOW, int(rate * LASTING)))
+            self._fit()
+
+    def sent(self, items: int, size: int) -> None:
+        """More were sent, of so many bytes together."""
+        self._items += items
+        self._bytes += size
+        self._fit()
+
+    def _fit(self) -> None:
+        mean = self._bytes / self._items if self._items else 0
+        self.size = self._wide if mean * self._wide <= WINDOW_BYTES else max(FEWEST, int(WINDOW_BYTES / mean))
+
+
+def pages_of(rows: Sequence[Any], start: int) -> list[Page]:
+    """Rows as pages; numbers that follow each other are told by the first and the last."""
+    first = rows[0]
+    if type(first) is int and type(rows[-1]) is int and len(rows) > 2:
+        step = rows[1] - first if type(rows[1]) is int else 0
+        if step and rows[-1] == first + step * (len(rows) - 1):
+            told = range(first, rows[-1] + (1 if step > 0 else -1), step)
+            if list(told) == rows and all(type(row) is int for row in rows):
+                return [Page(start, start + len(rows), pack(told))]
+    return list(make_pages(rows, start))

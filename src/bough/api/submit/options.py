@@ -1,0 +1,291 @@
+"""Options read once; what is waited for becomes dependencies.
+
+Options of tasks, read once: what a task needs, what limits it, what it waits for.
+
+Rule: a wrong option is an error that names the option, the value and what would be right; whatever a store could not
+hold is wrong.
+
+What can be waited for, and what arguments wait for: tasks, arrays and groups become dependencies.
+
+Rule: a dependency belongs to the same session; a task inside a list, tuple or dict stands for its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from bough.api.futures.array import Array
+from bough.api.futures.array_view import View
+from bough.api.futures.task import Task
+from bough.api.pickling import check_sendable
+from bough.errors import UserError
+from bough.model.bounds import Amount, Count, Duration, Name, Whole, shown, within
+from bough.model.ids import read_bytes, read_seconds
+from bough.model.refs import Ref, replaced
+from bough.model.resources import ONE_CORE, Needs
+from bough.model.tasks import NO_LIMITS, PLAIN, Dep, Limits, Terms
+
+if TYPE_CHECKING:
+    from bough.api.futures.task import OutputPath
+    from bough.api.futures.task_registry import Ledger
+    from bough.api.submit.groups import Group
+
+# What `after` takes: a task, an array, a group, an output of a task, or several of these
+Waitable: TypeAlias = "Task | Array | Group | OutputPath"
+After: TypeAlias = "Iterable[Waitable] | Waitable | None"
+
+NAMES = (
+    *("cores", "memory", "gpus", "resources", "timeout", "retries", "backoff"),
+    *("walltime", "replay", "name", "after", "priority", "memo"),
+    *("release", "affinity", "final", "attributes"),
+)
+BESIDE = -1  # in the place of `Terms.near`: where the task before it ran, whichever that will be
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Options that have been read."""
+
+    needs: Needs = ONE_CORE
+    limits: Limits = NO_LIMITS
+    name: str = ""
+    after: tuple[Any, ...] = ()
+    priority: int = 0
+    memo: bool = True
+    terms: Terms = PLAIN
+
+
+DEFAULTS = Settings()
+
+
+def read_options(base: Settings, given: Mapping[str, object]) -> Settings:
+    """Options on top of others; None says nothing."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if not said:
+        return base
+    for name in said:
+        if name not in NAMES:
+            raise UserError(f"there is no option {name!r}; options are {', '.join(NAMES)}")
+    return Settings(
+        needs=_needs(base.needs, said),
+        limits=_limits(base.limits, said),
+        name=_text("name", said["name"]) if "name" in said else base.name,
+        after=(*base.after, *read_after(said["after"])) if "after" in said else base.after,
+        priority=_whole("priority", said["priority"]) if "priority" in said else base.priority,
+        memo=bool(said.get("memo", base.memo)),
+        terms=_terms(base.terms, said),
+    )
+
+
+def _terms(base: Terms, said: Mapping[str, object]) -> Terms:
+    if not said.keys() & {"release", "affinity", "final", "attributes"}:
+        return base
+    beside = _yes("affinity", said["affinity"]) if "affinity" in said else base.near == BESIDE
+    return Terms(
+        release=_yes("release", said["release"]) if "release" in said else base.release,
+        final=_yes("final", said["final"]) if "final" in said else base.final,
+        near=BESIDE if beside else 0,
+        attributes=read_attributes(said["attributes"], base.attributes) if "attributes" in said else base.attributes,
+    )
+
+
+def read_attributes(given: object, base: tuple[tuple[str, str], ...] = ()) -> tuple[tuple[str, str], ...]:
+    """The user's own attributes, on top of others."""
+    if not isinstance(given, Mapping):
+        raise UserError(f"attributes is {shown(given)}; give a dict such as {{'est': 3.5}}")
+    found = dict(base)
+    for name, value in given.items():
+        if not isinstance(value, str | int | float):
+            raise UserError(f"attributes[{name!r}] is {shown(value)}; give a text or a number")
+        found[_text("attributes", name)] = _text(f"attributes[{name!r}]", _as_text(value))
+    return tuple(found.items())
+
+
+def read_whole(name: str, value: object) -> int:
+    """A whole number that is not negative."""
+    return _whole(name, value, at_least=0)
+
+
+def read_time(name: str, value: object) -> float:
+    """A time in seconds."""
+    return float(_read(name, value, read_seconds, '"90s", "1h" or seconds'))
+
+
+def _yes(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UserError(f"{name} is {shown(value)}; give True or False")
+    return value
+
+
+def _needs(base: Needs, said: Mapping[str, object]) -> Needs:
+    if not said.keys() & {"cores", "memory", "gpus", "resources"}:
+        return base
+    named = dict(base.named)
+    resources = said.get("resources", {})
+    if not isinstance(resources, Mapping):
+        raise UserError(f"resources is {shown(resources)}; give a dict such as {{'license': 1}}")
+    for name, amount in resources.items():
+        if name in {"cores", "memory", "gpus"}:
+            raise UserError(f"resources has {shown(name)}; give {name}= instead")
+        named[_text("resources", name)] = _amount(f"resources[{name!r}]", amount)
+    return Needs(
+        cores=_amount("cores", said["cores"]) if "cores" in said else base.cores,
+        memory=_read("memory", said["memory"], read_bytes, '"4GB"') if "memory" in said else base.memory,
+        gpus=_amount("gpus", said["gpus"]) if "gpus" in said else base.gpus,
+        named=tuple(sorted((name, amount) for name, amount in named.items() if amount)),
+    )
+
+
+def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
+    if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime", "replay"}:
+        return base
+    seconds = {
+        name: _read(name, said[name], read_seconds, '"90s", "1h" or seconds') if name in said else getattr(base, name)
+        for name in ("timeout", "backoff", "walltime", "replay")
+    }
+    return Limits(
+        timeout=seconds["timeout"],
+        memory=_read("memory", said["memory"], read_bytes, '"4GB"') if "memory" in said else base.memory,
+        retries=_whole("retries", said["retries"], at_least=0) if "retries" in said else base.retries,
+        backoff=seconds["backoff"],
+        walltime=seconds["walltime"],
+        losses=base.losses,
+        replay=seconds["replay"],
+    )
+
+
+def _read(name: str, value: object, reader: Callable[[Any], float], example: str) -> Any:
+    try:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(value)  # noqa: TRY004 - told as an error of the user's below
+        found = reader(value)
+    except ValueError:
+        raise UserError(f"{name} is {shown(value)}; give something like {example}") from None
+    if reader is read_bytes:
+        return within(name, found, Count)
+    return within(name, found, Duration)
+
+
+def _amount(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{name} is {shown(value)}; give a number that is not negative")
+    within(name, value, Amount)
+    return value
+
+
+def _whole(name: str, value: object, at_least: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        more = "" if at_least is None else " that is not negative"
+        raise UserError(f"{name} is {shown(value)}; give a whole number{more}")
+    return within(name, value, Whole if at_least is None else Count)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"{name} is {shown(value)}; give a text")
+    check_sendable(name, value)
+    return within(name, value, Name)
+
+
+def _as_text(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # a number of more digits than Python writes
+        raise UserError(f"attributes holds {shown(value)}; give a smaller one") from None
+
+
+def read_after(value: object) -> tuple[Any, ...]:
+    """What is to be waited for."""
+    if is_waitable(value):
+        return (value,)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UserError(f"after is {shown(value)}; give a list of tasks, arrays and groups")
+    return tuple(value)
+
+
+def is_waitable(thing: object) -> bool:
+    """Whether something can stand in `after`."""
+    return isinstance(thing, Task | Array) or hasattr(type(thing), "__bough_deps__") or _producer(thing) is not None
+
+
+def deps_of(thing: object, ledger: Ledger) -> tuple[Dep, ...]:
+    """The dependencies that one entry of `after` means."""
+    if isinstance(thing, Task):
+        _same_session(thing._ledger, ledger, thing)
+        return (thing.dep(),)
+    if isinstance(thing, Array):
+        for owner in thing.owners():
+            _same_session(owner, ledger, thing)
+        return thing.deps()
+    find = getattr(thing, "__bough_deps__", None)
+    if find is not None:
+        owner, deps = find()
+        _same_session(owner, ledger, thing)
+        return tuple(deps)
+    producer = _producer(thing)
+    if producer is not None:
+        return deps_of(producer, ledger)
+    raise UserError(f"after holds {thing!r:.80}; give tasks, arrays and groups")
+
+
+def after_deps(things: Iterable[object], ledger: Ledger) -> tuple[Dep, ...]:
+    """The dependencies of an `after`, each once, in order."""
+    deps = [dep for thing in things for dep in deps_of(thing, ledger)]
+    return tuple(deps) if len(deps) < 2 else tuple(dict.fromkeys(deps))
+
+
+def _producer(thing: object) -> Task | None:
+    found = getattr(thing, "task", None) if isinstance(thing, str) else None
+    return found if isinstance(found, Task) else None
+
+
+def _same_session(owner: Ledger, ledger: Ledger, thing: object) -> None:
+    if owner is not ledger:
+        raise UserError(f"{thing!r:.80} belongs to another session; a task can wait only for what its own session runs")
+
+
+_SHALLOW: frozenset[type] = frozenset({Task, int, float, str, bytes, bool, complex, type(None)})
+
+
+class Arguments:
+    """The arguments of a call, with marks in the places of values that come later."""
+
+    __slots__ = ("_ledger", "after", "args", "commands", "inputs", "kwargs")
+
+    def __init__(self, ledger: Ledger, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._ledger = ledger
+        self.inputs: dict[Dep, int] = {}
+        self.after: dict[Dep, None] = {}
+        self.commands: list[str] = []  # texts of the commands whose results are wanted, in the order of their marks
+        if not kwargs and _SHALLOW.issuperset(map(type, args)):  # most calls that wait for something
+            self.args = tuple([self._mark(thing) if type(thing) is Task else thing for thing in args])
+            self.kwargs = kwargs
+            return
+        kinds = (Task, Array, str)
+        self.args = replaced(args, kinds, self._mark)
+        self.kwargs = replaced(kwargs, kinds, self._mark)
+
+    def _mark(self, thing: Any) -> Any:
+        if isinstance(thing, str):
+            producer = _producer(thing)
+            if producer is None:
+                return thing
+            self.after[deps_of(producer, self._ledger)[0]] = None
+            return str(thing)
+        if isinstance(thing, Task):
+            if thing.is_command:
+                self.commands.append(thing.command)
+            return self._ref(deps_of(thing, self._ledger)[0])
+        deps = deps_of(thing, self._ledger)
+        if thing.is_command:
+            self.commands += [task.command for task in thing.tasks()]
+        if isinstance(thing, View) and thing.is_whole and deps:
+            return self._ref(deps[0])
+        return [self._ref(dep) for dep in deps]
+
+    def _ref(self, dep: Dep) -> Ref:
+        number = self.inputs.setdefault(dep, len(self.inputs))
+        self.after[dep] = None
+        return Ref(number)

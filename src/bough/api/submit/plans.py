@@ -1,0 +1,370 @@
+"""Whole descriptions, in bulk; descriptions submitted again.
+
+Submitting a plan: what a description says, as groups and tasks of a session, in bulk.
+
+Nobody holds the tasks of a plan singly, so that they are made and sent by pages, and equal settings, needs and limits
+are one object. Rule: a plan is lowered as a whole and looked through, so that a mistake anywhere is found before
+anything is submitted; numbers of tasks ascend in the order of the plan's steps.
+
+Changing a workflow that goes on: its whole description is said again, and the server applies the difference.
+
+Rule: a description is drafted as it would be submitted; nothing of it counts here before the server has answered.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from bough.api.futures.task import Task
+from bough.api.memo.content_keys import Alike
+from bough.api.pickling import check_sendable
+from bough.api.submit.command_plan import plan_command
+from bough.api.submit.commands import command_name
+from bough.describe.plan import uncollected
+from bough.describe.steps import For, Step, What
+from bough.errors import BoughError
+from bough.model.commands.command import CommandSettings
+from bough.model.commands.shell_text import needs_shell, plain_words, split_words
+from bough.model.events.facts import GroupClosed
+from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
+from bough.model.resources import ONE_CORE, Needs
+from bough.model.tasks import NO_LIMITS, PLAIN, Dep, GroupSpec, Item, Kind, Limits, On, TaskSpec, Terms
+from bough.wire import questions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bough.api.session.remote import RemoteSession
+    from bough.api.session.session import Session
+    from bough.describe.plan import PlanTask
+    from bough.describe.steps import Step
+
+_PAGE = 1_000  # items that are sent together
+_PAGE_BYTES = 1 << 20
+_CLOSED = 4_000  # steps between two messages that close groups: closing splits requests
+_ITEM = 200  # bytes of an item, besides its payload
+_NO_BODY = BlobId(b"")
+_NO_KEY = MemoKey(b"")  # never reused
+_ON = {For.TASK: On.TASK, For.RELEASE: On.GROUP, For.END: On.END}
+_TASK = On.TASK
+
+
+def submit_plan(session: Session, steps: Sequence[Step], *, watched: bool = True) -> list[RecordId]:
+    """Submit the steps of a plan (see `describe.lowering.steps`); the records of its tasks, in their order.
+
+    `watched`: the session stays, and counts how they end. Else only what is refused is known of them here.
+    """
+    session.check_open()
+    with uncollected():
+        _look_through(steps)
+        return _Submission(session, steps, watched=watched).run()
+
+
+def _look_through(steps: Sequence[Step]) -> None:
+    """Find what cannot be sent before anything is."""
+    for step in steps:
+        said = step.task
+        if said is not None:
+            if said.attributes or not (said.command.isascii() and said.name.isascii()):
+                try:
+                    check_sendable("the command", said.command)
+                    check_sendable("the name", said.name)
+                    check_sendable("an attribute", "".join([*said.attributes, *said.attributes.values()]))
+                except BoughError as error:
+                    raise said.where.wrong(str(error)) from None
+        elif step.name:
+            check_sendable("a group's name", step.name)
+
+
+class _Submission:
+    def __init__(self, session: Session, steps: Sequence[Step], *, watched: bool) -> None:
+        self._session = session
+        self._steps = steps
+        self._watched = watched
+        self._groups: list[GroupId] = [session.root]
+        self._records = iter(session.new_records(sum(step.task is not None for step in steps)))
+        self._ids: list[RecordId] = []  # of tasks, by their numbers from 1
+        self._page: list[Item] = []
+        self._size = 0
+        self._tasks: dict[int, Task] = {}  # those of the page that are watched
+        self._counts: Counter[GroupId] = Counter()  # tasks of the page
+        self._closed: list[GroupId] = []
+        self._waits: tuple[object, tuple[Dep, ...]] = ((), ())  # the last ones, as steps and as items say them
+        self._directory = os.getcwd()
+        self._alike: dict[tuple[str, bool, tuple[tuple[str, str], ...]], Alike] = {}
+        self._kinds: dict[tuple[float, int, float, int], tuple[Needs, Limits]] = {}
+
+    def run(self) -> list[RecordId]:
+        for number, step in enumerate(self._steps, 1):
+            if step.what is What.TASK:
+                self._submit(step)
+            elif step.what is What.OPEN:
+                self._open(step)
+            else:
+                self._closed.append(self._groups[step.number])
+            if len(self._page) >= _PAGE or self._size >= _PAGE_BYTES:
+                self._send()
+            if number % _CLOSED == 0:
+                self._close()
+        self._close()
+        return self._ids
+
+    def _send(self) -> None:
+        page, size, self._page, self._size = self._page, self._size, [], 0
+        if page:
+            self._session.put_page(page, size, self._tasks, self._counts)
+            self._tasks, self._counts = {}, Counter()
+
+    def _close(self) -> None:
+        self._send()
+        if self._closed:
+            self._session.post(*map(GroupClosed, self._closed))
+            self._closed.clear()
+
+    def _deps(self, step: Step) -> tuple[Dep, ...]:
+        waits, deps = self._waits
+        if step.waits is not waits:
+            ids, groups = self._ids, self._groups
+            deps = tuple(
+                [
+                    Dep(_TASK, ids[number - 1]) if on is For.TASK else Dep(_ON[on], groups[number])
+                    for on, number in step.waits
+                ]
+            )
+            self._waits = (step.waits, deps)
+        return deps
+
+    def _open(self, step: Step) -> None:
+        session, parent = self._session, self._groups[step.group]
+        there = session.group_there(parent, step.name)
+        group = session.new_group(parent, step.name)
+        self._groups.append(group)
+        if step.name[0] != "." and there is None:
+            session.ledger.progress.group_added(group, parent, step.name)
+        if there is not None:
+            return
+        deps, said = self._deps(step), step.spec
+        spec = GroupSpec(group, step.name, parent, deps)
+        if said is not None and (said.limit or said.retries or said.timeout or said.attributes):
+            attributes = tuple(said.attributes.items())
+            spec = GroupSpec(group, step.name, parent, deps, said.limit, said.retries, said.timeout, attributes)
+        self._page.append(spec)
+        self._size += 100 + 8 * len(deps)
+
+    def _submit(self, step: Step) -> None:
+        said, group = step.task, self._groups[step.group]
+        assert said is not None
+        command = said.command
+        try:
+            alike, is_text, body = self._command(said)
+        except BoughError as error:
+            raise said.where.wrong(str(error)) from None
+        payload = alike.payload(body, is_text=is_text)
+        name = said.name or command_name(command)
+        record = next(self._records)
+        needs, limits = self._kind(said)
+        spec = TaskSpec(
+            record,
+            Kind.COMMAND,
+            _NO_BODY,
+            payload,
+            group,
+            name,
+            command[:200],
+            needs,
+            limits,
+            said.priority,
+            self._deps(step) if step.waits else (),
+            (),
+            alike.key(body, is_text=is_text) if said.memo else _NO_KEY,
+            "",
+            (),
+            self._terms(step, said),
+        )
+        session = self._session
+        if session.is_joined:  # it may be there already, by another number, which those that wait for it must know
+            self._send()
+            task = Task(session.ledger, record, name, group, command=command, writes={})
+            session.put_task(task, spec, len(payload), ())
+            self._ids.append(RecordId(task.id))
+            return
+        if self._watched:
+            self._tasks[record] = Task(session.ledger, record, name, group, command=command, writes={})
+        self._counts[group] += 1
+        self._page.append(spec)
+        self._size += len(payload) + _ITEM
+        self._ids.append(record)
+
+    def _command(self, said: PlanTask) -> tuple[Alike, bool, bytes]:
+        """What a command has in common with others, whether it is a text for a shell, and the command itself."""
+        words = plain_words(said.command)
+        is_text = words is None and needs_shell(said.command)
+        key = (said.cwd, is_text, tuple(said.env.items()) if said.env else ())
+        alike = self._alike.get(key)
+        if alike is None:
+            alike = self._alike[key] = Alike(self._settings(said), self._session.directory)
+        if words is not None:
+            return alike, False, alike.encode([[word] for word in words])
+        if is_text:
+            return alike, True, alike.encode([said.command])
+        return alike, False, alike.encode([[part for part, _ in word] for word in split_words([said.command])])
+
+    def _settings(self, said: PlanTask) -> CommandSettings:
+        for name, value in said.env.items():
+            check_sendable("env", name + value)
+        cwd = os.path.join(self._directory, said.cwd) if said.cwd else self._directory
+        check_sendable("cwd", cwd)
+        return plan_command(said.command, {}, cwd=cwd, env=said.env or None).call.settings
+
+    def _kind(self, said: PlanTask) -> tuple[Needs, Limits]:
+        """What a task needs and what limits it, the same objects for equal tasks."""
+        key = (said.cores, said.memory, said.timeout, said.retries)
+        found = self._kinds.get(key)
+        if found is None:
+            needs = Needs(cores=said.cores, memory=said.memory) if said.cores != 1 or said.memory else ONE_CORE
+            limits = Limits(timeout=said.timeout, memory=said.memory, retries=said.retries)
+            found = self._kinds[key] = (needs, NO_LIMITS if limits == NO_LIMITS else limits)
+        return found
+
+    def _terms(self, step: Step, said: PlanTask) -> Terms:
+        if not (said.release or said.final or step.near or said.attributes):
+            return PLAIN
+        near = self._ids[step.near - 1] if step.near else 0
+        return Terms(said.release, said.final, near, "", _pairs(said.attributes))
+
+
+def _pairs(attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(attributes.items())
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Groups that are different, by their paths."""
+
+    added: list[str] = []
+    changed: list[str] = []
+    removed: list[str] = []
+
+
+class Amendment(msgspec.Struct, frozen=True):
+    """What a description made of a workflow, or would make: tasks by their paths."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    unchanged: int
+    again: list[str]  # of those not changed: what had started, and is run again because of what it depends on
+    retried: int  # that had not succeeded, and are tried again
+    groups: Names
+    ids: list[int] = []  # of all tasks, in the order of the description
+    group_ids: list[int] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is different."""
+        groups = self.groups
+        some = (self.added, self.changed, self.removed, groups.added, groups.changed, groups.removed)
+        return not (self.retried or any(some))
+
+    def line(self) -> str:
+        """For people."""
+        text = (
+            f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed,"
+            f" {self.unchanged} unchanged"
+        )
+        groups = self.groups
+        counts = {"added": groups.added, "changed": groups.changed, "removed": groups.removed}
+        if self.again:
+            text += f", {len(self.again)} of them run again"
+        if some := ", ".join(f"{len(names)} {what}" for what, names in counts.items() if names):
+            text += f"; groups: {some}"
+        return f"{text}; {self.retried} tried again" if self.retried else text
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `--json` prints."""
+        found: dict[str, object] = msgspec.to_builtins(self)
+        return {key: value for key, value in found.items() if key not in {"ids", "group_ids"}}
+
+
+def amend_plan(session: RemoteSession, steps: Sequence[Step], *, dry: bool = False, watched: bool = False) -> Amendment:
+    """Make the workflow that a session joined, and into which nothing more was to come, what a plan says.
+
+    `dry`: only ask what would be different. `watched`: the session stays, and counts how the tasks end.
+    """
+    draft = _Draft(session)
+    submit_plan(cast("Session", draft), steps, watched=False)
+    said = session.connection.amend(draft.items, session.directory, dry=dry, watched=watched and not dry)
+    found = msgspec.convert(said, Amendment)
+    if watched and not dry:
+        _watch(session, draft.items, found, [step.task.command for step in steps if step.task is not None])
+    return found
+
+
+def _watch(session: RemoteSession, items: Sequence[Item], found: Amendment, commands: Sequence[str]) -> None:
+    """Count the tasks of the workflow as the session's own, and hear of their ends."""
+    ledger, groups = session.ledger, {session.root: session.root}
+    numbers = iter(found.group_ids)
+    for item in items:
+        if isinstance(item, GroupSpec):
+            group, parent = GroupId(next(numbers)), groups[item.parent]
+            groups[item.id] = group
+            if item.name[0] != "." and session.group_there(parent, item.name) is None:
+                ledger.progress.group_added(group, parent, item.name)
+    specs = [item for item in items if isinstance(item, TaskSpec)]
+    for spec, number, command in zip(specs, found.ids, commands, strict=True):
+        group = groups[spec.group]
+        ledger.tasks[number] = Task(ledger, number, spec.name, group, command=command)
+        ledger.progress.added(group, 1)
+    session.ask(questions.Outcomes([(RecordId(number), 0) for number in found.ids]))
+
+
+class _Silent:
+    """Progress that nobody sees: the tasks of a draft are not there yet."""
+
+    def group_added(self, group: int, parent: int, name: str) -> None:
+        """It may never be."""
+
+
+class _DraftLedger:
+    progress = _Silent()
+
+
+class _Draft:
+    """What `submit_plan` takes for a session that has nothing yet, and keeps all that is put into it."""
+
+    is_joined = False
+
+    def __init__(self, session: RemoteSession) -> None:
+        self._session = session
+        self._groups = itertools.count(session.welcome.first_group)
+        self.root = session.root
+        self.directory = session.directory
+        self.ledger = _DraftLedger()
+        self.items: list[Item] = []
+
+    def check_open(self) -> None:
+        """As the session's own."""
+        self._session.check_open()
+
+    def new_records(self, count: int) -> list[RecordId]:
+        """Numbers that are the session's."""
+        return self._session.new_records(count)
+
+    def new_group(self, parent: int, name: str) -> GroupId:
+        """A number that is the session's."""
+        return GroupId(next(self._groups))
+
+    def group_there(self, parent: int, name: str) -> None:
+        """The server finds out what is there."""
+
+    def put_page(self, items: list[Item], size: int, tasks: Mapping[int, Task], counts: Mapping[GroupId, int]) -> None:
+        """Keep the items."""
+        self.items += items
+
+    def post(self, *messages: object) -> None:
+        """All groups of a description are closed: that need not be said."""

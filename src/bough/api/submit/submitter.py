@@ -1,0 +1,278 @@
+"""The ways to submit work, which a session, a group and a session with options have in common.
+
+Rule: the methods of `concurrent.futures.Executor` take nothing of Bough's in their keywords, which belong
+to the function; options are given by `options(...)`. The other methods take options as keywords.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from bough.api.submit.context import Context, inside
+
+if TYPE_CHECKING:
+    from bough.api.futures.array import Array, TaskList
+    from bough.api.futures.task import Task
+    from bough.api.session.session import Session
+    from bough.api.submit.groups import Group
+    from bough.api.submit.options import After, Settings
+    from bough.model.ids import GroupId
+    from bough.model.spaces import Space
+
+Amount = str | float
+
+
+class Submitter:
+    """See the module."""
+
+    _session: Session
+    _settings: Settings
+
+    def __init__(self, session: Session, settings: Settings) -> None:
+        self._session = session
+        self._settings = settings
+
+    def _group_id(self) -> GroupId:
+        """The group that what is submitted here joins."""
+        around = inside.get()
+        if around:
+            for group in reversed(around):
+                if group._session is self._session:
+                    return group.id
+        return self._session.root
+
+    def _read(self, options: Mapping[str, object]) -> Settings:
+        from bough.api.submit.options import read_options
+
+        return read_options(self._settings, options)
+
+    def options(self, **options: object) -> Optioned:
+        """The same with options for what is submitted through it.
+
+        cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
+        memo; release (who waits for its group may start when it is done), affinity (it runs where the task before it
+        ran), final (it runs whatever happened), attributes (a dict of your own).
+        """
+        return Optioned(self._session, self._read(options), self)
+
+    # --- functions ----------------------------------------------------------------------------------
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+        """Call `fn(*args, **kwargs)` in a worker. Tasks and arrays among the arguments stand for their values."""
+        session = self._session
+        task: Task = session.calls.submit_call(session, self._settings, self._group_id(), fn, args, kwargs)
+        return task
+
+    def map(
+        self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Array:
+        """Call `fn` for every item (or every tuple of items). Iterating the array gives the values in order.
+
+        `chunksize` is accepted for the sake of `concurrent.futures`; how much is handed out at a time follows
+        from measured run times. `timeout` bounds the iteration.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        context = Context(self._session, self._settings, self._group_id())
+        array: Array = self._session.calls.submit_map(context, fn, iterables, deadline)
+        return array
+
+    # --- commands -----------------------------------------------------------------------------------
+
+    def command(
+        self,
+        text: str | Sequence[Any],
+        /,
+        *,
+        after: After = None,
+        cores: float | None = None,
+        memory: Amount | None = None,
+        gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        timeout: Amount | None = None,
+        retries: int | None = None,
+        backoff: Amount | None = None,
+        walltime: Amount | None = None,
+        replay: Amount | None = None,
+        name: str | None = None,
+        priority: int | None = None,
+        memo: bool | None = None,
+        release: bool | None = None,
+        affinity: bool | None = None,
+        final: bool | None = None,
+        attributes: Mapping[str, str | float] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        stdin: str | bytes | os.PathLike[str] | None = None,
+        shell: bool | str | Sequence[str] | None = None,
+        clash: str | None = None,
+        **parameters: Any,
+    ) -> Task:
+        """Run a command: a text, whose {slots} are filled with the parameters, or a list of words."""
+        from bough.api.submit.commands import submit_command
+
+        settings = self._read(
+            {
+                "after": after,
+                "cores": cores,
+                "memory": memory,
+                "gpus": gpus,
+                "resources": resources,
+                "timeout": timeout,
+                "retries": retries,
+                "backoff": backoff,
+                "walltime": walltime,
+                "replay": replay,
+                "name": name,
+                "priority": priority,
+                "memo": memo,
+                "release": release,
+                "affinity": affinity,
+                "final": final,
+                "attributes": attributes,
+            }
+        )
+        how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
+        return submit_command(Context(self._session, settings, self._group_id()), text, parameters, how)
+
+    def sweep(
+        self,
+        text: str,
+        space: Space,
+        /,
+        *,
+        where: Callable[..., Any] | None = None,
+        after: After = None,
+        cores: float | None = None,
+        memory: Amount | None = None,
+        gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        timeout: Amount | None = None,
+        retries: int | None = None,
+        backoff: Amount | None = None,
+        walltime: Amount | None = None,
+        replay: Amount | None = None,
+        name: str | None = None,
+        priority: int | None = None,
+        memo: bool | None = None,
+        release: bool | None = None,
+        attributes: Mapping[str, str | float] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        stdin: str | bytes | os.PathLike[str] | None = None,
+        shell: bool | str | Sequence[str] | None = None,
+        clash: str | None = None,
+        **parameters: Any,
+    ) -> Array:
+        """Run a command for every combination of a parameter space; `where` keeps those for which it is true."""
+        from bough.api.submit.commands import submit_sweep
+
+        settings = self._read(
+            {
+                "after": after,
+                "cores": cores,
+                "memory": memory,
+                "gpus": gpus,
+                "resources": resources,
+                "timeout": timeout,
+                "retries": retries,
+                "backoff": backoff,
+                "walltime": walltime,
+                "replay": replay,
+                "name": name,
+                "priority": priority,
+                "memo": memo,
+                "release": release,
+                "attributes": attributes,
+            }
+        )
+        how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
+        how["where"] = where
+        return submit_sweep(Context(self._session, settings, self._group_id()), text, space, parameters, how)
+
+    def feed(self, what: Callable[..., Any] | str, items: Iterable[Any], *, keep: bool = True, **options: Any) -> Array:
+        """Call a function, or run a command, for everything a generator gives, endless or not.
+
+        The generator is read in a thread, no faster than tasks end. For a command each item is a dict of
+        its parameters. Options are those of `command`.
+
+        With keep=False this process holds a result only until it is taken, however many there are: by iterating
+        over the array, which gives values in order, or over `as_completed()`. The generator waits for
+        whoever takes them. `wait_all()` says that nobody will.
+        """
+        from bough.api.submit.feeds import start_feed
+
+        return start_feed(self, what, items, options, keep=keep)
+
+    # --- structure ----------------------------------------------------------------------------------
+
+    def array(self, tasks: Iterable[Task] = ()) -> TaskList:
+        """An array that grows: `add` tasks or commands to it."""
+        from bough.api.futures.array import TaskList
+
+        return TaskList(tasks, self)
+
+    def group(
+        self,
+        name: str,
+        after: After = None,
+        *,
+        pipeline: bool = False,
+        match: bool = False,
+        barrier: bool = True,
+        limit: int | None = None,
+        retries: int | None = None,
+        timeout: Amount | None = None,
+        priority: int | None = None,
+        attributes: Mapping[str, str | float] | None = None,
+        **options: object,
+    ) -> Group:
+        """A group, to be used as `with session.group("align") as g:`; its tasks wait for what is in `after`.
+
+        Args:
+            name: different from those of its siblings.
+            after: tasks, arrays and groups, wherever they are.
+            pipeline: its own tasks run one after the other.
+            match: its subgroups wait only for the subgroups of the same name of the groups in `after`.
+            barrier: False: it is there for people to look at, and orders nothing.
+            limit: at most so many of its tasks run at once.
+            retries: if something in it fails, all that did not succeed is tried again, so often.
+            timeout: it is ended so long after its first task began.
+            priority: of its tasks and those below that say nothing else.
+            attributes: texts and numbers of your own.
+            options: of `options`, for what is submitted through the group itself.
+        """
+        return self._session.make_group(
+            name,
+            self._group_id(),
+            () if after is None else after,
+            self._read(options),
+            pipeline=pipeline,
+            match=match,
+            barrier=barrier,
+            limit=limit,
+            retries=retries,
+            timeout=timeout,
+            priority=priority,
+            attributes=attributes,
+        )
+
+
+class Optioned(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
+    """A session, or a group of it, with options for everything that is submitted through it."""
+
+    def __init__(self, session: Session, settings: Settings, origin: Submitter) -> None:
+        super().__init__(session, settings)
+        self._origin = origin
+
+    def _group_id(self) -> GroupId:
+        return self._origin._group_id()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Close the session."""
+        self._session.shutdown(wait, cancel_futures=cancel_futures)

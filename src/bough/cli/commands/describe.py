@@ -1,0 +1,343 @@
+"""`bough describe`, also of a run.
+
+`bough describe --run`: a workflow that has run, written with its times as WfFormat or DOT.
+
+Rule: it looks and changes nothing; a live session's server is asked to bring the jobs database up to date first.
+
+`bough describe`: what a workflow file says, in another form; nothing is submitted.
+
+Forms follow each other: a description script becomes a Makefile, a Makefile a flat list, a flat list the tasks that
+`bough run` submits. Rule: every form that can be read gives back the same workflow.
+
+A run as the jobs database tells it, for writers of graphs: tasks, what they waited for, times, machines and files.
+
+Elements of arrays are tasks of their own; those without a row have the mean time of the span they ran in. The database
+knows which files were written; a task is said to read those of the tasks before it that its command names. Rule:
+nothing is asked per task, so that a run of any size takes a handful of questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from bough.cli.option_values import path_name
+from bough.cli.output import Output
+from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.locate import add_server_argument
+from bough.describe.task_graph import Machine, Node, Ordering, Record, RecordedTask, order
+from bough.errors import UnknownName, UserError
+
+if TYPE_CHECKING:
+    from bough.describe.plan import Plan
+    from bough.describe.steps import Step
+
+_FORMS = ("wfformat", "dot")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument(
+        "--run", dest="run_of", metavar="NAME", help="a workflow that has run (NAME:N: its run N) instead of a file"
+    )
+    parser.add_argument(
+        "--store", type=path_name, metavar="DIR", help="with --run: where stores are, or one store itself"
+    )
+    add_server_argument(parser)
+
+
+def show_run(args: argparse.Namespace) -> int:
+    """Write one run."""
+    if args.file is not None:
+        raise UserError(f"--run {args.run_of}: a run is described without a file; leave {args.file} out")
+    form = args.to or "wfformat"
+    if form not in _FORMS:
+        raise UserError(f"a run is written as {' or '.join(_FORMS)}, not as {form!r}")
+    name, colon, number = args.run_of.rpartition(":")
+    if not colon:
+        name, number = args.run_of, ""
+    if colon and not number.isdecimal():
+        raise UserError(f"--run {args.run_of}: give a name, or a name and the number of a run, such as survey:2")
+    from bough.cli.targets.jobs_database import open_database
+    from bough.cli.targets.selection import choose_run
+
+    asked = argparse.Namespace(name=name or None, run=int(number or 0), store=args.store, server=args.server)
+    with open_database(asked) as database:
+        record = read_record(database, choose_run(database, asked))
+    if form == "dot":
+        from bough.describe.dot import write
+
+        print(write(record), end="")
+        return 0
+    from bough import __version__
+    from bough.describe import wfformat
+
+    print(wfformat.write(record, version=__version__), end="")
+    return 0
+
+
+EXAMPLES = (
+    "bough describe survey.py 3 4",
+    "bough describe --to make survey.py 3 4 > survey.make",
+    "bough describe --to flat survey.make",
+    "bough describe --to dot survey.make | dot -Tsvg > survey.svg",
+    "bough describe --to dot Makefile all",
+    "bough describe --run survey --to wfformat > survey.json",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    from bough.describe.formats import WRITERS
+
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a description script, a Makefile, a flat list, a .dag file or JSON; - for stdin",
+    )
+    rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    rest.required = False
+    parser.add_argument("--to", metavar="FORM", help=f"write it as {', '.join(WRITERS)} (default: a summary)")
+    add_run_arguments(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Show one file."""
+    if args.run_of is not None:
+        return show_run(args)
+    if args.file is None:
+        raise UserError("give a workflow file, or --run NAME for what has run")
+    from bough.cli.workflow_files import File, is_script
+    from bough.describe.formats import write
+    from bough.describe.steps import steps
+
+    if is_script(args.file):
+        raise UserError(f"{args.file} is a Python script that submits by itself; what it does shows when it runs")
+    form, words = _form_behind(args.to, args.args)
+    plan = File(args.file).plan(words, note=output.note)
+    lowered = steps(plan)  # which finds what is wrong with it
+    if form:
+        print(write(plan, form), end="")
+        return 0
+    output.answer(_summary(plan, lowered), lambda: _lines(plan, lowered))
+    return 0
+
+
+def _form_behind(form: str | None, words: list[str]) -> tuple[str | None, list[str]]:
+    """`--to FORM` may also stand at the very end, behind the arguments of the file."""
+    if len(words) >= 2 and words[-2] == "--to" and form is None:
+        return words[-1], words[:-2]
+    return form, words
+
+
+def _summary(plan: Plan, lowered: list[Step]) -> dict[str, object]:
+    groups = [group for path, group in plan.walk() if path]
+    return {
+        "levels": plan.levels,
+        "groups": len(groups),
+        "groups_by_level": dict(Counter(group.level for group in groups)),
+        "tasks": plan.task_count,
+        "declared": sum(len(group.after) for group in groups),
+        "dependencies": sum(len(step.waits) for step in lowered),
+    }
+
+
+def _lines(plan: Plan, lowered: list[Step]) -> Iterator[str]:
+    said = _summary(plan, lowered)
+    yield f"{said['tasks']} tasks in {said['groups']} groups, which wait for {said['declared']} others"
+    for level, number in Counter(group.level for path, group in plan.walk() if path).items():
+        if level:
+            yield f"  {level}: {number} groups"
+    yield f"{said['dependencies']} dependencies are submitted"
+
+
+_TASKS = """select tasks.id, grp, name, length, is_array, state, command, started, ended, seconds, host, memory, cpu,
+    cores, priority from tasks where run = ? order by id"""
+MOST_TASKS = 2_000_000  # each of them is an object here
+_IN_RUN = "in (select id from tasks where run = ?)"
+Fields = dict[str, Any]
+
+
+def read_record(database: Database, run: int) -> Record:
+    """One run of a workflow."""
+    found = database.rows("select name, opened, closed from runs where run = ?", [run])
+    if not found:
+        raise UnknownName(f"{database.label} has no run {run}")
+    record = Record(str(found[0]["name"] or "workflow"))
+    record.opened, record.closed = _time(found[0]["opened"]), _time(found[0]["closed"])
+    return _Reading(database, run, record).read()
+
+
+def _time(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+class _Reading:
+    def __init__(self, database: Database, run: int, record: Record) -> None:
+        self.database = database
+        self.run = run
+        self.record = record
+        self.root = database.root(run)
+        self.paths: dict[int, str] = {}
+        self.numbers: dict[int, int] = {}  # by record: that of its first task
+        self.arrays: set[int] = set()
+        self.tasks: dict[int, RecordedTask] = {}
+        self.ordering = Ordering()
+        self.hosts: dict[int, str] = {}  # by executor
+
+    def read(self) -> Record:
+        machines = self._executors()
+        rows = self._ask(_TASKS)
+        at = 1
+        for row in rows:
+            self.numbers[row["id"]] = at
+            at += (row["length"] or 0) if row["is_array"] else 1
+            if row["is_array"]:
+                self.arrays.add(row["id"])
+        if at > MOST_TASKS:
+            raise UserError(f"run {self.run} has {at - 1} tasks; a file is written of at most {MOST_TASKS}")
+        waits, element_waits = self._after()
+        self._groups()
+        for row in rows:
+            self._record(row, waits)
+        for number, some in element_waits.items():
+            self.ordering.add_waits(number, some)
+        self._spans()
+        self._elements()
+        order(self.record, self.ordering, self.tasks)
+        self._files()
+        used = dict.fromkeys(task.host for task in self.record.tasks if task.host)
+        self.record.machines = [machines.get(host) or Machine(host) for host in used]
+        return self.record
+
+    def _ask(self, question: str) -> list[Fields]:
+        return self.database.rows(question, [self.run])
+
+    def _executors(self) -> dict[str, Machine]:
+        """All hosts that the database knows: executors of a service belong to no single run."""
+        machines: dict[str, Machine] = {}
+        for one in self.database.rows("select id, host, cores, memory from executors"):
+            row: Fields = one
+            host = str(row["host"] or "")
+            self.hosts[row["id"]] = host
+            known = machines.setdefault(host, Machine(host))
+            known.cores = max(known.cores, int(row["cores"] or 0))
+            known.memory = max(known.memory, int(row["memory"] or 0))
+        return machines
+
+    # --- what waits for what ----------------------------------------------------------------------------
+
+    def _node(self, row: Fields) -> Node | None:
+        kind, target = row["on_kind"], row["on_id"]
+        if kind in {"group", "end"}:
+            return Node("end", self._group(target))
+        if target not in self.numbers:
+            return None  # a task of another run
+        if kind == "array":
+            return Node("end", -target)
+        return Node("task", self.numbers[target] + (row["on_idx"] or 0))
+
+    def _group(self, group: int) -> int:
+        return 0 if group == self.root else group
+
+    def _groups(self) -> None:
+        waits: dict[int, list[Node]] = defaultdict(list)
+        for one in self._ask("select id, on_kind, on_id, on_idx from group_after where run = ?"):
+            node = self._node(one)
+            if node is not None:
+                waits[one["id"]].append(node)
+        for one in self._ask("select id, parent, path from groups where run = ? order by id"):
+            self.paths[one["id"]] = str(one["path"] or "")
+            if one["id"] != self.root:
+                self.ordering.add_group(one["id"], self._group(one["parent"] or 0), waits[one["id"]])
+
+    def _after(self) -> tuple[dict[int, list[Node]], dict[int, list[Node]]]:
+        """By record what all of it waits for, and by task what single elements wait for."""
+        waits: dict[int, list[Node]] = defaultdict(list)
+        single: dict[int, list[Node]] = defaultdict(list)
+        question = f"select id, on_kind, on_id, on_idx, idx from after where id {_IN_RUN}"
+        for one in self._ask(question):
+            node = self._node(one)
+            if node is None:
+                continue
+            if one["idx"] is not None and one["idx"] >= 0 and one["id"] in self.arrays:
+                single[self.numbers[one["id"]] + one["idx"]].append(node)
+            else:
+                waits[one["id"]].append(node)
+        return waits, single
+
+    # --- tasks ------------------------------------------------------------------------------------------
+
+    def _record(self, row: Fields, waits: dict[int, list[Node]]) -> None:
+        record, group = row["id"], self._group(row["grp"] or 0)
+        path = self.paths.get(row["grp"] or 0, "")
+        if not row["is_array"]:
+            task = self._task(row, f"{record}", path)
+            task.seconds, task.started = _seconds(row), row["started"]
+            task.host, task.memory, task.cpu = row["host"] or "", row["memory"], row["cpu"]
+            self.tasks[self.numbers[record]] = task
+            self.ordering.add_task(self.numbers[record], group, waits[record])
+            return
+        self.ordering.add_group(-record, group, waits[record])
+        for index in range(row["length"] or 0):
+            self.tasks[self.numbers[record] + index] = self._task(row, f"{record}.{index}", path)
+            self.ordering.add_task(self.numbers[record] + index, -record)
+
+    def _task(self, row: Fields, name: str, path: str) -> RecordedTask:
+        return RecordedTask(
+            name,
+            row["name"] or name,
+            row["command"] or "",
+            group=path,
+            state=row["state"] or "",
+            cores=row["cores"] or 1,
+            priority=row["priority"] or 0,
+            seconds=0.0,
+        )
+
+    def _spans(self) -> None:
+        question = f"select id, start, stop, state, executor, started, seconds from spans where id {_IN_RUN}"
+        for one in self._ask(question):
+            if one["state"] == "lost":
+                continue
+            count = max(one["stop"] - one["start"], 1)
+            each = (one["seconds"] or 0) / count
+            for index in range(one["start"], one["stop"]):
+                task = self.tasks.get(self.numbers[one["id"]] + index)
+                if task is not None:
+                    task.state, task.seconds = one["state"], each
+                    task.host = self.hosts.get(one["executor"], "")
+                    task.started = one["started"] + each * (index - one["start"]) if one["started"] else None
+
+    def _elements(self) -> None:
+        question = f"""select id, idx, state, host, started, ended, seconds, memory, cpu
+            from elements where id {_IN_RUN}"""
+        for one in self._ask(question):
+            task = self.tasks.get(self.numbers[one["id"]] + one["idx"])
+            if task is not None:
+                task.state, task.seconds = one["state"], _seconds(one)
+                task.started, task.host = one["started"], one["host"] or task.host
+                task.memory, task.cpu = one["memory"], one["cpu"]
+
+    def _files(self) -> None:
+        by_id = {task.id: task for task in self.record.tasks}
+        for one in self._ask(f"select id, idx, path, size from files where id {_IN_RUN}"):
+            task = self.tasks.get(self.numbers[one["id"]] + (one["idx"] or 0))
+            if task is not None:
+                task.outputs[str(one["path"])] = int(one["size"] or 0)
+        for task in self.record.tasks:
+            for before in task.before:
+                for path, size in by_id[before].outputs.items():
+                    if path in task.command or path.rpartition("/")[2] in task.command:
+                        task.inputs[path] = size
+
+
+def _seconds(row: Fields) -> float:
+    if row["seconds"] is not None:
+        return float(row["seconds"])
+    if row["started"] and row["ended"]:
+        return float(row["ended"] - row["started"])
+    return 0.0

@@ -1,0 +1,221 @@
+"""`bough executor`: start executors for a server, and look after those that are there.
+
+Rule: an executor connects outwards to its server; nobody connects to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import math
+import os
+import time
+
+from bough.cli.main import add_verb
+from bough.cli.option_values import amount, count, duration, number, path_name
+from bough.cli.output import Output, show_seconds
+from bough.cli.targets.live_server import add_server_argument, connect_client, detach
+from bough.errors import UserError
+from bough.model.ids import read_bytes, read_seconds
+from bough.transport.access import find_access
+from bough.wire import questions
+
+EXAMPLES = (
+    "bough executor start --cores 8",
+    "bough executor start --server executor.json --cores 32 --gpus 2 --until 11:50:00 --idle-timeout 10m --detach",
+    "bough executor start --emulate 1000",
+    "bough executor list",
+    "bough executor drain 3",
+    "bough executor stop 3 4",
+)
+_REFUSAL = 1.5  # seconds in which a server has refused an executor that it does not want
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verbs."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    start = add_verb(verbs, "start", "start an executor, in the foreground or detached", EXAMPLES[:3])
+    add_server_argument(start)
+    start.add_argument("--detach", action="store_true", help="run in the background; returns once the server has it")
+    start.add_argument("--cores", type=amount, metavar="N", help="cores to use (all; 1 for each that is emulated)")
+    start.add_argument("--memory", metavar="SIZE", help="memory to use, as 64GB (all)")
+    start.add_argument("--gpus", type=amount, default=0.0, metavar="N", help="GPUs to use (none)")
+    start.add_argument(
+        "--resource",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="something else that tasks may need; repeatable",
+    )
+    start.add_argument("--site", help="the site it belongs to (default: local, or emulated)")
+    start.add_argument(
+        "--until", metavar="WHEN", help="when it must be gone: a duration from now (12h) or a time (2030-01-31T18:00)"
+    )
+    start.add_argument("--idle-timeout", type=duration, default=0.0, metavar="TIME", help="leave when idle for so long")
+    start.add_argument(
+        "--give-up", type=duration, default=86400.0, metavar="TIME", help="without a server for so long (1d)"
+    )
+    start.add_argument(
+        "--work", type=path_name, metavar="DIR", help="its own folder, where it does not see the server's store"
+    )
+    start.add_argument(
+        "--emulate", type=count, metavar="N", help="N executors in one process that run nothing, to try out many"
+    )
+    start.add_argument(
+        "--seconds",
+        type=number,
+        metavar="S",
+        help="what tasks of emulated executors take, but for commands 'sleep X', which take X (0)",
+    )
+    listing = add_verb(verbs, "list", "show the executors of a server", EXAMPLES[3:4])
+    add_server_argument(listing)
+    for name, summary, examples in (
+        ("drain", "let executors finish what they have, and leave", EXAMPLES[4:5]),
+        ("stop", "end executors; others get their tasks", EXAMPLES[5:]),
+        ("resume", "give a suspended executor work again", ("bough executor resume 3",)),
+    ):
+        verb = add_verb(verbs, name, summary, examples)
+        add_server_argument(verb)
+        verb.add_argument("executors", nargs="+", type=count, metavar="ID", help="the executor's number")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Do what the verb says."""
+    if args.verb == "start":
+        return _start(args, output)
+    if args.verb == "list":
+        return _list(args, output)
+    with connect_client(args.server) as server:
+        server.manage(args.verb, args.executors)
+    done = {"drain": "will leave when done", "stop": "told to end", "resume": "resumed"}[args.verb]
+    said = f"executor{'s' if len(args.executors) > 1 else ''} {', '.join(map(str, args.executors))} {done}"
+    output.answer({"executors": args.executors}, lambda: [said])
+    return 0
+
+
+def _start(args: argparse.Namespace, output: Output) -> int:
+    _check_emulation(args)
+    words = _words(args)
+    if not args.detach:
+        code = _serve(args, words)
+        if code:
+            raise SystemExit(code)  # its own words say why
+        return code
+    begun = time.monotonic()
+    unseen = find_access(args.server, "execute").is_proven  # an executor's token does not let us ask
+    pid = detach(
+        ["executor", "start", *_own_words(args)],
+        "executor.log",
+        lambda pid: time.monotonic() > begun + _REFUSAL if unseen else _has_joined(args.server, pid),
+    )
+    output.answer({"pid": pid}, lambda: [f"executor process {pid} {'was started' if unseen else 'has joined'}"])
+    return 0
+
+
+def _serve(args: argparse.Namespace, words: list[str]) -> int:
+    """Be the executor, or many that are emulated; the exit code."""
+    if args.emulate is None:
+        from bough.executor.loop import main
+
+        return main(words)
+    from bough.testing.emulated_executors import emulate
+
+    return emulate(words, args.emulate, args.seconds or 0.0)
+
+
+def _check_emulation(args: argparse.Namespace) -> None:
+    """Set what depends on whether executors are emulated."""
+    emulated = args.emulate is not None
+    if emulated:
+        from bough.testing.emulated_executors import check_count
+
+        check_count(args.emulate)
+    elif args.seconds is not None:
+        raise UserError("--seconds is for emulated executors: say how many with --emulate")
+    if args.seconds is not None and not 0 <= args.seconds < math.inf:
+        raise UserError(f"--seconds {args.seconds:g}: give a time that a task can take")
+    if args.cores is None:
+        args.cores = 1.0 if emulated else float(os.cpu_count() or 1)
+    args.site = args.site or ("emulated" if emulated else "local")
+
+
+def _has_joined(server: str | None, pid: int) -> bool:
+    """Whether the server has it; of many that are emulated, the first."""
+    with connect_client(server) as asked:
+        found = asked.ask(questions.Executors())
+    return any(entry["pid"] == pid for entry in found)
+
+
+def _words(args: argparse.Namespace) -> list[str]:
+    """The arguments of the executor process."""
+    access = find_access(args.server, "execute")
+    words = ["--server", args.server or os.environ.get("BOUGH_SERVER") or access.address]
+    if args.until:
+        words += ["--until", repr(read_until(args.until))]
+    return words + _common_words(args)
+
+
+def _own_words(args: argparse.Namespace) -> list[str]:
+    """The arguments of this command, for another process."""
+    words = ["--server", args.server] if args.server else []
+    if args.until:
+        words += ["--until", dt.datetime.fromtimestamp(read_until(args.until)).astimezone().isoformat()]
+    if args.emulate is not None:
+        words += ["--emulate", str(args.emulate), "--seconds", repr(args.seconds or 0.0)]
+    return words + _common_words(args)
+
+
+def _common_words(args: argparse.Namespace) -> list[str]:
+    if not (0 < args.cores < math.inf and 0 <= args.gpus < math.inf):
+        wrong = f"--gpus {args.gpus:g}" if 0 < args.cores < math.inf else f"--cores {args.cores:g}"
+        raise UserError(f"{wrong}: give a number of them that an executor can have")
+    words = ["--cores", f"{args.cores:g}", "--site", args.site, "--give-up", f"{args.give_up:g}"]
+    if args.memory:
+        try:
+            read_bytes(args.memory)
+        except ValueError:
+            raise UserError(f"--memory {args.memory}: not a size; say 64GB") from None
+        words += ["--memory", args.memory]
+    if args.gpus:
+        words += ["--gpus", f"{args.gpus:g}"]
+    if args.idle_timeout:
+        words += ["--idle-timeout", f"{args.idle_timeout:g}"]
+    if args.work:
+        words += ["--work", os.path.abspath(args.work)]
+    for resource in args.resource:
+        name, equals, amount = resource.partition("=")
+        if not (name and equals and amount.replace(".", "", 1).isdigit()):
+            raise UserError(f"--resource {resource}: say NAME=AMOUNT, as in gpu=2")
+        words += ["--resource", resource]
+    return words
+
+
+def read_until(text: str) -> float:
+    """A time since the epoch from a duration from now, or from a time of day or date."""
+    try:
+        return time.time() + read_seconds(text)
+    except ValueError:
+        pass
+    try:
+        when = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"--until {text}: neither a duration (12h) nor a time (2030-01-31T18:00)") from None
+    return when.timestamp()
+
+
+def _list(args: argparse.Namespace, output: Output) -> int:
+    with connect_client(args.server, "read") as server:
+        found = server.ask(questions.Executors())
+    if args.json:
+        output.answer(found, list)
+        return 0
+    rows = [
+        [e["executor"], e["state"], e["site"], e["host"], e["pid"], e["cores"], e["running"], _left(e["until"])]
+        for e in found
+    ]
+    output.table(["ID", "STATE", "SITE", "HOST", "PID", "CORES", "SPANS", "LEFT"], rows)
+    return 0
+
+
+def _left(until: float) -> str:
+    return show_seconds(max(0.0, until - time.time())) if until else ""

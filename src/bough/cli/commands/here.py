@@ -1,0 +1,120 @@
+"""`bough here`: what a running task can ask for and say of itself, for scripts in any language.
+
+Rule: it talks to the executor of the task alone, and loads next to nothing, unless it is about a task that somebody
+took by hand; a lock that is not free is exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from bough.api.task_context import Here, here
+from bough.cli.main import add_verb
+from bough.cli.output import Output, cell
+from bough.errors import UnknownName
+
+EXAMPLES = (
+    "bough here attribute name",
+    'bough here status "reading genome 3 of 12" --progress 0.25',
+    "bough here alive",
+    "bough here lock database && update; bough here unlock database",
+    "bough here lock licence --no-wait || exit 0",
+    "bough here release",
+)
+_BUSY = 1  # the exit code when somebody else has a lock
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the verbs."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    told = add_verb(verbs, "attribute", "print one of the task's attributes, or all", EXAMPLES[:1])
+    told.add_argument("name", nargs="?", metavar="NAME", help="only this one, bare (all)")
+    said = add_verb(verbs, "status", "say what the task does, for bough status and bough watch", EXAMPLES[1:2])
+    said.add_argument("text", metavar="TEXT", help="in words")
+    said.add_argument("--progress", type=_share, metavar="SHARE", help="how much of it is done, 0 to 1")
+    add_verb(verbs, "alive", "give a sign of life, for tasks that are sent again after a silence", EXAMPLES[2:3])
+    taken = add_verb(verbs, "lock", "take a lock, which is freed at the latest when the task ends", EXAMPLES[3:5])
+    taken.add_argument("name", metavar="NAME", help="of the lock; the same for all tasks of the server")
+    taken.add_argument("--no-wait", action="store_true", help="exit with 1 when somebody else has it (wait for it)")
+    freed = add_verb(verbs, "unlock", "free a lock that the task has", ["bough here unlock database"])
+    freed.add_argument("name", metavar="NAME", help="of the lock")
+    add_verb(verbs, "release", "let those start that wait for the task's group", EXAMPLES[5:])
+    for verb in verbs.choices.values():
+        verb.add_argument("--task", metavar="ID", help="one that you took by hand with bough take (the one that asks)")
+        verb.add_argument("--as", dest="who", metavar="NAME", help="with --task: who took it (your login and host)")
+        verb.add_argument("--server", metavar="ADDRESS", help="with --task: the server it is of (your own)")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a share; say 0.25 for a quarter")
+    return share
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Do what the verb says."""
+    do: dict[str, Callable[[Here, argparse.Namespace, Output], int]] = {
+        "attribute": _attribute,
+        "status": _status,
+        "alive": _alive,
+        "lock": _lock,
+        "unlock": _unlock,
+        "release": _release,
+    }
+    if args.task is not None:
+        from bough.cli.commands.manual_commands import taken
+
+        return do[args.verb](taken(args), args, output)
+    return do[args.verb](here(), args, output)
+
+
+def _attribute(task: Here, args: argparse.Namespace, output: Output) -> int:
+    if args.name is None:
+        shown = dict(task.attributes)
+        output.answer(shown, lambda: [f"{name}: {cell(value)}" for name, value in shown.items()])
+        return 0
+    try:
+        value = task.attributes[args.name]
+    except KeyError:
+        known = ", ".join(task.attributes)
+        raise UnknownName(f"the task has no attribute {args.name!r}; there are: {known}") from None
+    output.answer(value, lambda: [value if isinstance(value, str) else cell(value)])
+    return 0
+
+
+def _status(task: Here, args: argparse.Namespace, output: Output) -> int:
+    if args.progress is not None:
+        task.progress(args.progress)
+    task.status(args.text)
+    return 0
+
+
+def _alive(task: Here, args: argparse.Namespace, output: Output) -> int:
+    task.alive()
+    return 0
+
+
+def _lock(task: Here, args: argparse.Namespace, output: Output) -> int:
+    lock = task.lock(args.name, wait=not args.no_wait)
+    if args.json:
+        output.answer({"name": args.name, "taken": lock.taken, "owner": lock.owner}, lambda: ())
+    elif not lock and not args.quiet:
+        import sys
+
+        print(f"bough: the lock {args.name!r} is not free: task {lock.owner} has it", file=sys.stderr)
+    return 0 if lock else _BUSY
+
+
+def _unlock(task: Here, args: argparse.Namespace, output: Output) -> int:
+    task.unlock(args.name)
+    return 0
+
+
+def _release(task: Here, args: argparse.Namespace, output: Output) -> int:
+    task.release()
+    return 0

@@ -1,0 +1,92 @@
+"""`bough stats`.
+
+Statistics of a service as people read them: the latest figures, and a small picture of the last minutes.
+
+Rule: pure text from samples.
+
+`bough stats`: what a server counts every second: the latest figures, a series, or Prometheus' text.
+
+Rule: it looks and changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bough.cli.option_values import duration
+from bough.cli.output import Output, show_seconds
+from bough.cli.targets.live_server import add_server_argument, connect_client
+from bough.model.resources import show_bytes
+from bough.wire import questions
+
+WIDTH = 60  # letters of the picture
+_BARS = "▁▂▃▄▅▆▇█"
+
+Sample = Mapping[str, Any]
+
+
+def figure_lines(samples: Sequence[Sample]) -> list[str]:
+    """The last sample, and how the throughput went."""
+    last = samples[-1]
+    executors = ", ".join(
+        f"{last[state]} {state}" for state in ("active", "idle", "suspended", "draining", "missing") if last[state]
+    )
+    tasks = ", ".join(f"{last[state]} {state}" for state in ("running", "placed", "ready", "waiting", "held"))
+    now, up = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last["time"])), last["time"] - last["started"]
+    lines = [
+        f"time         {now}, up {show_seconds(max(0.0, up))}",
+        f"clients      {last['clients']}, {last['connections']} connections",
+        f"executors    {last['allocated']} with {last['cores']:g} cores{': ' + executors if executors else ''}",
+        f"tasks        {tasks}",
+        f"ended        {last['ended']}, {last['failed']} of them without success, {last['reused']} reused",
+        f"throughput   {last['throughput']:.1f} tasks/s, {last['throughput_60']:.1f} over the last minute",
+        f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal",
+    ]
+    if last["hands"]:
+        lines.insert(3, f"by hand      {last['hands']} tasks")
+    if len(samples) > 1:
+        past = samples[-1]["time"] - samples[0]["time"]
+        lines.append(f"             {sparkline([one['throughput'] for one in samples])} last {show_seconds(past)}")
+    return lines
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """Numbers as a row of bars, the highest full; many numbers share a bar, which shows their mean."""
+    many = min(width, len(values))
+    means = []
+    for at in range(many):
+        part = values[at * len(values) // many : (at + 1) * len(values) // many]
+        means.append(sum(part) / len(part))
+    most = max(means, default=0.0)
+    if most <= 0:
+        return _BARS[0] * many
+    return "".join(_BARS[min(len(_BARS) - 1, int(mean / most * (len(_BARS) - 1) + 0.999))] for mean in means)
+
+
+EXAMPLES = ("bough stats", "bough stats --since 10m --json", "bough stats --prometheus")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument(
+        "--since", type=duration, default=60.0, metavar="TIME", help="how far back; an hour is kept (60s)"
+    )
+    parser.add_argument("--prometheus", action="store_true", help="the latest figures as Prometheus reads them")
+    add_server_argument(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Print them."""
+    with connect_client(args.server, "read") as server:
+        samples = server.ask(questions.Statistics(max(1, round(args.since))))
+    if args.prometheus:
+        from bough.server.service.prometheus_text import exposition
+
+        text = exposition(samples[-1])
+        output.answer({"text": text}, text.splitlines)
+    else:
+        output.answer(samples, lambda: figure_lines(samples))
+    return 0

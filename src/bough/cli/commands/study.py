@@ -1,0 +1,65 @@
+"""`bough study`: run a published study again with our scheduler, and put our figures beside the published ones.
+
+Rule: nothing but the simulator runs; no server, executor or store of yours is touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bough.cli.output import Output, table_lines
+from bough.sim import studies
+from bough.sim.studies.study_rows import Row
+
+EXAMPLES = ("bough study --list", "bough study trellisdag", "bough study trellisdag --json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="which study; without one: say which there are")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes long")
+    parser.add_argument("--list", action="store_true", help="say which studies there are")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Run it and answer."""
+    if args.list or not args.name:
+        output.table(("name", "what"), list(studies.STUDIES.items()))
+        return 0
+    rows = studies.run(args.name, quick=args.quick)
+    output.answer({"study": args.name, "rows": list(map(_value, rows))}, lambda: _lines(rows))
+    return 0
+
+
+def _value(row: Row) -> dict[str, object]:
+    return {
+        "subject": row.subject,
+        "published": row.published,
+        "ours": round(row.ours, 6),
+        "deviation": row.deviation,
+        "unit": row.unit,
+        "note": row.note,
+    }
+
+
+def _lines(rows: list[Row]) -> list[str]:
+    cells = [
+        (row.subject, _figure(row.published), _figure(row.ours), _percent(row), row.unit, row.note) for row in rows
+    ]
+    widths = [max(len(cell[column]) for cell in cells) for column in (1, 2, 3)]
+    padded = [
+        (subject, *(word.rjust(width) for word, width in zip(words, widths, strict=True)), unit, note)
+        for subject, *words, unit, note in cells
+    ]
+    return table_lines(("", "published", "ours", "deviation", "", ""), padded)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}".removesuffix(".00")
+
+
+def _percent(row: Row) -> str:
+    if row.deviation is None:
+        return ""
+    said = f"{100 * row.deviation:+.2f} %"
+    return said if said[1:] != "0.00 %" else said[1:]

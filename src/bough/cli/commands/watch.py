@@ -1,0 +1,214 @@
+"""`bough watch`; waiting for what was submitted.
+
+Waiting for what was submitted to a service, and watching it: the server is asked how it stands.
+
+Rule: nobody need be attached to a workflow to watch it, and a server that goes away for a while is waited for.
+
+`bough watch`: groups and tasks by state, live, of a session or a service.
+
+Rule: it looks and changes nothing; it ends with what it watches, or with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bough.cli.option_values import count
+from bough.cli.output import Output, show_seconds
+from bough.cli.progress_display import ENDED, FailureNote, Picture, choose_display, summary, with_parents
+from bough.cli.targets.jobs_database import Database, open_database
+from bough.cli.targets.locate import add_store_arguments
+from bough.cli.targets.selection import choose_run, pick
+from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, task_rows, why
+from bough.cli.targets.task_rows import lines as said_lines
+from bough.errors import PeerLost, UserError
+from bough.model.selectors import All, Records, Selector
+
+if TYPE_CHECKING:
+    from bough.cli.submit_files import Submitted
+
+LOOK = 0.5  # seconds between two questions
+_RETRY = 1.0
+
+Counts = dict[str, Counter[str]]
+
+
+class Watching:
+    """What a display looks at: counts that are asked for now and then."""
+
+    def __init__(self, count: Callable[[], Counts], title: str, failed: Callable[[], list[FailureNote]]) -> None:
+        self._count = count
+        self._failed = failed
+        self._title = title
+        self._begun = time.monotonic()
+        self._counts: Counts = {"": Counter()}
+        self._first: tuple[float, int] | None = None
+        self._told: set[str] = set()
+        self.running: tuple[str, ...] = ()  # what tasks that run say of themselves
+        self.notes: list[FailureNote] = []
+
+    def look(self) -> Counter[str]:
+        """Ask again; the counts of everything."""
+        self._counts = self._count()
+        total = self._counts.get("", Counter())
+        ended = sum(total[state] for state in ENDED)
+        if self._first is None:
+            self._first = (time.monotonic(), ended)
+        if total["failed"]:
+            for note in self._failed():
+                if note.task not in self._told:
+                    self._told.add(note.task)
+                    self.notes.append(note)
+        return total
+
+    def picture(self) -> Picture:
+        """How things stood when it was asked last."""
+        total = self._counts.get("", Counter())
+        rate = 0.0
+        if self._first is not None and (seconds := time.monotonic() - self._first[0]) > 0:
+            rate = (sum(total[state] for state in ENDED) - self._first[1]) / seconds
+        seconds = time.monotonic() - self._begun
+        return Picture(dict(self._counts), self.running, seconds=seconds, rate=rate, title=self._title)
+
+    def new_failures(self) -> list[FailureNote]:
+        """Failures since the last time it was asked."""
+        notes, self.notes = self.notes, []
+        return notes
+
+
+def failures(database: Database, selectors: list[Selector], run: int) -> list[FailureNote]:
+    """What has failed, as a display tells it."""
+    rows = task_rows(database, pick(database, selectors, frozenset({"failed"}), run)[:100])
+    return [FailureNote(f"task {row['id']}", f"task {row['id']}: {why(row)}", str(row["host"] or "")) for row in rows]
+
+
+def patiently(args: argparse.Namespace, look: Callable[[Database], bool]) -> None:
+    """Look again and again until it is enough, with a new connection when the old one broke."""
+    while True:
+        with contextlib.suppress(PeerLost), open_database(args) as database:
+            while not look(database):
+                time.sleep(LOOK)
+                database.refresh()
+            return
+        time.sleep(_RETRY)
+
+
+def wait_for(args: argparse.Namespace, submitted: Submitted, output: Output) -> int:
+    """Wait for what was submitted under a display; the exit code says whether all of it succeeded."""
+    args.name, args.store = submitted.workflow, None
+    chosen: list[Selector] = [Records(number, number) for number in submitted.ids] or [All()]
+    current: list[Database] = []
+    watching = Watching(
+        lambda: {"": _counts_of(current[-1], submitted)},
+        submitted.workflow,
+        lambda: failures(current[-1], chosen, submitted.run),
+    )
+    begun = time.monotonic()
+    counts: Counter[str] = Counter()
+
+    def look(database: Database) -> bool:
+        nonlocal counts
+        current[:] = [database]
+        counts = watching.look()
+        return sum(counts[state] for state in ENDED) >= counts.total() > 0
+
+    with choose_display(watching, silent=args.json or args.quiet):
+        patiently(args, look)
+    seconds = time.monotonic() - begun
+    code = 0 if counts["done"] == counts.total() else 1
+    if args.json:
+        ends = {state: counts[state] for state in ENDED}
+        value = {"workflow": submitted.workflow, "run": submitted.run, "ids": submitted.ids, **ends}
+        output.answer(value | {"seconds": round(seconds, 3), "exit_code": code}, lambda: ())
+    elif not args.quiet:
+        print(summary(counts, 0, show_seconds(seconds)), file=sys.stderr)
+    return code
+
+
+def _counts_of(database: Database, submitted: Submitted) -> Counter[str]:
+    """The tasks that were submitted, by state."""
+    counts: Counter[str] = Counter()
+    for at in range(0, len(submitted.ids), 500):
+        some = submitted.ids[at : at + 500]
+        marks = ", ".join("?" * len(some))
+        rows = database.rows(
+            f"select state, is_array, length, done, failed, notrun, cancelled from tasks where id in ({marks})", some
+        )
+        for row in rows:
+            if not row["is_array"]:
+                counts[str(row["state"])] += 1
+                continue
+            ends = {state: number for state in ENDED if isinstance(number := row[state], int)}
+            counts.update(ends)
+            length = row["length"]
+            assert isinstance(length, int)
+            counts["waiting"] += max(0, length - sum(ends.values()))
+    return counts if submitted.ids else group_counts(database, submitted.run)[""]
+
+
+EXAMPLES = ("bough watch", "bough watch --queue nightly", "bough watch --json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument("--run", type=count, metavar="N", help="watch run N of the workflow (default: the latest)")
+    add_store_arguments(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Watch until it is over."""
+    with open_database(args) as database:
+        if not database.live:
+            raise UserError(f"nothing runs in {database.label}; see bough status")
+        whole = database.is_service and not args.name and not args.run
+        number = 0 if whole else choose_run(database, args)
+    current: list[Database] = []
+
+    def count() -> Counts:
+        return _all(current[-1]) if whole else group_counts(current[-1], number)
+
+    watching = Watching(
+        count,
+        "server" if whole else args.name or "",
+        lambda: [] if whole else failures(current[-1], [All()], number),
+    )
+    last: Counter[str] = Counter()
+
+    def look(database: Database) -> bool:
+        nonlocal last
+        current[:] = [database]
+        counts = watching.look()
+        watching.running = tuple(said_lines(said_by_tasks(database, None if whole else number)))
+        if args.json and counts != last:
+            output.answer({"counts": as_json(counts), "groups": _groups(watching)}, lambda: ())
+            sys.stdout.flush()
+        last = counts
+        return not whole and _is_over(database, number)
+
+    with choose_display(watching, silent=args.json or args.quiet):
+        patiently(args, look)
+    if not args.json and not args.quiet:
+        print(summary(last, 0, f"run {number}"), file=sys.stderr)
+    return 0 if last["done"] == sum(last[state] for state in ENDED) else 1
+
+
+def _all(database: Database) -> Counts:
+    """The workflows of a service that go on, each as a group."""
+    going = [one for one in database.workflows() if not one["closed"]]
+    return with_parents((str(one["name"]), c if isinstance(c := one["counts"], dict) else {}) for one in going)
+
+
+def _groups(watching: Watching) -> list[dict[str, object]]:
+    groups = watching.picture().groups
+    return [{"path": path, "counts": as_json(counts)} for path, counts in groups.items() if path]
+
+
+def _is_over(database: Database, run: int) -> bool:
+    rows = database.rows("select closed from runs where run = ?", [run])
+    return not rows or rows[0]["closed"] is not None

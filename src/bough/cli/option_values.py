@@ -1,0 +1,76 @@
+"""Numbers, amounts, times and paths as options of commands take them, within the bounds of what a store can hold.
+
+Rule: a value out of bounds is refused while the command line is read, by a message that names its option; so is a
+path that no file system can have.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TypeVar
+
+from bough.errors import UserError
+from bough.model.bounds import Amount, Count, Duration, Instant, Whole, check_path, within
+from bough.model.ids import read_seconds
+
+T = TypeVar("T")
+
+
+def whole(text: str) -> int:
+    """A whole number, also a negative one."""
+    return _bounded(text, _int(text), Whole)
+
+
+def count(text: str) -> int:
+    """A whole number that is not negative: an id, a number of things."""
+    return _bounded(text, _int(text), Count)
+
+
+def amount(text: str) -> float:
+    """A number that is not negative, of cores or GPUs or something else that tasks need."""
+    return _bounded(text, _float(text), Amount)
+
+
+def number(text: str) -> float:
+    """Any finite number."""
+    return _bounded(text, _float(text), Instant)
+
+
+def duration(text: str) -> float:
+    """Seconds, more than none."""
+    try:
+        seconds = read_seconds(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a duration; say 90s, 10m or 1:30:00") from None
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a duration above 0")
+    return _bounded(text, seconds, Duration)
+
+
+def path_name(text: str) -> str:
+    """The name of a file or folder, or the address of a database."""
+    try:
+        return check_path("the path", text)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a whole number that can be read") from None
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a number") from None
+
+
+def _bounded(text: str, value: object, bounds: type[T]) -> T:
+    try:
+        return within("the value", value, bounds)
+    except UserError as error:
+        raise argparse.ArgumentTypeError(f"{text!r:.60}: {str(error).partition('; ')[2]}") from None

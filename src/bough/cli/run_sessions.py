@@ -1,0 +1,220 @@
+"""Sessions under a display, and what came of them.
+
+Running something with sessions in it under a display, and what came of it.
+
+Rule: the display looks at the sessions' own counts and asks nobody; sessions that were left open are
+closed when the work is over, as a `with` block would have done. Little is imported here before the session has
+started its server, so that both load at the same time.
+
+How runs that are over ended, told from their stores, for `bough run`.
+
+A session counts what it was told, but a task that failed may have been tried again by hand since (`bough
+retry`). Rule: what is said here is what `bough status` would say.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from bough.api.session import launch
+from bough.api.session.session import Session
+from bough.cli.main import INTERRUPTED, report
+from bough.cli.output import show_seconds
+from bough.cli.progress_display import FailureNote, Picture, choose_display, summary, with_parents
+from bough.cli.targets.jobs_database import Database, catch_up
+from bough.cli.targets.locate import Place
+from bough.cli.targets.selection import pick
+from bough.cli.targets.task_rows import Fields, group_counts, task_rows
+from bough.cli.targets.task_streams import read_streams
+from bough.errors import BoughError, UserError
+from bough.model.selectors import All, read_selectors
+
+if TYPE_CHECKING:
+    from bough.api.futures.progress import FailureLine
+    from bough.describe.flat_list import FlatTask
+    from bough.describe.steps import Step
+
+
+class Ended(NamedTuple):
+    """What came of a run."""
+
+    counts: Mapping[str, int]
+    reused: int
+    seconds: float
+    exit_code: int
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `--json` prints."""
+        return {
+            **{state: self.counts.get(state, 0) for state in ("done", "failed", "notrun", "cancelled")},
+            "reused": self.reused,
+            "seconds": round(self.seconds, 3),
+            "failures": [*failures_of(_runs()), *_told_failures()] if self.counts.get("failed") else [],
+            "exit_code": self.exit_code,
+        }
+
+
+class Sessions:
+    """All sessions of this process, as a display looks at them."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._told: dict[int, FailureLine] = {}  # by the session's place in the list: the last failure told
+
+    def picture(self) -> Picture:
+        """How things stand."""
+        sessions = list(launch.sessions)
+        groups = [(line.path, line.counts) for one in sessions for line in one.progress.groups()]
+        return Picture(
+            with_parents(groups),
+            reused=sum(one.progress.reused for one in sessions),
+            seconds=time.monotonic() - self._begun,
+            rate=sum(one.progress.rate() for one in sessions),
+            title=", ".join(one.name for one in sessions),
+        )
+
+    def new_failures(self) -> list[FailureNote]:
+        """Failures since the last time it was asked."""
+        found: list[FailureNote] = []
+        for number, one in enumerate(list(launch.sessions)):
+            lines = list(one.progress.failures)
+            last = self._told.get(number)
+            begin = next((at + 1 for at in reversed(range(len(lines))) if lines[at] is last), 0)
+            found += [_note(line) for line in lines[begin:]]
+            if lines:
+                self._told[number] = lines[-1]
+        return found
+
+
+def _note(line: FailureLine) -> FailureNote:
+    """A failure for the display, which shows the lines of stderr below: their last one is not said twice."""
+    last = line.stderr.rstrip().rpartition("\n")[2].strip()
+    message = line.text.removesuffix(f": {last}") if last else line.text
+    return FailureNote(line.task, message, line.host, line.stderr)
+
+
+def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silent: bool, strict: bool) -> Ended:
+    """Do the work under a display. `strict`: any task that did not succeed makes the exit code 1."""
+    launch.options.update(options)
+    sessions = Sessions()
+    with choose_display(sessions, silent=silent):
+        code = _guarded(work)
+        code = _guarded(lambda: _close_all(interrupted=code == INTERRUPTED)) or code
+    picture = sessions.picture()
+    counts = _final_counts(picture)
+    unseen = [failure for one in launch.sessions for failure in one.unretrieved()]
+    all_done = counts["done"] == counts.total()
+    if code == 0 and not all_done and (strict or unseen):
+        code = 1
+    if not silent and (launch.sessions or (strict and code != UserError.exit_code)):
+        print(summary(counts, picture.reused, show_seconds(picture.seconds)), file=sys.stderr)
+    return Ended(counts, picture.reused, picture.seconds, code)
+
+
+def _runs() -> list[tuple[Place, int]]:
+    return [(Place(one.store, one.name), one.welcome.run) for one in launch.sessions if not one.is_remote]
+
+
+def _told_failures() -> list[dict[str, object]]:
+    """What sessions of a service were told of failures."""
+    lines = [line for one in launch.sessions if one.is_remote for line in one.progress.failures]
+    shown = ("task", "host", "attempt", "exit_code", "signal", "cause", "stderr")
+    return [{key: getattr(line, key) for key in shown} | {"message": line.text} for line in lines]
+
+
+def _final_counts(picture: Picture) -> Counter[str]:
+    """How all ended; the stores are asked when something failed, because it may have been tried again since."""
+    if not picture.counts["failed"] + picture.counts["notrun"] + picture.counts["cancelled"]:
+        return picture.counts
+    if any(one.is_remote for one in launch.sessions):
+        return picture.counts  # a service goes on, and its store is elsewhere
+
+    return counts_of(_runs()) or picture.counts
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """The exit code of the work, whatever it raises; messages are printed here, while the display stands."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BoughError as error:
+        return report(error)
+
+
+def _close_all(*, interrupted: bool) -> int:
+    for one in list(launch.sessions):
+        if interrupted:
+            one.__exit__(KeyboardInterrupt, None, None)
+        else:
+            one.shutdown(wait=True)
+    return 0
+
+
+def submit_all(tasks: Sequence[FlatTask], name: str, file: str, note: Callable[[str], None]) -> int:
+    """Submit a flat list and wait for its end."""
+    if not tasks:
+        return 0
+    launch.runs_commands = launch.describes = True
+    with Session(name=name) as session:
+        from bough.cli.submit_files import submit_or_amend
+        from bough.describe.flat_list import flat_steps
+
+        submit_or_amend(session, flat_steps(tasks, file), note)
+    return 0
+
+
+def submit_steps(steps: Sequence[Step], name: str, note: Callable[[str], None], *, whole: bool) -> int:
+    """Submit what a description says and wait for its end; `note` is told if that changed what goes on."""
+    launch.runs_commands = launch.describes = True
+    with Session(name=name) as session:
+        from bough.cli.submit_files import submit_or_amend
+
+        submit_or_amend(session, steps, note, whole=whole)
+    return 0
+
+
+MOST = 1000  # failures in one answer
+_TOLD = ("id", "name", "group", "attempt", "host", "exit_code", "signal", "cause", "message")
+_LINES = 10  # of stderr
+
+
+def failures_of(runs: Iterable[tuple[Place, int]]) -> list[Fields]:
+    """What failed in these runs of these stores; nothing of a store that cannot be read."""
+    found: list[Fields] = []
+    for place, run in runs:
+        try:
+            catch_up(place)
+            with Database(place) as database:
+                found += _failed(database, run)
+        except BoughError:
+            continue  # the counts were told; the run itself is not spoiled by it
+    return found[:MOST]
+
+
+def counts_of(runs: Iterable[tuple[Place, int]]) -> Counter[str] | None:
+    """Tasks of these runs by state; None when a store cannot be read."""
+    total: Counter[str] = Counter()
+    try:
+        for place, run in runs:
+            catch_up(place)
+            with Database(place) as database:
+                total.update(group_counts(database, run)[""])
+    except BoughError:
+        return None
+    return total
+
+
+def _failed(database: Database, run: int) -> list[Fields]:
+    picks = pick(database, [All()], frozenset({"failed"}), run)[:MOST]
+    found: list[Fields] = []
+    for row in task_rows(database, picks):
+        selector = read_selectors(str(row["id"]))
+        said = read_streams(database, pick(database, selector, frozenset(), run), ["stderr"], _LINES)
+        stderr = said[0]["stderr"] if said else ""
+        found.append({key: row[key] for key in _TOLD} | {"stderr": stderr})
+    return found

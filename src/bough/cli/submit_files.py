@@ -1,0 +1,344 @@
+"""Hand over to a service, or apply the difference to a running workflow.
+
+The work behind `bough submit`: sessions of a service that hand over what they have and leave.
+
+Rule: several who submit to one queue at a time take turns; nobody waits for tasks here.
+
+Files whose workflow goes on already: submitting one again applies the difference, and a dry run shows it.
+
+Rule: looking leaves no trace at the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from bough.api.session import launch
+from bough.api.session.remote import RemoteSession
+from bough.cli.output import Output
+from bough.errors import InvalidWorkload, UserError
+from bough.model.ids import RecordId
+from bough.model.selectors import read_selectors
+from bough.model.spaces import tie
+from bough.model.tasks import Dep, On, TaskSpec
+from bough.wire import questions
+
+if TYPE_CHECKING:
+    from bough.api.futures.task_registry import Ledger
+    from bough.api.session.session import Session
+    from bough.api.submit.plans import Amendment
+    from bough.describe.steps import Step
+
+TURN = 60.0  # seconds to wait for others that submit to the same queue
+_PAUSE = 0.05
+_NUMBERS = 16  # for a record and the groups it is in; ids stay short so
+_ELEMENTS = 100_000  # of an array that a submission may wait for one by one
+_TAKEN = "has a client already"  # how a server says that another session has the workflow
+
+
+class Work(msgspec.Struct, frozen=True):
+    """One command, or many of them."""
+
+    words: list[str]
+    indices: Sequence[int] | None = None
+    lines: list[str] | None = None
+    after: str = ""
+    group: str = ""
+    options: dict[str, Any] = {}
+
+
+def server_address(named: str | None) -> str:
+    """The address of the server that was named, or of $BOUGH_SERVER, or of the user's own."""
+    from bough.transport.access import find_access
+
+    address = launch.server(named)
+    return address or find_access(None, role="submit").address
+
+
+@contextlib.contextmanager
+def open_queue(server: str | None, name: str) -> Iterator[RemoteSession]:
+    """A session of a queue, which is left when everything is acknowledged."""
+    session = in_turn(server_address(server), name, _NUMBERS)
+    try:
+        yield session
+    except BaseException:
+        session.let_go()
+        raise
+    session.detach()
+
+
+def in_turn(address: str, name: str, numbers: int) -> RemoteSession:
+    """Open a session, when others that have the workflow for a moment have left it."""
+    until = time.monotonic() + TURN
+    while True:
+        try:
+            return RemoteSession(address, name=name, numbers=numbers)
+        except UserError as error:
+            if _TAKEN not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE)
+
+
+# --- one command ----------------------------------------------------------------------------------------
+
+
+def put(session: RemoteSession, work: Work) -> tuple[int, int]:
+    """Submit the work; the number of its record, and how many tasks that is."""
+    submitter: Any = session
+    for part in work.group.strip("/").split("/") if work.group else ():
+        submitter = submitter.group(part, barrier=False)  # it stays open: nothing may wait for its end
+    options = {**work.options, "memo": False}  # who submits a command means it to be run
+    if work.after:
+        options["after"] = [After(session.ledger, tuple(_deps(session, work.after)))]
+    if work.indices is None and work.lines is None:
+        text = work.words[0] if len(work.words) == 1 else work.words
+        return submitter.command(text, **options).id, 1
+    lines = work.lines or []
+    indices = work.indices if work.indices is not None else range(1, len(lines) + 1)
+    text = work.words[0] if len(work.words) == 1 else shlex.join(work.words)
+    if len(work.words) > 1:  # quoting must not hide the places to be filled in
+        text = text.replace("'{index}'", "{index}").replace("'{line}'", "{line}")
+    options.setdefault("name", os.path.basename(text.split()[0]) if text.split() else "")
+    columns: dict[str, Any] = {"index": indices} | ({"line": lines} if lines else {})
+    array = submitter.sweep(f"export BOUGH_INDEX={{index}}; {_template(text, columns)}", tie(**columns), **options)
+    return array.id, len(indices)
+
+
+def _template(text: str, columns: dict[str, Any]) -> str:
+    """A text in which only our places are to be filled in; other braces are the shell's, or awk's."""
+    text = text.replace("{", "{{").replace("}", "}}")
+    for name in columns:
+        text = text.replace(f"{{{{{name}}}}}", f"{{{name}}}")
+    if "line" in columns and "{line}" not in text:
+        raise UserError("--each-line: the command has no {line}, so that every task would be the same")
+    return text
+
+
+class After:
+    """Tasks that are there already, to be waited for."""
+
+    def __init__(self, ledger: Ledger, deps: tuple[Dep, ...]) -> None:
+        self._ledger = ledger
+        self._deps = deps
+
+    def __bough_deps__(self) -> tuple[Ledger, tuple[Dep, ...]]:
+        """As a session asks for it."""
+        return self._ledger, self._deps
+
+
+def _deps(session: RemoteSession, text: str) -> Iterator[Dep]:
+    from bough.api.find import look
+
+    with session.jobs() as jobs:
+        for selector in read_selectors(text):
+            for row in look(jobs, selector, [session.welcome.run]):
+                if row.run != session.welcome.run:
+                    raise UserError(f"--after {row.id} is a task of another workflow; give tasks of {session.name}")
+                if not row.is_array:
+                    yield Dep(On.TASK, RecordId(row.id))
+                elif len(row.elements) == row.length:
+                    yield Dep(On.ARRAY, RecordId(row.id))
+                elif len(row.elements) > _ELEMENTS:
+                    raise UserError(f"--after names {len(row.elements)} elements of {row.id}; name the whole array")
+                else:
+                    yield from (Dep(On.TASK, RecordId(row.id), index) for index in row.elements)
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def hand_over(
+    address: str, name: str, steps: Sequence[Step], *, whole: bool = True
+) -> tuple[RemoteSession, list[RecordId], Amendment | None]:
+    """Submit what a file says as a workflow that ends when all of it has; the records of its tasks, all taken.
+
+    If the workflow goes on, and is complete, it is changed, and what became of it is told.
+    """
+    from bough.api.submit.plans import submit_plan
+
+    launch.describes = True
+    session = in_turn(address, name, len(steps) + 1)
+    try:
+        if session.welcome.closed:
+            amendment = _amended(session, steps, whole=whole)
+            return session, [RecordId(number) for number in amendment.ids], amendment
+        tasks = submit_plan(session, steps, watched=False)
+    except BaseException:
+        session.let_go()
+        raise
+    session.close_and_detach()
+    refused = [
+        (item.name, error)
+        for item, error in session.ledger.refusals
+        if isinstance(item, TaskSpec) and isinstance(error, InvalidWorkload)
+    ]
+    if refused:
+        many = f"{len(refused)} of {len(tasks)} tasks" if len(refused) > 1 else refused[0][0] or "the task"
+        raise UserError(
+            f"workflow {session.name} goes on and does not take {many}: {refused[0][1]};"
+            " wait for its end, or give another --name"
+        )
+    return session, tasks, None
+
+
+def _amended(session: RemoteSession, steps: Sequence[Step], *, whole: bool) -> Amendment:
+    from bough.api.submit.plans import amend_plan
+
+    if not whole:
+        raise cannot(session.name)
+    amendment = amend_plan(session, steps)
+    session.let_go()
+    return amendment
+
+
+def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Submitted | None:
+    """Run a script here until it has submitted everything; its sessions leave where they would have waited."""
+    from bough.cli.run_script import run_script
+
+    launch.options.update({"server": address, "name": name, "detach": True})
+    code = run_script(path, args)
+    sessions = [one for one in launch.sessions if isinstance(one, RemoteSession)]
+    for session in sessions:
+        session.close_and_detach()
+    if code:
+        return None
+    if not sessions:
+        raise UserError(f"{path} opened no session; there is nothing to submit")
+    last = sessions[-1]
+    return Submitted(last.name, last.welcome.run, last.submitted(), sum(last.progress.counts().values()))
+
+
+def submit_or_amend(
+    session: Session, steps: Sequence[Step], note: Callable[[str], None], *, whole: bool = True
+) -> None:
+    """Submit a plan; if its workflow goes on and is complete, change that. `whole`: see `File.is_whole`."""
+    from bough.api.submit.plans import submit_plan
+
+    if not session.welcome.closed:
+        submit_plan(session, steps)
+        return
+    from bough.api.submit.plans import amend_plan
+
+    if not whole:
+        raise cannot(session.name)
+    note(told(session.name, amend_plan(_remote(session), steps, watched=True)))
+
+
+def cannot(name: str) -> UserError:
+    """Why a Makefile changes nothing that goes on: a target it does not name may be made, unwanted, or half made."""
+    return UserError(
+        f"workflow {name} goes on, and a Makefile says only what is out of date now, so that what was changed cannot be"
+        " told; wait for its end, or choose another name"
+    )
+
+
+def told(name: str, amendment: Amendment) -> str:
+    """What became of a workflow, in a line."""
+    if amendment.is_empty:
+        return f"workflow {name} goes on as it is: {amendment.unchanged} unchanged"
+    return f"workflow {name}: {amendment.line()}"
+
+
+def foresee(address: str, name: str, steps: Sequence[Step], *, whole: bool = True) -> Foreseen:
+    """What submitting a plan would change."""
+    return Foreseen(name, _difference(address, name, steps, whole=whole), steps)
+
+
+def _difference(address: str, name: str, steps: Sequence[Step], *, whole: bool) -> Amendment | None:
+    from bough.cli.targets.live_server import connect_client
+
+    with connect_client(address) as server:
+        workflows = server.ask(questions.Workflows())
+    assert isinstance(workflows, list)
+    if not any(one["name"] == name and one["group"] and not one["closed"] for one in workflows):
+        return None
+    from bough.api.session import launch
+    from bough.api.submit.plans import amend_plan
+
+    launch.describes = True
+    session = in_turn(address, name, len(steps) + 1)
+    try:
+        if session.welcome.closed and not whole:
+            raise cannot(name)
+        if session.welcome.closed:
+            return amend_plan(session, steps, dry=True)
+        if not session.is_joined:  # it ended this very moment, so that we opened another one: it ends empty
+            session.close_and_detach()
+    finally:
+        session.let_go()
+    return None
+
+
+class Foreseen(NamedTuple):
+    """What a dry run found; `found` is None if no workflow goes on that would be changed."""
+
+    name: str
+    found: Amendment | None
+    steps: Sequence[Step]
+
+    def show(self, output: Output) -> None:
+        """Show by name what would be added (+), changed (~), removed (-), and run again as it is (=)."""
+        name, found = self.name, self.found
+        if found is not None:
+            value = {"workflow": name, "goes_on": True, **found.as_json()}
+            output.answer(value, lambda: [*_lines(found), told(name, found)])
+            return
+        names = [step.task.label for step in self.steps if step.task is not None]
+        last = f"workflow {name}: {len(names)} would be submitted"
+        value = {"workflow": name, "goes_on": False, "added": names}
+        output.answer(value, lambda: [*(f"+ {one}" for one in names), last])
+
+
+def _lines(found: Amendment) -> Iterator[str]:
+    for sign, tasks, groups in (
+        ("+", found.added, found.groups.added),
+        ("~", found.changed, found.groups.changed),
+        ("-", found.removed, found.groups.removed),
+        ("=", found.again, []),
+    ):
+        yield from (f"{sign} {path}/" for path in groups)
+        yield from (f"{sign} {path}" for path in tasks)
+
+
+def _remote(session: Session) -> RemoteSession:
+    from bough.api.session.remote import RemoteSession
+
+    assert isinstance(session, RemoteSession)  # no other joins something that is there
+    return session
+
+
+class Submitted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was handed over."""
+
+    workflow: str
+    run: int
+    ids: list[int]  # records
+    tasks: int
+    amended: dict[str, object] | None = None  # what is different, if the workflow went on already
+    note: str = ""  # and that in a line
+
+    def line(self) -> str:
+        """For people."""
+        if self.note:
+            return self.note
+        if not self.ids:
+            return f"nothing new was submitted to {self.workflow}"
+        first, last = self.ids[0], self.ids[-1]
+        one = len(self.ids) == 1
+        numbers = str(first) if one else f"{first}-{last}"
+        noun = "array" if one and self.tasks > 1 else "task" if one else "tasks"
+        many = f" of {self.tasks} tasks" if one and self.tasks > 1 else ""
+        return f"{noun} {numbers}{many} submitted to {self.workflow}"
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `--json` prints."""
+        found: dict[str, object] = msgspec.to_builtins(self)
+        found.pop("note", None)
+        return found

@@ -1,0 +1,298 @@
+"""Rows, counts by group, released groups, status texts.
+
+Rows of the jobs database as people and programs see tasks.
+
+Rule: the keys of a row's JSON object are stable; an array is one row with counts, an element with
+something of its own is a row, and neighbours without are one row for the range.
+
+Counts of tasks per group and state, read from a jobs database, and the tree they make.
+
+Rule: a group's counts include those of the groups below it; an array counts as its elements.
+
+Which groups are released: who waits for them may have started, although not all in them has ended.
+
+That is so when a task that releases its group has succeeded, when a running task said so, and for a group without tasks
+of its own when all its subgroups have ended or are released. Rule: the same as in the core, told by the jobs database;
+a group that is over is not called released.
+
+What running tasks say of themselves, as `bough status` and `bough watch` show it.
+
+Rule: only a live server knows it; without one there is nothing to show.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from bough.cli.output import paint_state
+from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.selection import STATES, Pick, element_states
+from bough.stores.jobs.jobs_reader import is_hidden
+from bough.wire import questions
+
+Fields = dict[str, object]
+
+_OWN = ("state", "attempt", "started", "ended", "seconds", "host", "exit_code", "signal", "cause", "message", "reused")
+_STREAMS = tuple(f"{name}_{part}" for name in ("stdout", "stderr") for part in ("path", "offset", "length"))
+_AT_ONCE = 500  # records in one question
+COUNTED = ("done", "failed", "notrun", "cancelled")
+
+
+def task_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
+    """One row per loose task, whole array, element or range of elements."""
+    for one, record in _with_records(database, picks):
+        if one.whole:
+            yield _whole_row(record, one)
+        else:
+            yield from _element_rows(database, record, one)
+
+
+def stream_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
+    """One row per task that may have written something, with where it lies."""
+    columns = ", ".join(("state", "executor", *_STREAMS))
+    for one, record in _with_records(database, picks):
+        name = record["name"]
+        if not one.is_array:
+            yield {"id": one.label, "name": name} | {key: record[key] for key in ("state", "executor", *_STREAMS)}
+            continue
+        for row in database.rows(
+            f"select idx, {columns} from elements where id = ? and idx between ? and ? order by idx",
+            [one.id, one.first, one.last],
+        ):
+            index = row.pop("idx")
+            yield {"id": f"{one.id}.{index}", "name": name, **row}
+
+
+def record_rows(database: Database, records: Sequence[int]) -> dict[int, Fields]:
+    """Rows of the table of tasks by their id, with the path of their group."""
+    marks = ", ".join("?" * len(records))
+    rows = database.rows(
+        "select tasks.*, coalesce(groups.path, '') as path from tasks"
+        f" left join groups on groups.id = tasks.grp and groups.run = tasks.run where tasks.id in ({marks})",
+        records,
+    )
+    return {record: row for row in rows if isinstance(record := row["id"], int)}
+
+
+def _with_records(database: Database, picks: Sequence[Pick]) -> Iterator[tuple[Pick, Fields]]:
+    """Picks with their records, looked up many at a time."""
+    for start in range(0, len(picks), _AT_ONCE):
+        some = picks[start : start + _AT_ONCE]
+        records = record_rows(database, [one.id for one in some])
+        for one in some:
+            yield one, records[one.id]
+
+
+def _base(record: Fields, label: str, index: int | None) -> Fields:
+    return {
+        "id": label,
+        "record": record["id"],
+        "index": index,
+        "name": record["name"],
+        "group": record["path"],
+        "kind": record["kind"],
+        "run": record["run"],
+    }
+
+
+def _whole_row(record: Fields, one: Pick) -> Fields:
+    row = _base(record, one.label, None if one.is_array else 0)
+    row |= {name: record[name] for name in _OWN}
+    row |= {"reused": record["reused"] if one.is_array else bool(record["reused"])}
+    row |= {"command": record["command"], "length": record["length"], "is_array": one.is_array}
+    if one.is_array:
+        row["counts"] = {name: record[name] or 0 for name in COUNTED}
+    return row
+
+
+def _element_rows(database: Database, record: Fields, one: Pick) -> Iterator[Fields]:
+    own = database.rows(
+        f"select idx, {', '.join(_OWN)} from elements where id = ? and idx between ? and ? order by idx",
+        [one.id, one.first, one.last],
+    )
+    at = one.first
+    for element in own:
+        index = element.pop("idx")
+        assert isinstance(index, int)
+        if index > at:
+            yield from _plain_rows(database, record, one, at, index - 1)
+        element["reused"] = bool(element["reused"])
+        yield _base(record, f"{one.id}.{index}", index) | element | {"command": record["command"]}
+        at = index + 1
+    if at <= one.last:
+        yield from _plain_rows(database, record, one, at, one.last)
+
+
+def _plain_rows(database: Database, record: Fields, one: Pick, first: int, last: int) -> Iterator[Fields]:
+    part = Pick(one.id, first, last, is_array=True, whole=False)
+    for begin, end, state in element_states(database, part):
+        label = Pick(one.id, begin, end, is_array=True, whole=False).label
+        row = _base(record, label, begin if begin == end else None)
+        yield row | dict.fromkeys(_OWN) | {"state": state, "reused": False, "command": record["command"]}
+
+
+def why(row: Fields) -> str:
+    """One line that says why a task did not succeed; empty when it did."""
+    said = str(row["message"] or "")
+    if row["exit_code"] and str(row["exit_code"]) not in said:
+        said = f"exit code {row['exit_code']}" + (f", {said}" if said else "")
+    elif row["signal"] and not said:
+        said = f"signal {row['signal']}"
+    return said or str(row["cause"] or "")
+
+
+Counts = Counter[str]
+
+
+def group_counts(database: Database, run: int) -> dict[str, Counts]:
+    """The counts of every group by its path, the workflow's own being ""."""
+    groups = database.rows("select id, path from groups where run = ? order by id", [run])
+    paths = {row["id"]: path for row in groups if not is_hidden(path := str(row["path"]))}
+    paths.setdefault(0, "")
+    own: dict[str, Counts] = {path: Counter() for path in paths.values()}
+    for row in database.rows(
+        "select grp, state, count(*) as number from tasks where run = ? and is_array = 0 group by grp, state", [run]
+    ):
+        own[paths[row["grp"]]][str(row["state"])] += _int(row["number"])
+    for row in database.rows(
+        f"select id, grp, length, waits, {', '.join(COUNTED)} from tasks where run = ? and is_array = 1", [run]
+    ):
+        own[paths[row["grp"]]].update(_array_counts(database, row))
+    return _summed(own)
+
+
+def _array_counts(database: Database, row: Mapping[str, object]) -> Counts:
+    counts: Counts = Counter({name: _int(row[name]) for name in COUNTED})
+    spans = database.rows(
+        "select state, sum(stop - start) as number from spans"
+        " where id = ? and state in ('placed', 'running', 'held') group by state",
+        [row["id"]],
+    )
+    counts.update({str(span["state"]): _int(span["number"]) for span in spans})
+    counts["waiting" if row["waits"] else "ready"] += max(0, _int(row["length"]) - counts.total())
+    return counts
+
+
+def _summed(own: Mapping[str, Counts]) -> dict[str, Counts]:
+    summed = {path: Counter(counts) for path, counts in own.items()}
+    for path, counts in own.items():
+        above = path
+        while above:
+            above = above.rpartition("/")[0]
+            summed.setdefault(above, Counter()).update(counts)
+    return summed
+
+
+def show_counts(counts: Mapping[str, int]) -> str:
+    """Counts as people read them, in the order of a task's life, without the states nothing is in."""
+    return ", ".join(f"{counts[state]} {paint_state(state)}" for state in STATES if counts.get(state)) or "no tasks"
+
+
+def as_json(counts: Mapping[str, int]) -> dict[str, int]:
+    """Every state with its count, also those of none."""
+    return {state: counts.get(state, 0) for state in STATES}
+
+
+def tree_lines(name: str, counts: Mapping[str, Counts]) -> list[str]:
+    """The groups as a tree, the workflow at its root."""
+    children: dict[str, list[str]] = {}
+    for path in counts:
+        if path:
+            children.setdefault(path.rpartition("/")[0], []).append(path)
+    found = [(name, counts.get("", Counter()))]
+    found += [(prefix + path.rpartition("/")[2], counts[path]) for prefix, path in _walk("", children, "")]
+    width = max(len(label) for label, _ in found)
+    return [f"{label:<{width}}  {show_counts(number)}" for label, number in found]
+
+
+def _walk(path: str, children: Mapping[str, list[str]], indent: str) -> Iterable[tuple[str, str]]:
+    below = children.get(path, [])
+    for number, child in enumerate(below, start=1):
+        is_last = number == len(below)
+        yield indent + ("└─ " if is_last else "├─ "), child
+        yield from _walk(child, children, indent + ("   " if is_last else "│  "))
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+_ENDED = ("done", "failed", "notrun", "cancelled")
+
+
+def released(database: Database, run: int, counts: Mapping[str, Counts]) -> set[str]:
+    """The paths of released groups; `counts` are those of all groups."""
+    rows = database.rows("select id, path, parent, closed, released from groups where run = ? order by id", [run])
+    asked = "select distinct grp from tasks where run = ? and releases = 1 and is_array = 0 and state = 'done'"
+    let_go = {row["grp"] for row in database.rows(asked, [run])}
+    own = {row["grp"] for row in database.rows("select distinct grp from tasks where run = ?", [run])}
+    held: set[object] = set()  # groups with a subgroup that has neither ended nor is released
+    found: set[str] = set()
+    for row in reversed(rows):  # those below come later
+        number, path = row["id"], str(row["path"])
+        if not path or is_hidden(path) or (row["closed"] and _is_over(counts.get(path))):
+            continue
+        whole = row["closed"] and number not in own and number not in held
+        if row["released"] or number in let_go or whole:
+            found.add(path)
+        else:
+            held.add(row["parent"])
+    return found
+
+
+def _is_over(counts: Counts | None) -> bool:
+    return counts is None or not any(number for state, number in counts.items() if state not in _ENDED)
+
+
+_WIDE = 100
+
+
+def said_by_tasks(database: Database, run: int | None = None) -> list[Fields]:
+    """What tasks of a run, or of all, say now."""
+    if database.server is None:
+        return []
+    return [one for one in database.server.ask(questions.Said()) if run in {None, one["run"]}]
+
+
+def phrase(one: Fields) -> str:
+    """Its words, and how much of it is done."""
+    share = one["progress"]
+    parts = [str(one["text"]).replace("\n", " ")] if one["text"] else []
+    if isinstance(share, float | int):
+        parts.append(f"{share:.0%}")
+    said = ", ".join(parts)
+    return said if len(said) <= _WIDE else said[: _WIDE - 3] + "..."
+
+
+def add_words(rows: list[Fields], said: list[Fields]) -> list[Fields]:
+    """Put what tasks say into their rows, as text, or into those of their range, as a list; the latter are returned."""
+    by_record: dict[object, list[Fields]] = {}
+    for one in said:
+        by_record.setdefault(one["record"], []).append(one)
+    more: list[Fields] = []
+    for row in rows:
+        inside = [one for one in by_record.get(row["record"], ()) if _is_in(one, row)]
+        if inside and inside[0]["id"] == row["id"]:
+            row["said"] = phrase(inside[0])
+        else:
+            row["said"] = [{**one, "said": phrase(one)} for one in inside] or None
+            more += inside
+    return more
+
+
+def _is_in(one: Fields, row: Fields) -> bool:
+    """Whether a task is an element of what a row is about: an array, or a range such as 12.3-40."""
+    _, _, part = str(row["id"]).partition(".")
+    first, _, last = part.partition("-")
+    index = one["index"]
+    return not part or (isinstance(index, int) and int(first) <= index <= int(last or first))
+
+
+def lines(said: list[Fields]) -> list[str]:
+    """One line for each task."""
+    return [f"task {one['id']}{_name(one)}: {phrase(one)}" for one in said]
+
+
+def _name(one: Fields) -> str:
+    return f" ({one['name']})" if one["name"] else ""

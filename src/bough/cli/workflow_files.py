@@ -1,0 +1,109 @@
+"""Workflow files on the command line: which form a file has, and the steps that submit what it says.
+
+Rule: a file is read once, and understood as a whole before anything is submitted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from bough.describe.formats import FLAT, Reader, Source, find_reader, read
+from bough.describe.source_files import read_file
+from bough.errors import UserError
+
+if TYPE_CHECKING:
+    from bough.describe.plan import Plan
+    from bough.describe.steps import Step
+    from bough.describe.wfformat import Emulation
+
+
+class File:
+    """A file that somebody named, as far as it is known by looking at it."""
+
+    def __init__(self, path: str, args: Sequence[str] = ()) -> None:
+        self.path = path
+        self.source = Source(path, read_text(path), tuple(args))
+        self.reader: Reader | None = find_reader(self.source)
+
+    @property
+    def takes_arguments(self) -> bool:
+        """Whether what stands behind it on the command line is for it, and not options of ours."""
+        return self.reader is not None and self.reader.takes_arguments
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it says all of its workflow: a Makefile says what is out of date as the files are now."""
+        return self.reader is None or self.reader.form != "make"
+
+    @property
+    def stem(self) -> str:
+        """The name of the workflow that it makes."""
+        return stem(self.path)
+
+    def plan(
+        self, args: Sequence[str] = (), emulation: Emulation | None = None, note: Callable[[str], None] | None = None
+    ) -> Plan:
+        """What it describes; `note` is told what was passed over."""
+        source = self.source._replace(args=tuple(args), emulation=emulation)
+        return read(source if note is None else source._replace(note=note), self.reader or FLAT)
+
+    def steps(self, args: Sequence[str] = ()) -> list[Step]:
+        """The steps that submit it, a flat list's as those of anything else."""
+        if self.reader is not None:
+            from bough.describe.steps import steps
+
+            return steps(self.plan(args))
+        from bough.describe import flat_list
+        from bough.describe.flat_list import flat_steps
+
+        return flat_steps(flat_list.read(self.source.text, self.source.name), self.source.name)
+
+
+def read_text(path: str) -> str:
+    """A file's text, or that of standard input."""
+    try:
+        data = read_file(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        kind = "a Python script" if path.endswith(".py") else "a flat list"
+        raise UserError(f"{path}:{line}: {kind} is UTF-8 text, and this line is not") from error
+
+
+def stem(path: str) -> str:
+    """The name of the workflow that a file makes."""
+    return "stdin" if path == "-" else os.path.splitext(os.path.basename(path))[0]
+
+
+_TELLING = (b"generateGroup", b"bough.describe")  # one of these is in every description script
+
+
+def is_script(path: str) -> bool:
+    """Whether a file is a Python script that does its own submitting; it is not run to find that out."""
+    if path == "-":
+        return False
+    try:
+        if not path.endswith(".py") and not _calls_python(path):
+            return False
+        data = read_file(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if not any(word in data for word in _TELLING):
+        return True
+    from bough.describe.trellisdag.description_script import is_description
+
+    return not is_description(data)
+
+
+def _calls_python(path: str) -> bool:
+    """Whether the first line of a file says so; what a pipe holds can be read once, and is no script."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        first = file.readline(200)
+    return first.startswith(b"#!") and b"python" in first

@@ -1,0 +1,325 @@
+"""Dependencies: who waits for whom, what happens when something ends, gates of groups.
+
+A record waits for tasks, arrays and groups, and for the gate of its group, which opens when the
+group's own dependencies are met. Rule: a waiter is told once; entries of an earlier generation of
+it (before it was abandoned or revived) are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bough.core.graph import readiness
+from bough.core.records.array_record import DONE, FAILED, WAITING, ArrayRecord, Record
+from bough.core.records.group_record import GroupRecord, Waiter
+from bough.core.records.task_record import TaskRecord
+from bough.core.state import State
+from bough.core.storable import shortened
+from bough.model.events.orders import Settle
+from bough.model.outcomes import Cause, Failure
+from bough.model.states import ENDED, UNSUCCESSFUL
+from bough.model.tasks import Dep, On
+
+_TASK = On.TASK
+_FINAL = bytes(sorted(int(state) for state in ENDED))
+_BAD = bytes(sorted(int(state) for state in UNSUCCESSFUL))
+
+
+def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index: int, deps: Iterable[Dep]) -> int:
+    """Let a waiter (all of it at index -1) wait for what is not done yet; return how many things that is.
+
+    A dependency that has failed already dooms the waiter.
+    """
+    waits = 0
+    entry = (waiter, index, waiter.generation)
+    for dep in deps:
+        on = dep.on
+        if on is not _TASK and dep.is_group:
+            waits += _wait_for_group(state, state.groups[dep.id], entry, on)
+            continue
+        record = state.records[dep.id]
+        if on is _TASK:
+            reached = record.state if type(record) is TaskRecord else record.state_of(dep.index)
+            if reached == DONE or (reached in _BAD and is_final(waiter)):
+                continue
+            if reached in _BAD:
+                doom(state, entry, because(record, dep.index))
+            waits += 1
+            record.wait_for_element(dep.index, entry)
+        elif not is_done(record):
+            if (bad := first_bad(record)) >= 0:
+                if is_final(waiter):
+                    continue
+                doom(state, entry, because(record, bad))
+            waits += 1
+            if record.dependents is None:
+                record.dependents = []
+            record.dependents.append(entry)
+    return waits
+
+
+def is_final(waiter: Record | GroupRecord) -> bool:
+    """Whether it runs whatever becomes of what it waits for."""
+    return type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.final
+
+
+def _wait_for_group(state: State, group: GroupRecord, entry: Waiter, on: On) -> int:
+    if group.settled and (not group.failed_by or is_final(entry[0])):
+        return 0
+    if group.released and on is On.GROUP:
+        return 0
+    if group.settled:
+        doom(state, entry, because_group(state, group))
+    (group.dependents if on is On.GROUP else group.enders).append(entry)
+    return 1
+
+
+def obstacle(state: State, deps: Iterable[Dep]) -> Failure | None:
+    """Why one of these dependencies will not be met as things stand; None while all may be."""
+    for dep in deps:
+        if dep.is_group:
+            group = state.groups[dep.id]
+            if group.settled and group.failed_by and not (group.released and dep.on is On.GROUP):
+                return because_group(state, group)
+            continue
+        record = state.records[dep.id]
+        bad = first_bad(record) if dep.on is On.ARRAY else dep.index
+        if bad >= 0 and record.state_of(bad) in _BAD:
+            return because(record, bad)
+    return None
+
+
+def why_never(state: State, record: Record) -> Failure | None:
+    """Why what a record as a whole waits for will not come as things stand; None while it may."""
+    return obstacle(state, record.after) or record.group.doomed
+
+
+def is_done(record: Record) -> bool:
+    """Whether all of a record succeeded."""
+    if isinstance(record, ArrayRecord):
+        return not record.open and record.counts[DONE] == record.length
+    return record.state == DONE
+
+
+def first_bad(record: Record) -> int:
+    """The first element that ended without success, or -1."""
+    runs = record.runs(_BAD, 0, record.length)
+    return runs[0][0] if runs else -1
+
+
+def because(record: Record, index: int) -> Failure:
+    """Why dependents of an element that ended without success are not run: the first cause, by name."""
+    own = record.failure_of(index)
+    if own is not None and own.cause in {Cause.DEPENDENCY, Cause.FAIL_FAST}:
+        return own
+    what = own.message or own.cause.value if own is not None else "was cancelled"
+    message = shortened(f"{name_of(record, index)} did not succeed: {what}")
+    return Failure(Cause.DEPENDENCY, message, source=record.id)
+
+
+def because_group(state: State, group: GroupRecord) -> Failure:
+    """Why dependents of a group are not run."""
+    record = state.records.get(group.failed_by)
+    if record is None:
+        return Failure(Cause.DEPENDENCY, shortened(f"group {group.path} did not succeed"), source=0)
+    inner = because(record, max(first_bad(record), 0))
+    if inner.cause is Cause.FAIL_FAST:
+        return inner
+    return Failure(Cause.DEPENDENCY, shortened(f"group {group.path}: {inner.message}"), source=inner.source)
+
+
+def name_of(record: Record, index: int) -> str:
+    """A task as people name it: task 12 (plot), task 7.3."""
+    number = f"{record.id}.{index}" if record.is_array else f"{record.id}"
+    return f"task {number} ({record.spec.name})" if record.spec.name else f"task {number}"
+
+
+def is_stale(entry: Waiter) -> bool:
+    """Whether a waiter has been given up since it began to wait."""
+    waiter, index, generation = entry
+    if waiter.generation != generation:
+        return True
+    return isinstance(waiter, ArrayRecord) and index >= 0 and waiter.states[index] != WAITING
+
+
+def doom(state: State, entry: Waiter, failure: Failure) -> None:
+    """What waits will never run: a group with all that is in it, or elements of a record."""
+    waiter, index, _ = entry
+    if isinstance(waiter, GroupRecord):
+        if waiter.doomed is None:
+            waiter.doomed = failure
+            waiter.gated = _doom_all(state, waiter.gated, failure)
+            settle(state, waiter)
+    elif isinstance(waiter, TaskRecord):
+        state.doomed.append((waiter, 0, 1, failure))
+    elif index >= 0:
+        state.doomed.append((waiter, index, index + 1, failure))
+    else:
+        state.doomed.append((waiter, 0, waiter.length, failure))
+
+
+def _doom_all(state: State, waiters: list[Waiter], failure: Failure) -> list[Waiter]:
+    """What these wait for failed; those that are kept, since a retry by hand may still satisfy them."""
+    satisfied = [entry for entry in waiters if is_final(entry[0])]
+    kept = [entry for entry in waiters if not is_final(entry[0])] if satisfied else waiters
+    for entry in kept:
+        if not is_stale(entry):
+            doom(state, entry, failure)
+    satisfy(state, satisfied)
+    return kept
+
+
+def satisfy(state: State, waiters: list[Waiter]) -> None:
+    """Something succeeded: whoever waited for it waits for one thing less."""
+    for waiter, index, generation in waiters:
+        if waiter.generation != generation:
+            continue
+        if index >= 0 and isinstance(waiter, ArrayRecord):
+            _satisfy_element(state, waiter, index)
+            continue
+        waits = waiter.waits - 1
+        waiter.waits = waits
+        if waits:
+            continue
+        if type(waiter) is TaskRecord:
+            if waiter.state != WAITING:
+                continue  # it travels with what it waited for
+            if not waiter.group.workflow.memos:
+                state.task_free(waiter)
+                continue
+        if isinstance(waiter, GroupRecord):
+            open_gate(state, waiter)
+        else:
+            readiness.now_free(state, waiter)
+
+
+def _satisfy_element(state: State, array: ArrayRecord, index: int) -> None:
+    left = array.element_waits.get(index, 0) - 1
+    if left > 0:
+        array.element_waits[index] = left
+        return
+    array.element_waits.pop(index, None)
+    if array.waits == 0 and array.states[index] == WAITING:
+        readiness.elements_free(state, array, index, index + 1)
+
+
+def open_gate(state: State, group: GroupRecord) -> None:
+    """A group's dependencies are met: what is in it may run."""
+    gated, group.gated = group.gated, []
+    satisfy(state, gated)
+    settle(state, group)  # there may be nothing in it
+
+
+def ended(state: State, record: Record, start: int, stop: int) -> None:
+    """Elements reached an end: tell who waits for them, for the record, and for its group."""
+    if isinstance(record, TaskRecord):
+        good = record.state == DONE
+        if record.dependents:
+            _tell(state, record, 0, record.dependents, good=good)
+    else:
+        good = record.states[start] == DONE
+        awaited = record.element_dependents
+        if awaited:
+            few = range(start, stop) if stop - start < len(awaited) else list(awaited)
+            for index in [index for index in few if index in awaited and start <= index < stop]:
+                _tell(state, record, index, awaited[index], good=good)
+        if record.dependents and (not good or is_done(record)):
+            _tell(state, record, start, record.dependents, good=good)
+    group = record.group
+    if not good:
+        for above in group.chain():
+            above.failed_by = above.failed_by or record.id
+    if good and record.spec.terms.release and is_done(record):
+        release(state, group)
+    if group.closed and (group.unfinished == 0 or group.unheld):
+        settle(state, group)
+
+
+def _tell(state: State, record: Record, index: int, waiters: list[Waiter], *, good: bool) -> None:
+    if good:
+        satisfy(state, waiters)
+        waiters.clear()
+        return
+    waiters[:] = _doom_all(state, list(waiters), because(record, index))
+
+
+def release(state: State, group: GroupRecord) -> None:
+    """Who waits for a group may start before all in it has ended; if that was all, also who waits for the one above."""
+    parent = group.parent
+    if group.released or group.settled or parent is None:  # nobody can wait for the root
+        return
+    group.released = True
+    waiters, group.dependents = group.dependents, []
+    satisfy(state, waiters)
+    parent.unheld += 1
+    settle(state, parent)
+
+
+def settle(state: State, group: GroupRecord) -> None:
+    """A closed group with nothing unfinished is over: tell its dependents and the group above.
+
+    An empty one is over when its own dependencies are met, so that waiting for it means something.
+    """
+    if group.settled or not group.closed:
+        return
+    if group.unfinished:
+        if group.unheld == group.unfinished:  # all that has not ended is released
+            release(state, group)
+        return
+    failed_by = group.failed_by or _failed_in(group)
+    if group.waits and not failed_by and group.doomed is None:
+        return
+    if group.tried < group.retries and _failed_by_itself(state, failed_by):
+        state.again.append(group)
+        return
+    group.settled = True
+    group.failed_by = failed_by or (group.doomed.source if group.doomed is not None else 0)
+    state.orders.append(Settle(group.id, bool(group.failed_by)))
+    if group.failed_by:
+        failure = because_group(state, group)
+        group.dependents = _doom_all(state, group.dependents, failure)
+        group.enders = _doom_all(state, group.enders, failure)
+    else:
+        satisfy(state, group.dependents)
+        satisfy(state, group.enders)
+        group.dependents, group.enders = [], []
+    if group.parent is not None:
+        group.parent.unfinished -= 1
+        group.parent.unheld -= group.released
+        settle(state, group.parent)
+
+
+def _failed_by_itself(state: State, failed_by: int) -> bool:
+    """Whether a record failed, and was not ended by somebody."""
+    record = state.records.get(failed_by)
+    if record is None:
+        return False
+    failed = record.runs(bytes((FAILED,)), 0, record.length)
+    failure = record.failure_of(failed[0][0]) if failed else None
+    return failure is not None and failure.cause is not Cause.KILLED
+
+
+def _failed_in(group: GroupRecord) -> int:
+    """A record that did not succeed in a group or below it, or 0."""
+    if any(group.counts[bad] for bad in _BAD):
+        return next(record.id for record in group.members if first_bad(record) >= 0)
+    return next((child.failed_by for child in group.children if child.failed_by), 0)
+
+
+def unsettle(group: GroupRecord) -> None:
+    """Something in a group is tried again: it is not over, and who failed in it is found anew when it is."""
+    for above in group.chain():
+        above.failed_by = 0
+        if above.settled:
+            above.settled = False
+            if above.parent is not None:
+                above.parent.unfinished += 1
+                above.parent.unheld += above.released
+
+
+def array_complete(state: State, array: ArrayRecord) -> None:
+    """An array will not grow any more: it may be done, and so may its group."""
+    if is_done(array) and array.dependents:
+        satisfy(state, array.dependents)
+        array.dependents.clear()
+    settle(state, array.group)

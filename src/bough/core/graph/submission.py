@@ -1,0 +1,188 @@
+"""Taking in what clients submit: groups, tasks and arrays, after `checks` found them lawful."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from bough.core.graph import dependencies, readiness
+from bough.core.records.array_record import WAITING, ArrayRecord, Record
+from bough.core.records.group_record import STATES, GroupRecord, Workflow
+from bough.core.records.task_record import TaskRecord, are_alike
+from bough.core.state import State
+from bough.model.events import facts
+from bough.model.ids import ROOT
+from bough.model.states import Window
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
+
+
+def submitted(state: State, fact: facts.Submitted) -> None:
+    """Make the records first and link them afterwards, because items of a batch may name later ones."""
+    records: list[Record] = []
+    groups: list[GroupRecord] = []
+    for item in fact.items:
+        if type(item) is TaskSpec:
+            records.append(add_task(state, item))
+        elif isinstance(item, ArraySpec):
+            records.append(add_array(state, item))
+        else:
+            assert isinstance(item, GroupSpec)
+            groups.append(add_group(state, item))
+    for group in groups:
+        _link_group(state, group)
+    for record in records:
+        _link_record(state, record)
+
+
+def add_task(state: State, spec: TaskSpec) -> TaskRecord:
+    """Make the record of a loose task, waiting and linked to nothing."""
+    known = state.likes.get(spec.body)
+    if known is None or not are_alike(spec, known[0]):
+        group = state.groups[spec.group]
+        queue = state.queue_for(spec.needs, group, spec.terms.place)
+        known = state.likes[spec.body] = (spec, group, state.runtime_of(spec.template or spec.id), queue)
+    group = known[1]
+    record = TaskRecord(spec, *known)
+    if spec.key:
+        occurrences = group.workflow.occurrences
+        record.occurrence = occurrences.get(spec.key, 0)
+        occurrences[spec.key] = record.occurrence + 1
+    if record.own is not None and spec.terms.near:
+        state.has_near = True
+        if place := place_near(state, spec):
+            record.queue = state.queue_for(spec.needs, group, place)
+    state.records[spec.id] = record
+    group.members.append(record)
+    group.counts[WAITING] += 1
+    group.unfinished += 1
+    state.unended += 1
+    return record
+
+
+def place_near(state: State, spec: TaskSpec) -> str:
+    """The host where the one before a task ran which wants to run there too, if that has ended; empty: it has not."""
+    before = state.records.get(spec.terms.near)
+    if isinstance(before, TaskRecord) and Dep(On.TASK, before.id) in spec.after:
+        return before.ran_at
+    return ""
+
+
+def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
+    """Make the record of an array, its elements waiting and linked to nothing."""
+    group = state.groups[spec.group]
+    count = spec.length
+    counts = [0] * STATES
+    counts[WAITING] = count
+    runtime = state.runtime_of(spec.template or spec.id)
+    queue = state.queue_for(spec.needs, group, spec.terms.place)
+    record = ArrayRecord(
+        spec.id,
+        spec,
+        group,
+        spec.priority,
+        runtime,
+        queue,
+        count,
+        Window(0, None, bytes(count)) if spec.fed else bytearray(count),
+        counts,
+        deque(),
+    )
+    record.paged = list(spec.pages)
+    record.own_deps = dict(spec.element_after)
+    record.open = spec.open
+    state.open_arrays += spec.open
+    state.records[spec.id] = record
+    group.members.append(record)
+    group.counts[WAITING] += count
+    group.unfinished += count + spec.open  # an open array keeps its group from ending
+    state.unended += count
+    return record
+
+
+def grow(state: State, array: ArrayRecord, count: int) -> None:
+    """So many elements more, all waiting; whoever calls has given them their states."""
+    array.length += count
+    array.counts[WAITING] += count
+    array.group.counts[WAITING] += count
+    array.group.unfinished += count
+    state.unended += count
+
+
+def add_group(state: State, spec: GroupSpec) -> GroupRecord:
+    """Make the record of a group, linked to nothing but the group above."""
+    parent = state.groups[spec.parent]
+    group = GroupRecord(spec, parent)
+    state.timed_groups += spec.timeout > 0
+    state.groups[spec.id] = group
+    parent.children.append(group)
+    parent.child_names.add(spec.name)
+    parent.unfinished += 1
+    return group
+
+
+def _link_group(state: State, group: GroupRecord) -> None:
+    group.waits += dependencies.wait_for(state, group, -1, group.after)
+    parent = group.parent
+    if parent is not None and parent.waits:
+        group.waits += 1
+        parent.gated.append((group, -1, group.generation))
+    if parent is not None and parent.doomed is not None:
+        group.doomed = parent.doomed
+
+
+def _link_record(state: State, record: Record) -> None:
+    group = record.group
+    after = record.after
+    if after:
+        record.waits += dependencies.wait_for(state, record, -1, after)
+    if (group.waits or group.doomed is not None) and not (group.doomed is not None and dependencies.is_final(record)):
+        record.waits += 1
+        entry = (record, -1, record.generation)
+        group.gated.append(entry)
+        if group.doomed is not None:
+            dependencies.doom(state, entry, group.doomed)
+    if isinstance(record, ArrayRecord):
+        for index, deps in record.spec.element_after:
+            waits = dependencies.wait_for(state, record, index, deps)
+            if waits:
+                record.element_waits[index] = waits
+        if record.length == 0 and not record.open:
+            dependencies.settle(state, group)
+    if record.waits == 0:
+        readiness.now_free(state, record)
+
+
+def run_opened(state: State, fact: facts.RunOpened) -> None:
+    """A workflow begins: the root's own, or one in a group of its own below the root."""
+    root = state.groups[ROOT]
+    if fact.group == ROOT:
+        state.run = fact.run
+        workflow = root.workflow
+    else:
+        name = fact.name if fact.name not in root.child_names else f"{fact.name}#{fact.run}"
+        group = add_group(state, GroupSpec(fact.group, name))
+        workflow = group.workflow = Workflow(group)
+    workflow.run, workflow.name, workflow.user = fact.run, fact.name, fact.user
+    workflow.fail_fast, workflow.memos = fact.fail_fast, fact.memos
+    workflow.directory, workflow.token = fact.directory, fact.token
+    state.workflows[fact.run] = workflow
+
+
+def run_closed(state: State, fact: facts.RunClosed) -> None:
+    """The end of a workflow is recorded; that of the session's or service's own run ends all."""
+    if fact.run == state.run:
+        state.stopping = True
+    workflow = state.workflows.get(fact.run)
+    if workflow is not None:
+        workflow.closed = True
+
+
+def group_released(state: State, fact: facts.GroupReleased) -> None:
+    """A task in a group lets those start that wait for it."""
+    dependencies.release(state, state.groups[fact.group])
+
+
+def group_closed(state: State, fact: facts.GroupClosed) -> None:
+    """Nothing more comes into a group."""
+    group = state.groups[fact.group]
+    group.closed = True
+    dependencies.settle(state, group)

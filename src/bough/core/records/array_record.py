@@ -1,0 +1,297 @@
+"""An array: one byte a task; what a fed array may forget once it succeeded.
+
+The mutable records of the core: arrays, and loose tasks, which have a module of their own.
+
+Rule: records hold facts about themselves and change only through the modules of this package; they
+are never serialised as they are. A task's record and an array's offer the same few operations over
+ranges of elements, so that there is one scheduling path for both; a policy sees them as `Work`.
+
+What is let go of an array that a generator feeds, as its elements succeed: arguments, attempts, exact turns.
+
+A success that lies behind is known by the range it is part of; which turn it was, the jobs database knows (`turn` 0
+says so). Rule: what has not succeeded keeps all it had, because somebody may ask for another try; letting go
+happens when pages come, which is a fact, so that a replay lets go of the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from bough.core.records.group_record import GroupRecord, Waiter
+from bough.core.records.ready_queue import ReadyQueue
+from bough.core.records.task_record import Success, TaskRecord
+from bough.model import ranges
+from bough.model.ids import Seconds
+from bough.model.outcomes import Failure
+from bough.model.ranges import Ranges
+from bough.model.resources import Needs
+from bough.model.runtimes import RunTime
+from bough.model.states import TaskState, Window, holds_any
+from bough.model.tasks import ArraySpec, Dep, Page
+
+WAITING, HELD, READY, PLACED, RUNNING, DONE, FAILED, NOTRUN, CANCELLED = (int(state) for state in TaskState)
+
+
+class ArrayRecord(msgspec.Struct, eq=False):
+    """Many tasks as one record: a byte of state each; anything more only for elements that have it."""
+
+    id: int
+    spec: ArraySpec
+    group: GroupRecord
+    priority: int
+    runtime: RunTime
+    queue: ReadyQueue
+    length: int
+    states: bytearray | Window  # the latter if it is fed
+    counts: list[int]  # of its elements by state
+    ready_ranges: deque[list[int]]  # [start, stop, attempt] in the order they go out
+    ready: int = 0
+    waits: int = 0  # of the array as a whole
+    generation: int = 0
+    held: bool = False
+    held_ranges: Ranges = []  # elements that are held one by one
+    urgent: bool = False
+    open: bool = False
+    recalling: bool = False
+    shunned: dict[int, tuple[int, ...]] = {}  # where elements failed for reasons of the place
+    attempts: dict[int, int] = {}  # last attempt, of elements on their second or later
+    trouble: dict[int, tuple[int, int]] = {}  # failures and losses, of elements that had any
+    failures: dict[int, Failure] = {}
+    doomed: Failure | None = None  # why all elements that never ran did not
+    own_deps: dict[int, tuple[Dep, ...]] = {}  # of elements that wait for something of their own
+    element_waits: dict[int, int] = {}
+    dependents: list[Waiter] | None = None  # who waits for all of it
+    element_dependents: dict[int, list[Waiter]] = {}
+    found: list[Success] = []  # in order of their elements while `sorted`
+    sorted: bool = True
+    paged: list[Page] = []
+    queue_key: tuple[object, ...] = ()  # its valid entry in the ready queue
+
+    is_array = True
+
+    @property
+    def needs(self) -> Needs:
+        """What one element occupies."""
+        return self.queue.needs
+
+    @property
+    def after(self) -> tuple[Dep, ...]:
+        """See `TaskRecord.after`."""
+        return self.spec.after
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """See `TaskRecord.attributes`."""
+        return self.group.attributes_with(self.spec.terms.attributes)
+
+    @property
+    def place(self) -> str:
+        """See `TaskRecord.place`."""
+        return self.queue.place
+
+    @property
+    def expected(self) -> Seconds:
+        """Expected run time of one element: measured, or the user's estimate, or 0 when unknown."""
+        return self.runtime.mean or self.spec.limits.walltime
+
+    @property
+    def avoid(self) -> tuple[int, ...]:
+        """Executors that the elements that go next should rather not go to."""
+        shunned = self.shunned
+        return shunned.get(self.ready_ranges[0][0], ()) if shunned and self.ready_ranges else ()
+
+    def avoid_at(self, index: int, executor: int) -> None:
+        """See `TaskRecord.avoid_at`."""
+        self.shunned[index] = (*self.shunned.get(index, ()), executor)
+
+    def next_range(self, limit: int) -> tuple[int, int, int]:
+        """The ready elements that go next, at most `limit` of them, and the number of their attempt.
+
+        An element with dependencies of its own goes alone, because its memo key is its own; so does one that is
+        not to go everywhere.
+        """
+        start, stop, attempt = self.ready_ranges[0]
+        stop = min(stop, start + limit)
+        for special in (self.own_deps, self.shunned):
+            if special:
+                alone = next((index for index in range(start, stop) if index in special), stop)
+                stop = max(alone, start + 1)
+        return start, stop, attempt
+
+    def state_of(self, index: int) -> int:
+        """See `TaskRecord.state_of`."""
+        return self.states[index]
+
+    def count(self, state: int, start: int, stop: int) -> int:
+        """See `TaskRecord.count`."""
+        return self.states.count(state, start, stop)
+
+    def runs(self, wanted: bytes, start: int, stop: int) -> Ranges:
+        """See `TaskRecord.runs`."""
+        states = self.states
+        if type(states) is not bytearray:
+            return states.runs(wanted, start, stop)  # type: ignore[union-attr]
+        return ranges.runs_of(states, wanted, start, min(stop, self.length))
+
+    def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
+        """See `TaskRecord.make_ready`; `first`: before those that never ran."""
+        self.ready += stop - start
+        tried = self.attempts
+        if not tried or not any(index in tried for index in range(start, stop)):
+            self._enqueue([start, stop, 1], first=first)
+            return
+        runs: list[list[int]] = []
+        for index in range(start, stop):
+            attempt = tried.get(index, 0) + 1
+            if runs and runs[-1][2] == attempt:
+                runs[-1][1] = index + 1
+            else:
+                runs.append([index, index + 1, attempt])
+        for entry in reversed(runs) if first else runs:
+            self._enqueue(entry, first=first)
+
+    def _enqueue(self, entry: list[int], *, first: bool) -> None:
+        waiting = self.ready_ranges
+        if first:
+            waiting.appendleft(entry)
+        elif waiting and waiting[-1][1] == entry[0] and waiting[-1][2] == entry[2]:
+            waiting[-1][1] = entry[1]
+        else:
+            waiting.append(entry)
+
+    def took(self, start: int, stop: int, attempt: int) -> None:
+        """Note a hand-out."""
+        self.unready(start, stop)
+        if attempt > 1:
+            for index in range(start, stop):
+                self.attempts[index] = attempt
+
+    def unready(self, start: int, stop: int) -> None:
+        """See `TaskRecord.unready`."""
+        self.ready -= stop - start
+        waiting = self.ready_ranges
+        head = waiting[0]
+        if head[0] == start and stop <= head[1]:  # the usual case: from the front
+            if stop == head[1]:
+                waiting.popleft()
+            else:
+                head[0] = stop
+            return
+        kept: deque[list[int]] = deque()
+        for low, high, attempt in waiting:
+            if low < start:
+                kept.append([low, min(high, start), attempt])
+            if high > stop:
+                kept.append([max(low, stop), high, attempt])
+        self.ready_ranges = kept
+
+    def withdraw(self, start: int, stop: int) -> None:
+        """See `TaskRecord.withdraw`."""
+        for low, high in self.runs(bytes((READY,)), start, stop):
+            self.unready(low, high)
+
+    def failures_of(self, index: int) -> tuple[int, int]:
+        """See `TaskRecord.failures_of`."""
+        return self.trouble.get(index, (0, 0))
+
+    def blame(self, index: int, failures: int, losses: int) -> None:
+        """See `TaskRecord.blame`."""
+        self.trouble[index] = (failures, losses)
+
+    def set_failure(self, start: int, stop: int, failure: Failure | None) -> None:
+        """See `TaskRecord.set_failure`."""
+        if failure is None:
+            for index in range(start, stop) if stop - start < len(self.failures) else list(self.failures):
+                if start <= index < stop:
+                    self.failures.pop(index, None)
+        elif stop - start > 1 and self.doomed in {None, failure}:
+            self.doomed = failure
+        else:
+            for index in range(start, stop):
+                self.failures[index] = failure
+
+    def failure_of(self, index: int) -> Failure | None:
+        """See `TaskRecord.failure_of`."""
+        return self.failures.get(index, self.doomed)
+
+    def succeed(self, success: Success) -> None:
+        """See `TaskRecord.succeed`."""
+        self.sorted = self.sorted and (not self.found or self.found[-1].start < success.start)
+        self.found.append(success)
+
+    def successes(self) -> list[Success]:
+        """See `TaskRecord.successes`."""
+        if not self.sorted:
+            self.found.sort(key=_start)
+            self.sorted = True
+        return self.found
+
+    def success_of(self, index: int) -> Success | None:
+        """See `TaskRecord.success_of`."""
+        found = self.successes()
+        at = bisect_right(found, index, key=_start) - 1
+        return found[at] if at >= 0 and index < found[at].stop else None
+
+    def wait_for_element(self, index: int, waiter: Waiter) -> None:
+        """See `TaskRecord.wait_for_element`."""
+        self.element_dependents.setdefault(index, []).append(waiter)
+
+    def pages(self, start: int, stop: int) -> tuple[Page, ...]:
+        """The pages with the arguments of a range; found by bisection, they are sorted."""
+        paged = self.paged
+        low = bisect_right(paged, start, key=_stop)
+        found = []
+        while low < len(paged) and paged[low].start < stop:
+            found.append(paged[low])
+            low += 1
+        return tuple(found)
+
+
+_start = attrgetter("start")
+_stop = attrgetter("stop")
+
+Record = TaskRecord | ArrayRecord
+
+
+def let_go(array: ArrayRecord) -> None:
+    """Keep of what succeeded only that it did."""
+    states = array.states
+    if not isinstance(states, Window) or not states.advance():
+        return
+    base, odd = states.base, states.odd
+    ordered = sorted(odd)
+    array.paged = [page for page in array.paged if page.stop > base or holds_any(ordered, page.start, page.stop)]
+    array.found = _merged(array.successes(), base)
+    tables: tuple[dict[int, Any], ...] = (
+        array.attempts, array.trouble, array.failures, array.shunned, array.element_dependents,
+    )  # fmt: skip
+    for table in tables:
+        for index in [index for index in table if index < base and index not in odd]:
+            del table[index]
+
+
+def _merged(found: list[Success], base: int) -> list[Success]:
+    """Neighbours below the base as one."""
+    kept: list[Success] = []
+    for success in found:
+        if kept and success.stop <= base and _continues(kept[-1], success):
+            last = kept[-1]
+            turn = last.turn if last.turn == success.turn else 0
+            kept[-1] = Success(last.start, success.stop, turn, last.source, last.source_start, last.attempt)
+        else:
+            kept.append(success)
+    return kept
+
+
+def _continues(last: Success, success: Success) -> bool:
+    return (
+        last.stop == success.start
+        and last.source == success.source
+        and last.attempt == success.attempt
+        and last.source_start + last.stop - last.start == success.source_start
+    )

@@ -1,0 +1,293 @@
+"""An executor: what it has, what is free, its backlog; and a relay that stands for many.
+
+Executors as the core knows them: what they have, what is free, and the spans they hold.
+
+What does not fit at once may still go to an executor if it is short: it waits there behind others, so that an executor
+with short tasks never idles for a round trip. Rule: a span that was placed to start at once fits, together with
+all that the executor already held; what waits behind is short, and never behind long tasks alone.
+
+Wide executors: relays that share out work among the executors behind them.
+
+A span given to one is cut up there, so it occupies as many cores as elements of it can run at once, its *width*, and
+gives them back one by one as elements end. Rule: one task must fit one of the executors behind it; all that was placed
+to start at once fits all of them together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bough.core.records.attempts import Span
+from bough.core.records.ready_queue import occupy_limits
+from bough.model import ranges
+from bough.model.events.facts import ExecutorJoined, ExecutorResized
+from bough.model.ids import Seconds
+from bough.model.resources import Needs
+from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, TRUST, span_size
+
+if TYPE_CHECKING:
+    from bough.core.records.array_record import ArrayRecord, Record
+
+
+class ExecutorRecord:
+    """An executor; a policy sees it as a `Room`."""
+
+    wide = False  # whether spans are cut up there, see `wide.py`
+    members = 1  # executors that it speaks for
+
+    __slots__ = (
+        "_others",
+        "backlog_limit",
+        "capacity",
+        "cores_free",
+        "draining",
+        "host",
+        "id",
+        "load",
+        "long_cores",
+        "pid",
+        "site",
+        "spans",
+        "suspended",
+        "suspensions",
+        "trouble",
+        "until",
+    )
+
+    def __init__(self, joined: ExecutorJoined) -> None:
+        capacity = joined.capacity
+        self.id = joined.executor
+        self.site = joined.site
+        self.host = joined.host
+        self.pid = joined.pid
+        self.capacity = capacity
+        self.until = joined.until
+        self.cores_free = capacity.cores  # below 0 when something waits behind others
+        self._others = {name: amount for name, amount in capacity.amounts().items() if name != "cores"}
+        self.spans: dict[int, Span] = {}
+        self.backlog_limit = BACKLOG * capacity.cores
+        self.load: Seconds = 0.0  # expected seconds of short work that it has
+        self.long_cores = 0.0  # that tasks hold which are not known to be short
+        self.draining = False
+        self.suspended: Seconds = 0.0  # until when it gets nothing, because too much went wrong there
+        self.suspensions = 0
+        self.trouble = 0  # tasks in a row that failed here and worked elsewhere
+
+    @property
+    def joined(self) -> ExecutorJoined:
+        """The fact that would bring it here as it is now."""
+        return ExecutorJoined(self.id, self.site, self.host, self.pid, self.capacity, self.until)
+
+    def free(self, resource: str) -> float:
+        """How much of a resource is free now."""
+        return self.cores_free if resource == "cores" else self._others.get(resource, 0)
+
+    def fits(self, work: Record) -> bool:
+        """Whether a task of this work could start now."""
+        queue = work.queue
+        if queue.cores > self.cores_free:
+            return False
+        return queue.plain or all(amount <= self._others.get(name, 0) for name, amount in others_of(work.needs))
+
+    def could_fit(self, needs: Needs) -> bool:
+        """Whether a task with these needs could start if nothing else ran."""
+        has = self.capacity.amounts()
+        return all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
+
+    def takes_backlog(self, work: Record) -> bool:
+        """Whether a short task may wait here although the cores are busy, and not with long tasks alone."""
+        runtime = work.runtime
+        return (
+            0 < runtime.mean <= SHORT
+            and self.load < self.backlog_limit
+            and len(self.spans) < min(TRUST * runtime.seen, MAX_BACKLOG)
+            and work.queue.cores <= self.capacity.cores - self.long_cores
+            and (work.queue.plain or self.could_fit(work.needs))
+        )
+
+    def has_room(self) -> bool:
+        """Whether it may take anything at all."""
+        if self.cores_free > 0 or (self.load < self.backlog_limit and len(self.spans) < MAX_BACKLOG):
+            return not (self.draining or self.suspended)
+        return False
+
+    def ends_before(self, work: Record, now: Seconds) -> bool:
+        """Whether a task of this work, if it started now, would end before the executor leaves."""
+        return not self.until or now + work.expected <= self.until
+
+    def add(self, span: Span) -> None:
+        """Take a span."""
+        queue = span.record.queue
+        cores = queue.cores
+        self.spans[span.id] = span
+        self.cores_free -= cores
+        queue.workflow.cores += cores
+        if queue.limits:
+            occupy_limits(queue.limits, 1)
+        if span.load:
+            self.load += span.load
+        else:
+            self.long_cores += cores
+        if not queue.plain:
+            self._occupy(queue.needs, -1)
+
+    def drop(self, span: Span) -> None:
+        """Let go of a span."""
+        queue = span.record.queue
+        cores = queue.cores
+        del self.spans[span.id]
+        self.cores_free += cores
+        queue.workflow.cores -= cores
+        if queue.limits:
+            occupy_limits(queue.limits, -1)
+        if span.load:
+            self.load -= span.load
+        else:
+            self.long_cores -= cores
+        if not queue.plain:
+            self._occupy(queue.needs, 1)
+
+    def _occupy(self, needs: Needs, sign: int) -> None:
+        for name, amount in others_of(needs):
+            self._others[name] = self._others.get(name, 0) + sign * amount
+
+    def front(self) -> list[Span]:
+        """The spans that run, or start next: those that fit together, in the order they came."""
+        free = self.capacity.amounts()
+        found: list[Span] = []
+        for span in self.spans.values():
+            needs = span.record.needs.amounts()
+            if any(amount > free.get(name, 0) for name, amount in needs.items()):
+                break
+            for name, amount in needs.items():
+                free[name] = free.get(name, 0) - amount
+            found.append(span)
+        return found
+
+
+def others_of(needs: Needs) -> tuple[tuple[str, float], ...]:
+    """The amounts besides cores."""
+    return (("memory", needs.memory), ("gpus", needs.gpus), *needs.named)
+
+
+_MAX_WIDE = 50_000  # elements in one span: bounds what one lost relay repeats and one journal row holds
+
+
+class WideExecutor(ExecutorRecord):
+    """See the module."""
+
+    __slots__ = ("each", "members")
+
+    wide = True
+
+    def __init__(self, joined: ExecutorJoined) -> None:
+        super().__init__(joined)
+        assert joined.each is not None
+        self.each: Needs = joined.each
+        self.members = joined.members
+
+    @property
+    def joined(self) -> ExecutorJoined:
+        """The fact that would bring it here as it is now."""
+        return ExecutorJoined(
+            self.id, self.site, self.host, self.pid, self.capacity, self.until, self.members, self.each
+        )
+
+    def resize(self, fact: ExecutorResized) -> None:
+        """There are more executors behind it, or fewer."""
+        old = self.capacity
+        self.cores_free += fact.capacity.cores - old.cores
+        for name, amount in _others(fact.capacity).items():
+            self._others[name] = self._others.get(name, 0) + amount
+        for name, amount in _others(old).items():
+            self._others[name] -= amount
+        self.capacity, self.each, self.members, self.until = fact.capacity, fact.each, fact.members, fact.until
+        self.backlog_limit = BACKLOG * fact.capacity.cores
+
+    def fits(self, work: Record) -> bool:
+        """Whether a task of this work could start now."""
+        return (
+            work.queue.cores <= self.each.cores
+            and super().fits(work)
+            and (work.queue.plain or self.could_fit(work.needs))
+        )
+
+    def could_fit(self, needs: Needs) -> bool:
+        """Whether a task with these needs could start on one of them if nothing else ran."""
+        has = self.each.amounts()
+        return self.members > 0 and all(amount <= has.get(name, 0) for name, amount in needs.amounts().items())
+
+    def takes_backlog(self, work: Record) -> bool:
+        """As for any executor, as long as one of those behind it could ever run it."""
+        return super().takes_backlog(work) and self.could_fit(work.needs)
+
+    def slots(self, work: Record, *, queued: bool) -> int:
+        """How many tasks of this work could run at once: with what is free, or with all there is if they wait."""
+        if queued:
+            return max(1, int(self.capacity.cores // work.queue.cores) if work.queue.cores else self.members)
+        slots = int(self.cores_free // work.queue.cores) if work.queue.cores else self.members
+        if not work.queue.plain:
+            free = self._others
+            slots = min(
+                [slots, *(int(free.get(name, 0) // amount) for name, amount in others_of(work.needs) if amount)]
+            )
+        if work.queue.limits:
+            slots = min(slots, work.queue.spare)
+        return max(1, slots)
+
+    def hand_out(self, work: ArrayRecord, cores: float, most: int, *, queued: bool) -> int:
+        """How many elements to give at once: what one core would get, for each core."""
+        each = span_size(work.runtime, work.ready, cores, most)
+        return min(each * self.slots(work, queued=queued), _MAX_WIDE)
+
+    def widen(self, span: Span) -> None:
+        """Note, before it is added, how wide a new span is."""
+        count = span.stop - span.start
+        span.width = min(count, self.slots(span.record, queued=span.queued))
+
+    def narrow(self, span: Span) -> None:
+        """Elements of a span ended: what is left of it may occupy less."""
+        left = ranges.size(span.left)
+        if span.load:
+            mean = span.load / span.many
+            self.load -= span.load - mean * left
+            span.load = mean * left
+        span.many = left
+        if left < span.width:
+            self._take(span, left - span.width)
+            span.width = left
+
+    def add(self, span: Span) -> None:
+        """Take a span."""
+        self.spans[span.id] = span
+        span.many = ranges.size(span.left)
+        self.load += span.load
+        self._take(span, span.width)
+
+    def drop(self, span: Span) -> None:
+        """Let go of a span."""
+        del self.spans[span.id]
+        self.load -= span.load
+        self._take(span, -span.width)
+
+    def _take(self, span: Span, tasks: int) -> None:
+        """Occupy what so many tasks of a span need, or give it back."""
+        record = span.record
+        cores = tasks * record.queue.cores
+        self.cores_free -= cores
+        record.queue.workflow.cores += cores
+        if record.queue.limits:
+            occupy_limits(record.queue.limits, tasks)
+        if not span.load:
+            self.long_cores += cores
+        if not record.queue.plain:
+            self._occupy(record.needs, -tasks)
+
+    def front(self) -> list[Span]:
+        """The spans that run, or start next."""
+        return [span for span in self.spans.values() if not span.queued]
+
+
+def _others(needs: Needs) -> dict[str, float]:
+    """The amounts besides cores."""
+    return {name: amount for name, amount in needs.amounts().items() if name != "cores"}

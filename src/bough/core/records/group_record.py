@@ -1,0 +1,164 @@
+"""Groups, the nodes of the workflow tree, and workflows, the groups that stand for one script or file.
+
+Rule: what one workflow does (its failures, its repeated tasks, what it may reuse) is its own; the root group is the
+workflow of an embedded session, and holds all others in a service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from bough.model.ids import Seconds
+from bough.model.outcomes import Failure
+from bough.model.states import TaskState
+from bough.model.tasks import GroupSpec
+
+if TYPE_CHECKING:
+    from bough.core.records.array_record import Record
+    from bough.core.records.ready_queue import Branch
+
+STATES = len(TaskState)
+
+# Who waits for something: (record or group, element or -1 for all of it, generation of the waiter)
+Waiter = tuple["Record | GroupRecord", int, int]
+
+
+class Workflow:
+    """What one script or file submitted: a run of its own."""
+
+    __slots__ = (
+        "closed",
+        "cores",
+        "directory",
+        "fail_fast",
+        "first_failure",
+        "group",
+        "memos",
+        "name",
+        "occurrences",
+        "run",
+        "token",
+        "user",
+    )
+
+    def __init__(self, group: GroupRecord) -> None:
+        self.group = group
+        self.run = 0
+        self.name = ""
+        self.fail_fast = False
+        self.memos = False  # earlier runs may hold results: look before running
+        self.directory = ""
+        self.token = ""
+        self.user = ""
+        self.closed = False  # its end was recorded
+        self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
+        self.occurrences: dict[bytes, int] = {}
+        self.cores = 0.0  # that its spans hold or wait for now
+
+
+class GroupRecord:
+    """A node of the workflow tree: counts of its own tasks, a gate, and who waits for its end."""
+
+    __slots__ = (
+        "after",
+        "attributes",
+        "branches",
+        "busy",
+        "child_names",
+        "children",
+        "closed",
+        "counts",
+        "deadline",
+        "dependents",
+        "disabled",
+        "doomed",
+        "enders",
+        "failed_by",
+        "gated",
+        "generation",
+        "held",
+        "id",
+        "limit",
+        "limits",
+        "members",
+        "name",
+        "parent",
+        "released",
+        "retries",
+        "settled",
+        "timeout",
+        "tried",
+        "unfinished",
+        "unheld",
+        "waits",
+        "workflow",
+    )
+
+    def __init__(self, spec: GroupSpec, parent: GroupRecord | None) -> None:
+        self.id = spec.id
+        self.name = spec.name
+        self.parent = parent
+        self.after = spec.after
+        self.limit = spec.limit
+        self.retries = spec.retries
+        self.timeout = spec.timeout
+        self.attributes = spec.attributes
+        above = parent.limits if parent is not None else ()
+        self.limits: tuple[GroupRecord, ...] = (*above, self) if spec.limit else above  # the outermost first
+        self.busy = 0  # tasks of it and below that run or wait with an executor; counted if it has a limit
+        self.branches: list[Branch] = []  # of the ready queues in it, if it has a limit
+        self.tried = 0  # retries of the whole group so far
+        self.deadline: Seconds = 0.0  # when what is in it will be ended; 0: nothing was started, or there is no limit
+        self.workflow: Workflow = parent.workflow if parent is not None else Workflow(self)
+        self.counts = [0] * STATES  # its own tasks by state
+        self.members: list[Record] = []
+        self.children: list[GroupRecord] = []
+        self.child_names: set[str] = set()
+        self.dependents: list[Waiter] = []  # who waits for its release or its end
+        self.enders: list[Waiter] = []  # who waits for its end
+        self.gated: list[Waiter] = []  # who waits for its gate to open
+        self.waits = 0  # unsatisfied dependencies; the gate is open at 0
+        self.generation = 0
+        self.unfinished = 0  # own tasks and subgroups that have not ended
+        self.closed = False
+        self.settled = False
+        self.released = False  # who waits for it may start, although not all in it has ended
+        self.unheld = 0  # subgroups that have not ended but are released
+        self.held = False
+        self.disabled = False  # held, and named so
+        self.failed_by = 0  # a record that did not succeed in it or below
+        self.doomed: Failure | None = None  # its dependencies failed: nothing in it will run
+
+    @property
+    def path(self) -> str:
+        """Its name from its workflow, as in align/sub."""
+        if self.parent is None or self.workflow.group is self:
+            return ""
+        above = self.parent.path
+        return f"{above}/{self.name}" if above else self.name
+
+    def chain(self) -> Iterator[GroupRecord]:
+        """Itself and the groups above it."""
+        group: GroupRecord | None = self
+        while group is not None:
+            yield group
+            group = group.parent
+
+    def attributes_with(self, own: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """What users gave to the groups around something, and to that itself: the innermost wins."""
+        found: dict[str, str] = {}
+        for group in reversed(list(self.chain())):
+            found.update(group.attributes)
+        found.update(own)
+        return found
+
+    def records(self) -> Iterator[Record]:
+        """Everything in it and below it."""
+        yield from self.members
+        for child in self.children:
+            yield from child.records()
+
+    def is_held(self) -> bool:
+        """Whether it, or a group above it, is held."""
+        return any(group.held for group in self.chain())

@@ -1,0 +1,245 @@
+"""Whether a fact of a journal can be applied, when facts before it are missing: set aside, damaged or removed.
+
+A whole journal needs none of this: what the core wrote, it can apply. Rule: a fact that names what is not there is
+passed over, and nothing is changed by asking; a success counts although the facts that handed its task out are missing,
+so that what is finished does not run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from bough.core import locks, retirement
+from bough.core.actions.task_actions import OPEN
+from bough.core.graph import validation
+from bough.core.records.array_record import HELD, READY, WAITING, Record
+from bough.core.records.attempts import Span
+from bough.core.records.task_record import TaskRecord
+from bough.core.state import State
+from bough.model.events import facts
+from bough.model.events.facts import Fact
+from bough.model.ids import ROOT, SpanId
+from bough.model.states import TaskState
+
+_WITH_NOBODY = bytes((WAITING, HELD, READY))
+_BEGUN = bytes(state for state in TaskState if state not in _WITH_NOBODY)
+
+
+def misfit(state: State, fact: Fact) -> str:
+    """Why a fact cannot be applied to this state; empty: it can."""
+    look = _LOOK.get(type(fact))
+    return look(state, fact) if look is not None else ""
+
+
+def fitted(state: State, fact: Fact) -> Fact:
+    """A fact that fits, as it is to be applied.
+
+    A success of a span that is not known is that of nobody's span. What was handed out into room that seems taken,
+    since an end before it is missing, waits there behind others.
+    """
+    if isinstance(fact, facts.SpanEnded) and fact.span not in state.spans and fact.span not in state.ghosts:
+        return msgspec.structs.replace(fact, span=SpanId(0))
+    if isinstance(fact, facts.Placed) and not state.executors[fact.executor].fits(state.records[fact.record]):
+        return msgspec.structs.replace(fact, backlog=True)
+    return fact
+
+
+def pass_over(state: State, fact: Fact) -> None:
+    """What is left of a fact that cannot be applied: the number of a span is not given again."""
+    if isinstance(fact, facts.Placed):
+        reserve(state, fact.span)
+
+
+def reserve(state: State, span: int) -> None:
+    """Executors may know spans up to this number."""
+    state.last_span = max(state.last_span, span)
+
+
+# --- runs, groups and executors ---------------------------------------------------------------------------
+
+
+def _run_opened(state: State, fact: facts.RunOpened) -> str:
+    return f"the group {fact.group} is taken" if fact.group != ROOT and fact.group in state.groups else ""
+
+
+def _run_removed(state: State, fact: facts.RunRemoved) -> str:
+    workflow = state.workflows.get(fact.run)
+    if workflow is None or workflow.group.id != ROOT:  # of one that was retired there is nothing to forget
+        return ""
+    return f"run {fact.run} is not a workflow's"
+
+
+def _run_retired(state: State, fact: facts.RunRetired) -> str:
+    return "" if retirement.may_retire(state, fact.run) else f"there is no workflow {fact.run} that is over"
+
+
+def _run_revived(state: State, fact: facts.RunRevived) -> str:
+    if fact.run in state.workflows:
+        return f"the workflow {fact.run} is there already"
+    try:
+        pieces = retirement.unpack(fact.kept)
+    except ValueError as error:
+        return str(error)
+    taken: list[int] = [one.spec.id for piece in pieces for one in piece.groups if one.spec.id in state.groups]
+    items = [one for piece in pieces for some in (piece.tasks, piece.arrays) for one in some]
+    taken += [one.spec.id for one in items if one.spec.id in state.records]
+    return f"the number {taken[0]} of something in it is taken" if taken else ""
+
+
+def _group(state: State, fact: facts.GroupClosed | facts.GroupReleased) -> str:
+    return "" if fact.group in state.groups else f"there is no group {fact.group}"
+
+
+def _joined(state: State, fact: facts.ExecutorJoined) -> str:
+    return f"the executor {fact.executor} is there already" if fact.executor in state.executors else ""
+
+
+def _executor(
+    state: State,
+    fact: facts.ExecutorLost | facts.ExecutorDrained | facts.ExecutorSuspended | facts.ExecutorResumed,
+) -> str:
+    return "" if fact.executor in state.executors else f"there is no executor {fact.executor}"
+
+
+def _resized(state: State, fact: facts.ExecutorResized) -> str:
+    executor = state.executors.get(fact.executor)
+    return "" if executor is not None and executor.wide else f"there is no relay {fact.executor}"
+
+
+# --- what is submitted ------------------------------------------------------------------------------------
+
+
+def _submitted(state: State, fact: facts.Submitted) -> str:
+    return validation.check_submission(state, fact) or ""
+
+
+def _pages(state: State, fact: facts.PagesAdded) -> str:
+    return validation.check_pages(state, fact) or ""
+
+
+def _reset(state: State, fact: facts.Reset) -> str:
+    for id_, start, stop in fact.parts:
+        record = state.records.get(id_)
+        if record is None:
+            return f"there is no record {id_}"
+        if problem := _unless_all(record, _BEGUN, start, stop):
+            return problem
+    return ""
+
+
+def _amended(state: State, fact: facts.Amended) -> str:
+    return "" if fact.run in state.workflows else f"there is no workflow {fact.run}"
+
+
+def _retried(state: State, fact: facts.Retried) -> str:
+    return f"there is no group {fact.target.id}" if fact.automatic and fact.target.id not in state.groups else ""
+
+
+# --- spans ------------------------------------------------------------------------------------------------
+
+
+def _placed(state: State, fact: facts.Placed) -> str:
+    record = state.records.get(fact.record)
+    if record is None or fact.executor not in state.executors:
+        return f"there is no record {fact.record}" if record is None else f"there is no executor {fact.executor}"
+    if fact.span in state.spans:
+        return f"the span {fact.span} is there already"
+    if record.queue.limits and record.queue.spare <= 0:
+        return f"as many tasks of its group as may run at once do, without record {fact.record}"
+    wanted = WAITING if fact.behind and isinstance(record, TaskRecord) else READY
+    return _unless_all(record, bytes((wanted,)), fact.start, fact.stop)
+
+
+def _of_span(state: State, fact: facts.SpanStarted | facts.SpanReturned | facts.SpanHeard) -> str:
+    return "" if fact.span in state.spans else f"there is no span {fact.span}"
+
+
+def _ended(state: State, fact: facts.SpanEnded) -> str:
+    span = state.spans.get(fact.span)
+    if span is not None:
+        if span.behind and span.record.waits:
+            return "what it was to follow has not succeeded"
+        return _unless_with(span, fact.start, fact.stop)
+    ghost = state.ghosts.get(fact.span)
+    if ghost is not None:
+        return _unless_with(ghost, fact.start, fact.stop) or _unless_all(ghost.record, OPEN, fact.start, fact.stop)
+    record = state.records.get(fact.record)
+    if record is None:
+        return f"there is no record {fact.record}"
+    return _unless_all(record, _WITH_NOBODY, fact.start, fact.stop)
+
+
+def _failed(state: State, fact: facts.ElementFailed) -> str:
+    span = state.spans.get(fact.span)
+    return f"there is no span {fact.span}" if span is None else _unless_with(span, fact.index, fact.index + 1)
+
+
+def _due(state: State, fact: facts.RetryDue) -> str:
+    record = state.records.get(fact.record)
+    if record is None:
+        return f"there is no record {fact.record}"
+    return _unless_all(record, bytes((WAITING,)), fact.index, fact.index + 1)
+
+
+def _recalled(state: State, fact: facts.Recalled) -> str:
+    record = state.records.get(fact.record)
+    known = record is not None and 0 <= fact.start < fact.stop <= record.length
+    return "" if known else f"there is no record {fact.record} with elements {fact.start} to {fact.stop}"
+
+
+def _not_runnable(state: State, fact: facts.NotRunnable) -> str:
+    record = state.records.get(fact.record)
+    if record is None:
+        return f"there is no record {fact.record}"
+    return _unless_all(record, _WITH_NOBODY, fact.start, fact.stop)
+
+
+def _lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> str:
+    return "" if locks.is_lawful(state, fact) else f"the lock {fact.name} is not in that state"
+
+
+def _unless_all(record: Record, states: bytes, start: int, stop: int) -> str:
+    """Why not all of some elements are in these states; empty: they are."""
+    if not 0 <= start < stop <= record.length:
+        return f"record {record.id} has no elements {start} to {stop}"
+    found = record.runs(states, start, stop)
+    return "" if found == [[start, stop]] else f"elements {start} to {stop} of record {record.id} are in another state"
+
+
+def _unless_with(span: Span, start: int, stop: int) -> str:
+    with_it = start < stop and any(low <= start and stop <= high for low, high in span.left)
+    return "" if with_it else f"elements {start} to {stop} are not with the span {span.id}"
+
+
+_LOOK: dict[type, Callable[..., str]] = {
+    facts.RunOpened: _run_opened,
+    facts.RunRemoved: _run_removed,
+    facts.RunRetired: _run_retired,
+    facts.RunRevived: _run_revived,
+    facts.GroupClosed: _group,
+    facts.GroupReleased: _group,
+    facts.ExecutorJoined: _joined,
+    facts.ExecutorLost: _executor,
+    facts.ExecutorDrained: _executor,
+    facts.ExecutorSuspended: _executor,
+    facts.ExecutorResumed: _executor,
+    facts.ExecutorResized: _resized,
+    facts.Submitted: _submitted,
+    facts.PagesAdded: _pages,
+    facts.Reset: _reset,
+    facts.Amended: _amended,
+    facts.Retried: _retried,
+    facts.Placed: _placed,
+    facts.SpanStarted: _of_span,
+    facts.SpanReturned: _of_span,
+    facts.SpanHeard: _of_span,
+    facts.SpanEnded: _ended,
+    facts.ElementFailed: _failed,
+    facts.RetryDue: _due,
+    facts.Recalled: _recalled,
+    facts.NotRunnable: _not_runnable,
+    facts.LockTaken: _lock,
+    facts.LockFreed: _lock,
+}

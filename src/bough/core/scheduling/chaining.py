@@ -1,0 +1,132 @@
+"""Short successors travel with what they wait for: a chain link by link, of a fan-out the first handful.
+
+They are placed behind it, on the same executor, which starts them there when it has succeeded, without a round trip.
+Links that are alike are sent as one hand-out. Rule: only short functions that wait for nothing else travel, no more
+than the executor's backlog takes, and of a fan-out no more than the share of one core, so that the others can go
+elsewhere. See decision 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bough.core import lifecycle
+from bough.core.records.array_record import WAITING, Record
+from bough.core.records.attempts import NOTHING
+from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.group_record import GroupRecord, Waiter
+from bough.core.records.ready_queue import ReadyQueue
+from bough.core.records.task_record import TaskRecord, go_together, is_link
+from bough.core.state import State
+from bough.model.events import facts
+from bough.model.events.orders import SendSpan
+from bough.model.ids import RecordId, SpanId
+from bough.model.runtimes import MAX_BACKLOG, SHORT, TRUST, most_together, span_size
+from bough.model.tasks import Kind
+
+_FUNCTION = Kind.FUNCTION
+Note = Callable[[facts.Fact], None]
+
+
+def tows(state: State, record: TaskRecord, executor: ExecutorRecord) -> bool:
+    """Whether something waits for a task that may travel with it there."""
+    waiters = record.dependents
+    if not waiters or not 0 < record.runtime.mean <= SHORT or executor.until or state.held_groups:
+        return False
+    # commands cost far more to start than to send
+    return record.like.kind is _FUNCTION and _may_travel(waiters[0], record.queue)
+
+
+def tow(state: State, note: Note, record: TaskRecord, span: SpanId, executor: ExecutorRecord) -> None:
+    """Send a task that was placed, and with it what waits for it alone, and for that, as far as it is short too."""
+    queue, load = record.queue, executor.backlog_limit - executor.load
+    most = min(TRUST * record.runtime.seen, MAX_BACKLOG)
+    links, first, behind = [record], span, NOTHING  # of the hand-out that is being put together
+    together = most_together(record.runtime)
+    fan: list[TaskRecord] = []
+    while (waiters := record.dependents) is not None and len(executor.spans) < most:
+        if not _may_travel(waiters[0], queue):
+            break
+        following = waiters[0][0]
+        assert isinstance(following, TaskRecord)
+        runtime = following.runtime
+        mean = runtime.mean
+        most = min(most, TRUST * runtime.seen)
+        if load < mean or not 0 < mean <= SHORT:
+            break
+        if len(waiters) > 1:
+            share = span_size(runtime, len(waiters), state.cores, state.pickup)
+            fan = _alike(waiters, queue, min(share, int(load / mean), most_together(runtime)))
+            break
+        load -= mean
+        if len(links) >= together or not is_link(following, record):
+            state.orders.append(hand_out(executor, first, links, behind, chained=True))
+            links, first, behind = [], SpanId(span + 1), span
+            together = most_together(runtime)
+        links.append(following)
+        span = _place(state, note, [following], span, executor)
+        record = following
+    state.orders.append(hand_out(executor, first, links, behind, chained=True))
+    if fan:
+        state.orders.append(hand_out(executor, _place(state, note, fan, span, executor), fan, span))
+
+
+def _place(state: State, note: Note, records: list[TaskRecord], behind: SpanId, executor: ExecutorRecord) -> SpanId:
+    """Place tasks behind a span; the number of the first one's."""
+    first = SpanId(state.last_span + 1)
+    for number, record in enumerate(records, first):
+        fact = facts.Placed(SpanId(number), RecordId(record.id), 0, 1, record.attempt + 1, executor.id, True, behind)
+        note(fact)
+        lifecycle.place_task(state, fact, record, executor)
+    return first
+
+
+def hand_out(
+    executor: ExecutorRecord,
+    first: SpanId,
+    records: list[TaskRecord],
+    behind: SpanId = NOTHING,
+    *,
+    chained: bool = False,
+) -> SendSpan:
+    """The order that sends placed tasks which go together, under consecutive span numbers."""
+    lead = records[0]
+    along = tuple([(record.id, record.payload) for record in records[1:]]) if len(records) > 1 else ()
+    return SendSpan(
+        executor.id,
+        first,
+        lead.spec,
+        0,
+        1,
+        lead.attempt,
+        (),
+        lead.runtime.mean,
+        behind,
+        along,  # type: ignore[arg-type]
+        chained and along != (),
+    )
+
+
+def _alike(waiters: list[Waiter], queue: ReadyQueue, most: int) -> list[TaskRecord]:
+    """The first of many waiters that may travel in one hand-out."""
+    found: list[TaskRecord] = []
+    for waiter in waiters:
+        record = waiter[0]
+        if len(found) >= max(1, most) or not _may_travel(waiter, queue):
+            break
+        assert isinstance(record, TaskRecord)
+        if found and not go_together(found[0], record):
+            break
+        found.append(record)
+    return found
+
+
+def _may_travel(entry: Waiter, queue: ReadyQueue) -> bool:
+    """Whether somebody waits for one task and nothing else, and may go where that goes."""
+    waiter: Record | GroupRecord = entry[0]
+    if type(waiter) is not TaskRecord or waiter.waits != 1 or waiter.state != WAITING or waiter.queue is not queue:
+        return False
+    if waiter.generation != entry[2] or waiter.held or waiter.trouble is not None or queue.limits:
+        return False
+    like = waiter.like
+    return like.kind is _FUNCTION and not like.limits.replay and not (waiter.key and queue.workflow.memos)

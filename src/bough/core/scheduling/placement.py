@@ -1,0 +1,151 @@
+"""Asking the policy, and carrying out its wishes: what turns ready tasks into placed ones.
+
+Wishes are enacted as they are yielded, so that a policy sees the world after each. Rule: an unlawful
+wish is passed over; a policy that raises is replaced, for that turn, by placing in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import cast
+
+from bough.core import lifecycle
+from bough.core.records.array_record import ArrayRecord, Record
+from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.task_record import TaskRecord, go_together
+from bough.core.scheduling.chaining import hand_out, tow, tows
+from bough.core.scheduling.view import StateView
+from bough.core.state import State
+from bough.errors import BoughError
+from bough.model.events import facts
+from bough.model.events.facts import Fact
+from bough.model.events.orders import SendSpan
+from bough.model.ids import RecordId, Seconds, SpanId
+from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
+from bough.policy.interface import Place
+from bough.policy.list_scheduling import in_order
+
+_PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
+
+
+class Placement:
+    """See the module."""
+
+    def __init__(self, state: State, random: Random) -> None:
+        self.state = state
+        self._random = random
+        self._facts: list[Fact] = []
+
+    def ask(self, now: Seconds) -> list[Fact]:
+        """Place what the policy wants placed, as far as it is lawful; return the facts."""
+        state = self.state
+        self._facts = []
+        if state.waiting and state.roomy:
+            self._ask(now)
+        return self._facts
+
+    def _ask(self, now: Seconds) -> None:
+        state = self.state
+        view = StateView(state, now, self._random)
+        try:
+            self.follow(view, state.policy.place(view))
+        except BoughError:
+            raise  # our own bug, found while carrying out a wish
+        except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
+            state.complaints.append(f"the policy failed and was replaced for this turn: {error!r}")
+            view.give_back()
+            self.follow(view, in_order(view))
+        finally:
+            view.give_back()
+
+    def follow(self, view: StateView, wishes: Iterable[Place]) -> None:
+        """Carry out the lawful ones of a policy's wishes."""
+        refused = 0
+        for wish in wishes:
+            record, executor, fits = view.take_offer()
+            if executor is None or record is None or record.id != wish.record or executor.id != wish.executor:
+                lawful = self._lawful(wish)
+                if lawful is None:
+                    refused += 1
+                    if refused > _PATIENCE:
+                        break
+                    continue
+                record, executor, fits = lawful
+            refused = 0
+            if type(record) is TaskRecord:
+                together = [record]
+                if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
+                    together += view.take_like(record, _hand_out(record, executor, self.state))
+                self._place_tasks(together, executor, fits=fits)
+            else:
+                self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
+            if not executor.has_room():
+                self.state.roomy.pop(executor.id, None)
+            elif not fits and len(self.state.roomy) > 1:  # others shall have their share of what waits
+                self.state.roomy[executor.id] = self.state.roomy.pop(executor.id)
+
+    def _lawful(self, wish: Place) -> tuple[Record, ExecutorRecord, bool] | None:
+        """What a wish names, if something of it is ready and there is room for it."""
+        record = self.state.records.get(wish.record)
+        executor = self.state.executors.get(wish.executor)
+        if record is None or executor is None or not record.ready or executor.draining or executor.suspended:
+            return None
+        if record.queue.limits and record.queue.spare <= 0:
+            return None
+        if executor.until or record.avoid or record.place:
+            state = self.state
+            if record.place in state.hosts and executor.host != record.place:
+                return None
+            if not executor.ends_before(record, state.now) or executor.id in state.shunned_by(record):
+                return None
+        fits = executor.fits(record)
+        return (record, executor, fits) if fits or executor.takes_backlog(record) else None
+
+    def _place_elements(self, record: ArrayRecord, executor: ExecutorRecord, count: int, *, fits: bool) -> None:
+        state, runtime = self.state, record.runtime
+        if executor.wide:
+            limit = cast("WideExecutor", executor).hand_out(record, state.cores, state.pickup, queued=not fits)
+        else:
+            limit = span_size(runtime, record.ready, state.cores, state.pickup)
+        start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)
+        span = SpanId(state.last_span + 1)
+        fact = facts.Placed(span, RecordId(record.id), start, stop, attempt, executor.id, not fits)
+        self._facts.append(fact)
+        lifecycle.place_elements(state, fact, record, executor)
+        pages = record.pages(start, stop)
+        state.orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
+
+    def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
+        """Place loose tasks; those that are alike and follow each other are sent as one hand-out."""
+        state, taker, queued = self.state, executor.id, not fits
+        note, order = self._facts.append, state.orders.append
+        first, together = SpanId(0), records[:0]
+        most = most_together(records[0].runtime)
+        for record in records:
+            span = SpanId(state.last_span + 1)
+            fact = facts.Placed(span, record.id, 0, 1, record.attempt + 1, taker, queued)  # type: ignore[arg-type]
+            note(fact)
+            lifecycle.place_task(state, fact, record, executor)
+            towing = record.dependents is not None and tows(state, record, executor)
+            if together and (towing or len(together) >= most or not go_together(together[0], record)):
+                order(hand_out(executor, first, together))
+                together = []
+            if towing:
+                tow(state, note, record, span, executor)
+                continue
+            if not together:
+                first = span
+            together.append(record)
+        if together:
+            order(hand_out(executor, first, together))
+
+
+def _hand_out(record: TaskRecord, executor: ExecutorRecord, state: State) -> int:
+    """How many tasks like one that waits in a backlog may go with it: one hand-out, as far as the backlog takes it."""
+    runtime = record.runtime
+    by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
+    by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)
+    if record.queue.limits:
+        by_count = min(by_count, record.queue.spare - 1)
+    return min(span_size(runtime, len(record.queue), state.cores, state.pickup) - 1, by_load, by_count)

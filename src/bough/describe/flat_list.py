@@ -1,0 +1,274 @@
+r"""One command a line.
+
+Flat lists: one command a line, read and written.
+
+    # a whole line that begins with # is a comment; blank lines are skipped
+    sort in.txt > sorted.txt
+    plot: after=count,sort cores=2 memory=4GB timeout=1h retries=2 :: plot sorted.txt \
+        --format pdf
+    :: echo "a command that holds :: itself begins with ::"
+
+A backslash at the end joins the next line, as in a shell. Names are unique and may be used before the
+line that has them. Lists with groups are for `flatplan`. Rule: either the whole text is understood, or the error
+names file and line and nothing of it is used.
+
+The steps of a plain flat list, which needs no plan: it has no groups, and was put in order when it was read.
+
+Rule: tasks have the numbers of their places in the list, which come after those they wait for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from bough.describe.plan import PlanTask, Where, check_task, uncollected
+from bough.describe.steps import ROOT, For, Step, What
+from bough.errors import InvalidWorkload
+from bough.model.bounds import LONGEST
+from bough.model.ids import read_bytes, read_seconds
+
+
+class FlatTask(NamedTuple):
+    """One command of a flat list. Amounts that were not given are 0 (cores: 1)."""
+
+    command: str
+    name: str = ""
+    after: tuple[str, ...] = ()  # names of other tasks of the list
+    cores: float = 1
+    memory: int = 0  # bytes
+    timeout: float = 0  # seconds
+    retries: int = 0
+    line: int = 0  # where it begins, from 1; 0: it was not read from a text
+
+
+NAME = re.compile(r"[\w.+@%~-]+\Z")
+_OPTION = re.compile(r"[A-Za-z_]\w*=")
+_OPTIONS = ("after", "cores", "memory", "timeout", "retries")
+_AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
+    "cores": ("a number above 0, such as 2", float),
+    "memory": ("an amount such as 4GB", read_bytes),
+    "timeout": ("a time such as 90s, 1h or 1:30:00", read_seconds),
+    "retries": ("a whole number such as 2", int),
+}
+
+
+def read(text: str, filename: str) -> list[FlatTask]:
+    """Read a flat list. Tasks come in the order of the file, but for those that others wait for, which come first."""
+    tasks = [_read_task(line, number, filename) for number, line in logical_lines(text, filename)]
+    named: dict[str, FlatTask] = {}
+    for task in tasks:
+        if task.name:
+            first = named.setdefault(task.name, task)
+            if first is not task:
+                raise _wrong(filename, task.line, f"the name {task.name!r} is taken by line {first.line}")
+    for task in tasks:
+        for name in task.after:
+            if name not in named:
+                raise _wrong(filename, task.line, f"after={name}: no line has the name {name!r}")
+    return _in_order(tasks, named, filename)
+
+
+def write(tasks: Iterable[FlatTask]) -> str:
+    """Write tasks as a flat list that reads back as the same tasks."""
+    return "".join(f"{show_task(task)}\n" for task in tasks)
+
+
+def show_task(task: FlatTask) -> str:
+    """One task as a line, without the end of the line."""
+    if "\n" in task.command or not task.command.strip() or is_continued(task.command):
+        raise InvalidWorkload(f"the command {task.command!r} cannot stand on one line of a flat list")
+    words = [f"{task.name}:"] if task.name else []
+    if task.after:
+        words.append("after=" + ",".join(task.after))
+    if task.cores != 1:
+        words.append(f"cores={task.cores:.15g}")
+    if task.memory:
+        words.append(f"memory={task.memory}")
+    if task.timeout:
+        words.append(f"timeout={task.timeout!r}")
+    if task.retries:
+        words.append(f"retries={task.retries}")
+    if not words and not _needs_mark(task.command):
+        return task.command
+    return " ".join([*words, "::", task.command])
+
+
+def _needs_mark(command: str) -> bool:
+    return command.startswith("#") or split_prefix(command) is not None
+
+
+def _wrong(filename: str, line: int, message: str) -> InvalidWorkload:
+    return InvalidWorkload(f"{filename}:{line}: {message}")
+
+
+def logical_lines(text: str, filename: str) -> Iterator[tuple[int, str]]:
+    """Lines with their continuations, stripped, with the number of their first line."""
+    if "\0" in text:
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise _wrong(filename, number, "the line holds a null byte; a flat list is plain text")
+    lines = enumerate(text.split("\n"), start=1)
+    for number, raw in lines:
+        line = raw.strip()
+        if not line or line[0] == "#":
+            continue
+        if line[-1] == "\\" and is_continued(line):
+            line = _joined(raw, lines, filename, number)
+        if line:
+            yield number, line
+
+
+def is_continued(line: str) -> bool:
+    """Whether a line ends with a backslash that joins the next one."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1  # an even number is escaped backslashes
+
+
+def _joined(raw: str, lines: Iterator[tuple[int, str]], filename: str, number: int) -> str:
+    parts: list[str] = []
+    while is_continued(raw.rstrip()):
+        line = raw.rstrip("\r")
+        if not line.endswith("\\"):
+            raise _wrong(filename, number, "blanks follow the backslash that ends the line; remove them")
+        parts.append(line[:-1])
+        following = next(lines, None)
+        if following is None:
+            raise _wrong(filename, number, "the last line ends with a backslash and nothing follows it")
+        number, raw = following
+    return "".join([*parts, raw]).strip()
+
+
+def split_prefix(line: str) -> tuple[str, str] | None:
+    """The prefix and the command, or None for a plain command."""
+    if "::" not in line:
+        return None
+    words = line.split(None, 1)
+    if words[0] == "::":
+        return "", words[1] if len(words) > 1 else ""
+    first = words[0]
+    if not (_OPTION.match(first) or (first.endswith(":") and first.count(":") == 1)):
+        return None
+    match = re.search(r"\s::(\s+|\Z)", line)
+    return None if match is None else (line[: match.start()], line[match.end() :])
+
+
+def _read_task(line: str, number: int, filename: str) -> FlatTask:
+    split = split_prefix(line)
+    if split is None:
+        return FlatTask(line, line=number)
+    prefix, command = split
+    if not command:
+        raise _wrong(filename, number, "there is no command after '::'")
+    words = prefix.split()
+    name = words.pop(0)[:-1] if words and words[0].endswith(":") else ""
+    if name and not NAME.match(name):
+        raise _wrong(filename, number, f"{name!r} is no name; use letters, digits and any of _ . + @ % ~ -")
+    after: tuple[str, ...] = ()
+    amounts: dict[str, float] = {}
+    seen: set[str] = set()
+    for word in words:
+        option, equals, value = word.partition("=")
+        if not equals or option not in _OPTIONS:
+            known = ", ".join(_OPTIONS)
+            raise _wrong(
+                filename,
+                number,
+                f"{word!r} is not one of the options {known}; a command that holds '::' itself begins with ':: '",
+            )
+        if option in seen:
+            raise _wrong(filename, number, f"{option}= is given twice")
+        seen.add(option)
+        if option == "after":
+            after = _names(value, number, filename)
+        else:
+            amounts[option] = _amount(option, value, number, filename)
+    return FlatTask(
+        command,
+        name,
+        after,
+        cores=amounts.get("cores", 1),
+        memory=int(amounts.get("memory", 0)),
+        timeout=amounts.get("timeout", 0),
+        retries=int(amounts.get("retries", 0)),
+        line=number,
+    )
+
+
+def _names(value: str, number: int, filename: str) -> tuple[str, ...]:
+    names = value.split(",")
+    if not all(names):
+        raise _wrong(filename, number, f"after={value}: give one name or several, separated by commas without spaces")
+    return tuple(dict.fromkeys(names))
+
+
+def _amount(option: str, value: str, number: int, filename: str) -> float:
+    expected, convert = _AMOUNTS[option]
+    try:
+        amount = convert(value)
+    except (ValueError, OverflowError):
+        amount = math.nan
+    enough = amount >= 0 if option == "retries" else amount > 0
+    if not enough or amount > LONGEST:
+        raise _wrong(filename, number, f"{option}={value:.60}: expected {expected}")
+    return amount
+
+
+def _in_order(tasks: list[FlatTask], named: dict[str, FlatTask], filename: str) -> list[FlatTask]:
+    """Dependencies first, else as in the file. A walk with its own stack: chains may be as long as the file."""
+    if not any(task.after for task in tasks):
+        return tasks
+    order: list[FlatTask] = []
+    finished: set[int] = set()  # by line
+    path: dict[int, FlatTask] = {}  # being visited, outermost first
+    for root in tasks:
+        stack = [(root, iter(root.after))] if root.line not in finished else []
+        if stack:
+            path[root.line] = root
+        while stack:
+            task, waiting = stack[-1]
+            name = next(waiting, None)
+            if name is None:
+                stack.pop()
+                del path[task.line]
+                finished.add(task.line)
+                order.append(task)
+                continue
+            other = named[name]
+            if other.line in path:
+                raise _cycle(list(path.values()), other, filename)
+            if other.line not in finished:
+                path[other.line] = other
+                stack.append((other, iter(other.after)))
+    return order
+
+
+def _cycle(path: list[FlatTask], other: FlatTask, filename: str) -> InvalidWorkload:
+    ring = [*path[path.index(other) :], other]
+    names = " -> ".join(task.name for task in ring)
+    lines = " -> ".join(str(task.line) for task in ring)
+    return _wrong(filename, other.line, f"these tasks wait for each other: {names} (lines {lines})")
+
+
+def flat_steps(tasks: Sequence[FlatTask], file: str) -> list[Step]:
+    """What submits the tasks of a flat list, as `flat.read` gives them."""
+    steps: list[Step] = []
+    numbers: dict[str, int] = {}
+    with uncollected():
+        for number, task in enumerate(tasks, 1):
+            if task.name:
+                numbers[task.name] = number
+            said = PlanTask(
+                task.command,
+                task.name,
+                list(task.after),
+                cores=task.cores,
+                memory=task.memory,
+                timeout=task.timeout,
+                retries=task.retries,
+                where=Where(file, task.line),
+            )
+            check_task(said)
+            waits = tuple([(For.TASK, numbers[name]) for name in task.after])
+            steps.append(Step(What.TASK, number, ROOT, waits, said))
+    return steps

@@ -1,0 +1,251 @@
+"""A workflow as tasks and arcs, groups resolved.
+
+What each task of a workflow waits for, told by tasks alone: groups are replaced by what is in them.
+
+Writers of flat graphs (WfFormat, DOT) know no groups. Waiting for a group is waiting for all in it, and what is in a
+group waits for what the group waits for. Rule: where N tasks wait for M others through a group, a joint stands between
+them, so that a graph stays about as big as the workflow.
+
+A workflow as tasks and arcs, with what is known of how it ran: what writers of graphs take.
+
+It is made of a plan, of which nothing has run yet, or of the jobs database. Rule: joints stand for groups that many
+wait for; they take no time and do nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from bough.describe.plan import Plan, PlanTask
+from bough.describe.steps import For, What, steps
+
+_FEW = 64  # dependencies that a joint would save, before it is worth its place
+
+
+class Node(NamedTuple):
+    """A task, or the begin or the end of a group."""
+
+    kind: str  # "task", "begin", "end"
+    id: int
+
+
+class Arcs(NamedTuple):
+    """What waits for what: every task, and the joints that were left, with what comes before them."""
+
+    tasks: dict[int, list[Node]]
+    joints: dict[Node, list[Node]]  # each after those it waits for
+
+
+class Ordering:
+    """Collects groups and tasks, then says what waits for what."""
+
+    def __init__(self) -> None:
+        self._above: dict[int, int] = {}
+        self._inside: dict[int, list[int]] = {}  # groups by the group they are in
+        self._group_waits: dict[int, list[Node]] = {}
+        self._home: dict[int, int] = {}  # by task: its group
+        self._tasks: dict[int, list[int]] = {}  # by group
+        self._waits: dict[int, list[Node]] = {}
+        self._released: dict[int, list[int]] = {}  # by group: the tasks that let others begin
+
+    def add_group(self, group: int, above: int, waits: Iterable[Node] = ()) -> None:
+        """Add a group; the root is 0 and is there already."""
+        self._above[group] = above
+        self._inside.setdefault(above, []).append(group)
+        self._group_waits[group] = list(waits)
+
+    def add_task(self, task: int, group: int, waits: Iterable[Node] = (), *, release: bool = False) -> None:
+        """Add a task; `release`: who waits for its group waits only for this one."""
+        self._home[task] = group
+        self._tasks.setdefault(group, []).append(task)
+        self._waits[task] = list(waits)
+        if release:
+            self._released.setdefault(group, []).append(task)
+
+    def add_waits(self, task: int, waits: Iterable[Node]) -> None:
+        """Add to what a task waits for."""
+        self._waits[task] += waits
+
+    def arcs(self) -> Arcs:
+        """What waits for what."""
+        begins = self._begins()
+        before = {task: [*waits, *begins(self._home[task])] for task, waits in self._waits.items()}
+        joints = self._joints(before, begins)
+        uses = Counter(node for some in (*before.values(), *joints.values()) for node in some if node.kind != "task")
+        left: dict[Node, list[Node]] = {}
+        flat: dict[Node, list[Node]] = {}
+        for joint, some in joints.items():  # in an order in which each comes after what it waits for
+            inner = list(dict.fromkeys(_replaced(some, flat)))
+            if len(inner) > 1 and uses[joint] > 1 and len(inner) * uses[joint] > _FEW + len(inner) + uses[joint]:
+                left[joint] = inner
+            else:
+                flat[joint] = inner
+        return Arcs({task: list(dict.fromkeys(_replaced(some, flat))) for task, some in before.items()}, left)
+
+    def _begins(self) -> _Begins:
+        return _Begins(self._above, self._group_waits)
+
+    def _joints(self, before: dict[int, list[Node]], begins: _Begins) -> dict[Node, list[Node]]:
+        """Begins and ends of groups that somebody waits for, each after those it waits for itself."""
+        found: dict[Node, list[Node]] = {}
+        for start in {node: None for some in before.values() for node in some if node.kind != "task"}:
+            stack: list[tuple[Node, list[Node], Iterator[Node]]] = []
+            self._enter(start, begins, stack)
+            while stack:
+                node, inner, left = stack[-1]
+                following = next((one for one in left if one.kind != "task" and one not in found), None)
+                if following is None:
+                    found[node] = inner
+                    stack.pop()
+                else:
+                    self._enter(following, begins, stack)
+        return found
+
+    def _enter(self, node: Node, begins: _Begins, stack: list[tuple[Node, list[Node], Iterator[Node]]]) -> None:
+        inner = self._behind(node, begins)
+        stack.append((node, inner, iter(inner)))
+
+    def _behind(self, node: Node, begins: _Begins) -> list[Node]:
+        if node.kind == "begin":
+            return [*self._group_waits[node.id], *begins(self._above[node.id])]
+        if node.id in self._released:
+            return [Node("task", task) for task in self._released[node.id]]
+        inner = [Node("task", task) for task in self._tasks.get(node.id, ())]
+        inner += [Node("end", group) for group in self._inside.get(node.id, ())]
+        return inner or begins(node.id)
+
+
+class _Begins:
+    """The begin that what is in a group waits for, if there is any."""
+
+    def __init__(self, above: dict[int, int], waits: dict[int, list[Node]]) -> None:
+        self._above = above
+        self._waits = waits
+        self._found: dict[int, list[Node]] = {0: []}
+
+    def __call__(self, group: int) -> list[Node]:
+        path = []
+        while group not in self._found:
+            path.append(group)
+            if self._waits.get(group):
+                self._found[group] = [Node("begin", group)]
+            else:
+                group = self._above.get(group, 0)
+        found = self._found[group]
+        for one in path:
+            self._found.setdefault(one, found)
+        return found
+
+
+def _replaced(some: Iterable[Node], flat: dict[Node, list[Node]]) -> Iterator[Node]:
+    for node in some:
+        if node in flat:
+            yield from flat[node]
+        else:
+            yield node
+
+
+@dataclass(slots=True)
+class RecordedTask:
+    """One task. What is unknown is None."""
+
+    id: str
+    name: str
+    command: str = ""
+    before: list[str] = field(default_factory=list)  # ids
+    group: str = ""  # path
+    state: str = ""
+    cores: float = 1
+    priority: int = 0
+    seconds: float | None = None
+    started: float | None = None
+    cpu: float | None = None  # seconds
+    memory: int | None = None  # bytes
+    host: str = ""
+    inputs: dict[str, int] = field(default_factory=dict)  # files by name, with sizes
+    outputs: dict[str, int] = field(default_factory=dict)
+    is_joint: bool = False
+
+
+@dataclass(slots=True)
+class Machine:
+    """A host that took part."""
+
+    host: str
+    cores: int = 0
+    memory: int = 0
+
+
+@dataclass(slots=True)
+class Record:
+    """A workflow, and how it ran."""
+
+    name: str
+    tasks: list[RecordedTask] = field(default_factory=list)
+    machines: list[Machine] = field(default_factory=list)
+    opened: float | None = None  # instants; None: it has not run
+    closed: float | None = None
+
+
+def order(record: Record, ordering: Ordering, tasks: dict[int, RecordedTask]) -> None:
+    """Fill in what waits for what, and put joints where they are worth it."""
+    arcs = ordering.arcs()
+
+    def named(node: Node) -> str:
+        return tasks[node.id].id if node.kind == "task" else f"joint-{node.kind}-{node.id}"
+
+    joints = [
+        RecordedTask(named(joint), "joint", "true", [named(node) for node in before], is_joint=True)
+        for joint, before in arcs.joints.items()
+    ]
+    for number, before in arcs.tasks.items():
+        tasks[number].before = [named(node) for node in before]
+    record.tasks = [*joints, *tasks.values()]
+
+
+def of_plan(plan: Plan, name: str) -> Record:
+    """A plan as tasks and arcs."""
+    record = Record(name)
+    ordering = Ordering()
+    tasks: dict[int, RecordedTask] = {}
+    paths = {0: ""}
+    for step in steps(plan):
+        waits = [Node("task" if kind is For.TASK else "end", number) for kind, number in step.waits]
+        if step.what is What.OPEN:
+            ordering.add_group(step.number, step.group, waits)
+            above = paths[step.group]
+            paths[step.number] = above if step.name.startswith(".") else f"{above}/{step.name}".lstrip("/")
+        elif step.what is What.TASK and step.task is not None:
+            ordering.add_task(step.number, step.group, waits, release=step.task.release)
+            tasks[step.number] = _task(step.task, step.number, paths[step.group])
+    order(record, ordering, tasks)
+    return record
+
+
+def _task(said: PlanTask, number: int, path: str) -> RecordedTask:
+    task = RecordedTask(
+        said.name or f"task-{number}", said.label, said.command, group=path, cores=said.cores, priority=said.priority
+    )
+    task.inputs, task.outputs = files_of(said, "inputs"), files_of(said, "outputs")
+    seconds = said.attributes.get("seconds", "")
+    try:
+        task.seconds = float(seconds) if seconds else None
+    except ValueError:
+        task.seconds = None  # the user's own attribute of that name, and no time
+    return task
+
+
+def files_of(said: PlanTask, attribute: str) -> dict[str, int]:
+    """The files that a reader of a trace has noted in an attribute of a task."""
+    text = said.attributes.get(attribute, "")
+    if not text.startswith("{"):
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, int])
+    except msgspec.DecodeError:
+        return {}

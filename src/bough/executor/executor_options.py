@@ -1,0 +1,146 @@
+"""Its command line, read by hand; how long it stays, where its files lie.
+
+How long an executor stays, and where it keeps its files: what it was told when it was started.
+
+Rule: light to import; what it holds never changes.
+
+The command line of the executor process, read by hand: loading argparse costs the session 10 ms.
+
+Rule: as little as possible is imported before the hello; starting up is what users wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import NamedTuple
+
+from bough.errors import BoughError
+from bough.model.ids import ExecutorId, read_bytes, read_seconds
+from bough.model.resources import Needs
+from bough.wire.client_messages import VERSION
+from bough.wire.executor_messages import Appointed, ExecutorHello
+
+_MARGIN = 60.0  # seconds before its end in which an executor begins nothing
+_ENDING = 6.0  # seconds before its end in which it ends what still runs
+
+
+class Terms(NamedTuple):
+    """The terms of one executor."""
+
+    until: float = 0.0  # when it must be gone, 0: never
+    started: float = 0.0  # when the clock for `until` began
+    idle: float = 0.0  # seconds without work after which it leaves, 0: never
+    give_up: float = 86400.0  # seconds without a server after which it leaves
+    work: str = ""  # its own folder, empty: a usual place
+
+    @property
+    def leaves_at(self) -> float:
+        """From when on it takes nothing more."""
+        return self.until - min(_MARGIN, 0.1 * (self.until - self.started))
+
+    @property
+    def ends_at(self) -> float:
+        """From when on it ends what still runs."""
+        return self.until - min(_ENDING, 0.05 * (self.until - self.started))
+
+
+def make_hello(site: str, capacity: Needs, terms: Terms, appointed: Appointed | None) -> ExecutorHello:
+    """What an executor says first; one that was appointed before says as what, and by whom."""
+    return ExecutorHello(
+        VERSION,
+        site,
+        socket.gethostname(),
+        os.getpid(),
+        capacity,
+        f"{sys.version_info[0]}.{sys.version_info[1]}",
+        appointed.executor if appointed else ExecutorId(0),
+        terms.until,
+        appointed.marker if appointed else "",
+        together=True,
+    )
+
+
+def shares_store(appointed: Appointed) -> bool:
+    """Whether the server's store is seen here: its token file is."""
+    if appointed.embedded or not appointed.store_token:
+        return appointed.embedded
+    try:
+        with open(os.path.join(appointed.output_dir, "..", "token"), encoding="ascii") as file:
+            return file.read(200).strip() == appointed.store_token
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+_USAGE = (
+    "usage: python -m bough.executor --server ADDRESS"
+    " [--cores N] [--memory BYTES] [--gpus N] [--resource NAME=AMOUNT]... [--site NAME]"
+    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
+)
+
+_TEXTS = {"--server": "server", "--site": "site", "--work": "work"}
+_NUMBERS = {"--cores": "cores", "--until": "until"}
+_TIMES = {"--idle-timeout": "idle", "--give-up": "give_up"}
+
+
+class Options:
+    """What an executor is told when it is started."""
+
+    __slots__ = ("cores", "give_up", "idle", "memory", "named", "server", "site", "until", "work")
+
+    def __init__(self, words: list[str]) -> None:
+        self.server = self.work = ""
+        self.site = "local"
+        self.cores = float(os.cpu_count() or 1)
+        self.memory = machine_memory()
+        self.named: dict[str, float] = {}
+        self.until = self.idle = 0.0
+        self.give_up = 86400.0
+        if len(words) % 2:
+            raise SystemExit(_USAGE)
+        for word, value in zip(words[::2], words[1::2], strict=True):
+            try:
+                self._set(word, value)
+            except (ValueError, BoughError) as error:
+                raise SystemExit(f"bough executor: {word} {value}: {error}") from None
+        if not self.server:
+            raise SystemExit(_USAGE)
+
+    def _set(self, word: str, value: str) -> None:
+        if word in _NUMBERS:
+            setattr(self, _NUMBERS[word], float(value))
+        elif word in _TEXTS:
+            setattr(self, _TEXTS[word], value)
+        elif word in _TIMES:
+            setattr(self, _TIMES[word], read_seconds(value))
+        elif word == "--memory":
+            self.memory = read_bytes(value)
+        elif word == "--gpus":
+            self.named["gpus"] = float(value)
+        elif word == "--resource":
+            name, equals, amount = value.partition("=")
+            if not name or not equals:
+                raise ValueError("it is not of the form NAME=AMOUNT")
+            self.named[name] = float(amount)
+        else:
+            raise SystemExit(_USAGE)
+
+
+def read_terms(options: Options) -> tuple[Needs, Terms]:
+    """What an executor has, and how long it stays."""
+    named = dict(options.named)
+    gpus = named.pop("gpus", 0.0) + named.pop("gpu", 0.0)
+    capacity = Needs(options.cores, options.memory, gpus, tuple(sorted(named.items())))
+    return capacity, Terms(options.until, time.time(), options.idle, options.give_up, options.work)
+
+
+def _extend_path(path: str) -> None:
+    """Let functions import what the script can; behind our own places, so that nothing of ours is shadowed."""
+    sys.path += [entry for entry in path.split(os.pathsep) if entry and entry not in sys.path]
+
+
+def machine_memory() -> int:
+    """Bytes of memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,143 @@
+"""The folder of one attempt, and the executor's own folder.
+
+The folder in which one attempt at a command runs when its submitter's directory is not seen here.
+
+The submitter's directory is the sandbox itself; declared files are brought to the same place in it, those from outside
+of that directory to a folder of their own, and the text of the command names them there. Rule: nothing but the
+sandbox is written, and it is gone when the attempt is over.
+
+A folder for one executor's life: for sandboxes, for what was brought to it, for outputs that the server cannot see.
+
+It lies in the folder that the executor was given (`--work`), in `$XDG_CACHE_HOME/bough`, or where temporary files go.
+Rule: it is locked as long as its executor lives and removed when that ends; those of executors that were killed are
+removed by the next one that uses the same place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from msgspec.structs import replace
+
+from bough import private
+from bough.executor.processes import Unstartable
+from bough.model.commands.command import CommandCall, Part, Slot
+from bough.model.files import absolute, leads_outside, place_inside
+from bough.model.outcomes import Output
+from bough.movers.local import digest_of, put
+from bough.private import remove_tree
+from bough.wire.file_messages import Made
+
+
+class Sandbox:
+    """See the module. `directory` is the submitter's."""
+
+    def __init__(self, root: str, directory: str, call: CommandCall) -> None:
+        self.root = root
+        self._directory = directory
+        self._cwd = call.settings.cwd
+        self.writes = call.writes  # at the submitter
+        self.reads = list(call.reads)
+        try:
+            self.call = self._inside(call)
+        except ValueError as error:
+            raise Unstartable(str(error), of_place=False) from error
+        self.moved = {
+            part.format: self.place(absolute(part.format, self._cwd))
+            for part in _slots(call)
+            if part.mode == "r" and leads_outside(part.format, self._cwd, directory)
+        }
+
+    def place(self, path: str) -> str:
+        """Where a path of the submitter lies here."""
+        return os.path.normpath(f"{self.root}/{place_inside(path, self._directory)}")
+
+    def _inside(self, call: CommandCall) -> CommandCall:
+        settings = call.settings
+        stdin = self.place(absolute(settings.stdin_path, self._cwd)) if settings.stdin_path else ""
+        return replace(
+            call,
+            settings=replace(settings, cwd=self.place(settings.cwd), stdin_path=stdin),
+            parts=[self._part(part) for part in call.parts],
+            argv=[[self._part(part) for part in word] for word in call.argv],
+            writes={slot: self.place(path) for slot, path in call.writes.items()},
+        )
+
+    def _part(self, part: Part) -> Part:
+        """An output that would be written outside is named in full."""
+        if isinstance(part, Slot) and part.mode == "w" and leads_outside(part.format, self._cwd, self._directory):
+            return replace(part, format="")
+        return part
+
+    def fill(self, files: dict[str, str]) -> None:
+        """Make the folder, and put what was brought into its places."""
+        try:
+            remove_tree(self.root)
+            os.makedirs(self.call.settings.cwd, mode=0o700)
+            for path, content in files.items():
+                put(content, self.place(path))
+        except OSError as error:
+            raise Unstartable(f"the sandbox cannot be made: {error.filename}: {error.strerror}") from error
+
+    def made(self, hidden: dict[str, str]) -> tuple[list[Made], list[str]]:
+        """The outputs, which lie at their hidden names, and where; Unstartable when one cannot travel."""
+        made, where = [], []
+        for slot, path in self.writes.items():
+            local = hidden[slot]
+            try:
+                state = os.stat(local)
+                if not stat.S_ISREG(state.st_mode):
+                    what = "a folder" if stat.S_ISDIR(state.st_mode) else "no plain file"
+                    raise Unstartable(f"its output {slot} ({path}) is {what} and cannot be sent; make an archive of it")
+                made.append(Made(path, digest_of(local), state.st_size, stat.S_IMODE(state.st_mode)))
+            except OSError as error:
+                raise Unstartable(f"its output {slot} ({path}) cannot be read: {error.strerror}") from error
+            where.append(local)
+        return made, where
+
+    def outputs(self, made: list[Made], times: list[int]) -> tuple[Output, ...]:
+        """What is said of outputs that the server has."""
+        return tuple(
+            Output(slot, one.path, one.size, time, one.digest)
+            for slot, one, time in zip(self.writes, made, times, strict=True)
+        )
+
+    def remove(self) -> None:
+        """It is over."""
+        os.chdir("/")
+        remove_tree(self.root)
+
+
+def _slots(call: CommandCall) -> list[Slot]:
+    return [part for word in (call.parts, *call.argv) for part in word if isinstance(part, Slot)]
+
+
+class Room:
+    """See the module. Nothing is made before it is opened. `work`: the folder that was given, or empty."""
+
+    def __init__(self, work: str = "") -> None:
+        self._work = os.path.abspath(work) if work else ""
+        cache = os.environ.get("XDG_CACHE_HOME", "")
+        where = self._work or (os.path.join(os.path.abspath(cache), "bough") if cache else "")
+        self._temporary = private.TemporaryFolder("executor", where)
+
+    @property
+    def folder(self) -> str:
+        """Where it is, or will be."""
+        return self._temporary.path
+
+    def open(self) -> None:
+        """Make it, if it is not there; OSError or SiteError when that cannot be done."""
+        self._temporary.make()
+
+    def folders(self) -> tuple[str, str]:
+        """Folders for outputs and results that the server cannot see; in a place that was named they stay."""
+        if not self._work:
+            self.open()
+        out, results = (os.path.join(self._work or self.folder, name) for name in ("out", "results"))
+        return out, results
+
+    def close(self) -> None:
+        """Remove it."""
+        self._temporary.remove()

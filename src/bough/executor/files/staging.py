@@ -1,0 +1,446 @@
+"""Inputs brought, outputs handed over, contents cached.
+
+Contents that were brought to an executor, kept for its next tasks as long as there is room.
+
+Rules: what a task that was not told of yet needs is pinned and stays; of the rest the least recently used goes first.
+A content is compared with its digest when it comes, nobody else can reach it, and one that a task has changed since (it
+may have a link to it) is not used again.
+
+The executor's errands for workers whose tasks run in sandboxes: inputs are brought, outputs are handed over.
+
+A workflow whose directory is seen here needs none of it. Rule: an errand outlives connections: what was not answered
+is asked again when the server is back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from bough import private
+from bough.executor.disk_space_wait import is_full
+from bough.executor.files.sandbox import Room
+from bough.executor.worker_protocol import Bring, Brought, Handed, HandOver
+from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.ids import SpanId
+from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.private import remove_tree
+from bough.wire.file_messages import DIGEST, PIECE, Get, Kept, Located, Made, Offer, Piece, Want, Workplace
+
+if TYPE_CHECKING:
+    from bough.executor.slot import Slot
+
+LIMIT = 10 << 30  # bytes kept
+_MODE = 0o555  # read-only, and executable: a program may be among them
+
+
+class FileCache:
+    """A folder of contents, by digest."""
+
+    def __init__(self, folder: str, limit: int = LIMIT) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._sizes: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
+        self._stamps: dict[bytes, tuple[int, int, int]] = {}  # what they looked like when they were compared
+        self._total = 0
+        self._pins: dict[object, set[bytes]] = {}
+        private.make_folder(folder)
+
+    def path(self, digest: bytes) -> str:
+        """Where a content lies."""
+        return f"{self._folder}/{digest.hex()}"
+
+    def has(self, digest: bytes) -> bool:
+        """Whether it is here, as it came; it counts as used."""
+        if digest not in self._sizes:
+            return False
+        if _stamp(self.path(digest)) != self._stamps[digest]:
+            self._drop(digest)
+            return False
+        self._sizes.move_to_end(digest)
+        return True
+
+    def pin(self, digest: bytes, owner: object) -> None:
+        """Keep a content until its owner lets go."""
+        self._pins.setdefault(owner, set()).add(digest)
+
+    def unpin(self, owner: object) -> None:
+        """An owner lets go of all."""
+        self._pins.pop(owner, None)
+
+    def receive(self, digest: bytes, size: int) -> Arriving:
+        """Begin to write one."""
+        return Arriving(self, digest, size)
+
+    def added(self, digest: bytes, size: int) -> None:
+        """A content is complete."""
+        if digest not in self._sizes:
+            self._total += size
+        self._sizes[digest] = size
+        self._stamps[digest] = _stamp(self.path(digest))
+        self._make_room(digest)
+
+    def _make_room(self, newest: bytes) -> None:
+        if self._total > self._limit:
+            self._shrink(newest, self._limit)
+
+    def make_space(self, newest: bytes) -> None:
+        """The disk is full: all goes that nobody needs."""
+        self._shrink(newest, 0)
+
+    def _shrink(self, newest: bytes, limit: int) -> None:
+        pinned = set().union(*self._pins.values(), {newest})
+        for digest in [digest for digest in self._sizes if digest not in pinned]:
+            if self._total <= limit:
+                return
+            self._drop(digest)
+
+    def _drop(self, digest: bytes) -> None:
+        self._total -= self._sizes.pop(digest)
+        del self._stamps[digest]
+        with contextlib.suppress(OSError):
+            os.unlink(self.path(digest))
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    """What changes when a content does: its file, its size, the time it was written."""
+    try:
+        state = os.lstat(path)
+    except OSError:
+        return 0, 0, 0
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+class Arriving:
+    """A content that comes in pieces, in whatever order."""
+
+    def __init__(self, cache: FileCache, digest: bytes, size: int) -> None:
+        self._cache = cache
+        self.digest = digest
+        self.size = size
+        self.written = 0
+        self._early: dict[int, bytes] = {}
+        self._sum = blake2b(digest_size=DIGEST)
+        self._hidden = f"{cache.path(digest)}.{os.getpid()}.part"
+        self._number = private.opener(self._hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def add(self, offset: int, data: bytes) -> None:
+        """A piece; OSError when it cannot be written."""
+        if offset >= self.written:
+            self._early[offset] = data
+        while self.written in self._early:
+            piece = self._early.pop(self.written)
+            if not piece:
+                break
+            self._write(piece)
+            self._sum.update(piece)
+            self.written += len(piece)
+
+    def _write(self, piece: bytes) -> None:
+        made_space, view = False, memoryview(piece)
+        while view:
+            try:
+                view = view[os.write(self._number, view) :]
+            except OSError as error:
+                if made_space or not is_full(error):
+                    raise
+                made_space = True
+                self._cache.make_space(self.digest)
+
+    def finish(self) -> None:
+        """All has come: OSError when it is not what it was to be."""
+        if self._sum.digest() != self.digest:
+            raise OSError(0, "what arrived is not what was announced")
+        os.fchmod(self._number, _MODE)
+        os.close(self._number)
+        self._number = -1
+        os.replace(self._hidden, self._cache.path(self.digest))
+        self._cache.added(self.digest, self.size)
+
+    def forget_early(self) -> None:
+        """What came before its turn will be sent again."""
+        self._early.clear()
+
+    def drop(self) -> None:
+        """Leave nothing."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+        with contextlib.suppress(OSError):
+            os.unlink(self._hidden)
+
+
+_AHEAD = 4  # pieces asked for before the first has come
+
+
+class Line(Protocol):
+    """Who speaks to the server and to workers."""
+
+    def say(self, message: object) -> None:
+        """Send something to the server, if it is there."""
+
+    def want_write(self, slot: Slot) -> None:
+        """Something waits to be sent to a worker."""
+
+
+class _Errand:
+    """What one worker waits for."""
+
+    def __init__(self, slot: Slot, message: Bring) -> None:
+        self.slot = slot
+        self.message = message
+        self.left = set(message.paths)
+        self.files: dict[str, str] = {}
+
+
+class _Download:
+    """A content on its way."""
+
+    def __init__(self, request: int, arriving: Arriving) -> None:
+        self.request = request
+        self.arriving = arriving
+        self.asked = 0
+        self.waiting: list[tuple[_Errand, str]] = []
+
+
+class Carrier:
+    """See the module. `room`: the folder that the executor may use."""
+
+    def __init__(self, room: Room, line: Line, report: Callable[[SpanEnded | ElementFailed], None]) -> None:
+        self._report = report
+        self._room = room
+        self._line = line
+        self._cache: FileCache | None = None
+        self.places: dict[int, str] = {}  # workflows whose directory is not seen here, and what it is called there
+        self._last = 0
+        self._wants: dict[int, tuple[_Errand, str]] = {}
+        self._downloads: dict[int, _Download] = {}
+        self._offers: dict[int, tuple[Slot, HandOver]] = {}
+        self._results: dict[int, tuple[SpanEnded, ResultFile]] = {}
+
+    def sandbox_of(self, slot: str) -> str:
+        """The folder of one worker's sandboxes."""
+        return f"{self._room.folder}/sandboxes/{slot}"
+
+    # --- from workers ------------------------------------------------------------------------------
+
+    def bring(self, slot: Slot, message: Bring) -> None:
+        """A worker's task needs files."""
+        if self._cache is None:
+            self._room.open()
+            self._cache = FileCache(f"{self._room.folder}/files")
+        self._cache.unpin(slot)
+        errand = _Errand(slot, message)
+        for path in message.paths:
+            self._last += 1
+            self._wants[self._last] = (errand, path)
+            self._line.say(Want(self._last, message.span, message.index, path))
+        self._look(errand)
+
+    def hand_over(self, slot: Slot, message: HandOver) -> None:
+        """A worker's task has made files."""
+        self._last += 1
+        self._offers[self._last] = (slot, message)
+        self._say_offer(self._last, message)
+
+    def _say_offer(self, request: int, message: HandOver) -> None:
+        self._line.say(Offer(request, message.span, message.index, message.files))
+
+    def keep_result(self, news: SpanEnded, result: ResultFile) -> None:
+        """A result is too big to be sent with its report, which waits until the server has it."""
+        self._last += 1
+        self._results[self._last] = (news, result)
+        self._say_result(self._last)
+
+    def _say_result(self, request: int) -> None:
+        news, result = self._results[request]
+        self._line.say(Offer(request, news.span, news.start, [Made("", b"", result.size)]))
+
+    def spans(self) -> list[SpanId]:
+        """Those whose results are on their way."""
+        return [news.span for news, _ in self._results.values()]
+
+    def forget(self, slot: Slot) -> None:
+        """A worker is gone, and with it what it waited for; its sandboxes go, too."""
+        self._wants = {number: want for number, want in self._wants.items() if want[0].slot is not slot}
+        self._offers = {number: offer for number, offer in self._offers.items() if offer[0] is not slot}
+        for download in self._downloads.values():
+            download.waiting = [want for want in download.waiting if want[0].slot is not slot]
+        if self._cache is not None:
+            self._cache.unpin(slot)
+        if self.places:
+            remove_tree(self.sandbox_of(slot.name))
+
+    def close(self) -> None:
+        """The executor ends."""
+        for download in self._downloads.values():
+            download.arriving.drop()
+        self._room.close()
+
+    # --- from the server ---------------------------------------------------------------------------
+
+    def hear(self, message: object) -> None:
+        """Something about files."""
+        match message:
+            case Workplace():
+                if message.run not in self.places and not sees(message):
+                    self._room.open()
+                    self.places[message.run] = message.directory
+            case Located():
+                self._located(message)
+            case Piece():
+                self._arrived(message)
+            case Get():
+                self._line.say(self._piece(message))
+            case Kept() if message.request in self._results:
+                self._result_kept(message)
+            case Kept():
+                offer = self._offers.pop(message.request, None)
+                if offer is not None:
+                    slot, made = offer
+                    self._tell(slot, Handed(made.number, made.index, message.times, message.error))
+
+    def resume(self) -> None:
+        """The server is back: ask again for what did not come."""
+        for number, (errand, path) in self._wants.items():
+            self._line.say(Want(number, errand.message.span, errand.message.index, path))
+        for download in self._downloads.values():
+            download.arriving.forget_early()
+            download.asked = download.arriving.written
+            self._ask_on(download)
+        for number, (_, message) in self._offers.items():
+            self._say_offer(number, message)
+        for number in self._results:
+            self._say_result(number)
+
+    def _result_kept(self, message: Kept) -> None:
+        news, result = self._results.pop(message.request)
+        with contextlib.suppress(OSError):
+            os.unlink(result.path)
+        if message.error or not message.places:
+            text = f"the result of {result.size} bytes cannot be kept: {message.error}"
+            detail = news.details[0] if news.details else None
+            self._report(ElementFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail))
+        else:
+            self._report(replace(news, results=ResultFile(message.places[0], result.size)))
+
+    def _located(self, message: Located) -> None:
+        want = self._wants.pop(message.request, None)
+        if want is None or self._cache is None:
+            return
+        errand, path = want
+        if message.error:
+            self._fail(errand, message.error)
+            return
+        self._cache.pin(message.digest, errand.slot)
+        if self._cache.has(message.digest):
+            self._got(errand, path, message.digest)
+            return
+        download = next((one for one in self._downloads.values() if one.arriving.digest == message.digest), None)
+        if download is None:
+            try:
+                arriving = self._cache.receive(message.digest, message.size)
+            except OSError as error:
+                self._fail(errand, f"{path}: {error.strerror}", of_place=True)
+                return
+            self._last += 1
+            download = self._downloads[self._last] = _Download(self._last, arriving)
+        download.waiting.append((errand, path))
+        self._go_on(download)
+
+    def _arrived(self, message: Piece) -> None:
+        download = self._downloads.get(message.request)
+        if download is None:
+            return
+        if message.error:
+            self._abandon(download, message.error)
+            return
+        try:
+            download.arriving.add(message.offset, message.data)
+        except OSError as error:
+            self._abandon(download, error.strerror or str(error), of_place=True)
+            return
+        self._go_on(download)
+
+    def _go_on(self, download: _Download) -> None:
+        arriving = download.arriving
+        if arriving.written < arriving.size:
+            self._ask_on(download)
+            return
+        try:
+            arriving.finish()
+        except OSError as error:
+            self._abandon(download, error.strerror or str(error), of_place=True)
+            return
+        del self._downloads[download.request]
+        for errand, path in download.waiting:
+            self._got(errand, path, arriving.digest)
+
+    def _ask_on(self, download: _Download) -> None:
+        arriving = download.arriving
+        while download.asked < min(arriving.size, arriving.written + _AHEAD * PIECE):
+            self._line.say(Get(download.request, arriving.digest, download.asked, PIECE))
+            download.asked += PIECE
+
+    def _abandon(self, download: _Download, error: str, *, of_place: bool = False) -> None:
+        download.arriving.drop()
+        del self._downloads[download.request]
+        for errand, path in download.waiting:
+            self._fail(errand, f"{path}: {error}", of_place=of_place)
+
+    def _piece(self, get: Get) -> Piece:
+        """A piece of an output that was offered."""
+        offer = self._offers.get(get.request)
+        local = offer[1].local(get.digest) if offer is not None else ""
+        if get.request in self._results:
+            local = self._results[get.request][1].path
+        if not local:
+            return Piece(get.request, get.offset, b"", "it is not offered any more")
+        try:
+            descriptor = os.open(local, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return Piece(get.request, get.offset, os.pread(descriptor, min(get.length, PIECE), get.offset))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            return Piece(get.request, get.offset, b"", f"an output cannot be read: {error.strerror}")
+
+    # --- to workers --------------------------------------------------------------------------------
+
+    def _got(self, errand: _Errand, path: str, digest: bytes) -> None:
+        assert self._cache is not None
+        errand.files[path] = self._cache.path(digest)
+        errand.left.discard(path)
+        self._look(errand)
+
+    def _look(self, errand: _Errand) -> None:
+        if not errand.left:
+            self._tell(errand.slot, Brought(errand.message.number, errand.message.index, errand.files))
+
+    def _fail(self, errand: _Errand, error: str, *, of_place: bool = False) -> None:
+        self._wants = {number: want for number, want in self._wants.items() if want[0] is not errand}
+        for download in self._downloads.values():
+            download.waiting = [want for want in download.waiting if want[0] is not errand]
+        said = Brought(errand.message.number, errand.message.index, {}, error, of_place)
+        self._tell(errand.slot, said)
+
+    def _tell(self, slot: Slot, message: Brought | Handed) -> None:
+        slot.send([message])
+        self._line.want_write(slot)
+
+
+def sees(place: Workplace) -> bool:
+    """Whether a workflow's directory is seen here: its token file is."""
+    if not place.token:
+        return not place.directory  # it has none: its commands say themselves where they run
+    try:
+        with open(f"{place.directory}/.bough/token", encoding="utf-8") as file:
+            return file.read(200).strip() == place.token
+    except (OSError, UnicodeDecodeError):
+        return False

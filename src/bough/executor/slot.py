@@ -1,0 +1,245 @@
+"""A slot: the executor's side of one worker process, and what that worker has been handed.
+
+All that a slot holds at a time has equal needs, occupied once: its worker runs one element at a time. What is
+handed over in advance gets a token, its number in a pipe that both sides can read: whoever takes the token
+out has the hand-over, so it can be taken back from a worker that turns out to be busy. Rule: writing to a
+worker never blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bough.errors import ProtocolError
+from bough.executor.backlog import Held
+from bough.executor.processes import kill, kill_group
+from bough.executor.worker.output_streams import stream_path
+from bough.executor.worker.worker import Setting, work
+from bough.executor.worker_protocol import (
+    ERR,
+    GENERATION,
+    GROUP,
+    HAND,
+    INDEX,
+    OUT,
+    FromWorker,
+    Hand,
+    ToWorker,
+    from_worker_frames,
+    new_board,
+)
+from bough.model.ids import BlobId
+from bough.model.outcomes import Detail, Failure, Stream
+from bough.model.resources import Needs
+from bough.wire.client_messages import Blob
+from bough.wire.framing import frame_list
+
+_CHUNK = 1 << 18
+_NOWHERE: Mapping[int, str] = MappingProxyType({})
+_in = memoryview(bytearray(_CHUNK))  # what was read last, from whichever worker; one thread reads
+
+
+class Ending(NamedTuple):
+    """A worker is being ended."""
+
+    kill_at: float  # monotonic seconds
+    hand: int = 0  # the element it is ended for
+    element: int = 0
+    failure: Failure | None = None  # what to say of that element; None: nothing
+
+
+class Slot:
+    """One worker process."""
+
+    def __init__(self, number: int, name: str, generation: int) -> None:
+        self.number = number
+        self.name = name
+        self.board = new_board()
+        self.board[GENERATION] = generation
+        self.held: deque[Held] = deque()
+        self.needs: Needs | None = None
+        self.known: set[BlobId] = set()
+        self.ending: Ending | None = None
+        self.seen = (0, 0)  # the element last seen running
+        self.seen_at = 0.0
+        self.told = False  # the server knows that it runs
+        self.looked = 0.0  # when its memory was looked at
+        self.gone = False  # nothing more will come from it
+        self.writing = False  # waiting to be writable
+        self._frames = from_worker_frames()
+        self._out = bytearray()
+        self.sock: socket.socket
+        self.pid = self.pidfd = self._token_read = self._token_write = -1
+
+    def fork(self, blobs: dict[BlobId, bytes], setting: Setting) -> None:
+        """Start the worker. It knows all blobs there are now."""
+        self.sock, theirs = socket.socketpair()
+        self._token_read, self._token_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.known = set(blobs)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become_worker(theirs, self._token_read)
+            work(theirs, self._token_read, self.board, blobs, setting)
+        theirs.close()
+        self.sock.setblocking(False)
+        self.pidfd = os.pidfd_open(self.pid)
+
+    def hand(
+        self, batch: list[Held], numbers: range, blobs: dict[BlobId, bytes], places: Mapping[int, str] = _NOWHERE
+    ) -> None:
+        """Hand over spans, to be run after those the worker has; `places`: directories that are not seen here."""
+        messages: list[ToWorker] = []
+        tokens = bytearray()
+        for held, number in zip(batch, numbers, strict=True):
+            run = held.run
+            for blob in (run.body, run.table):
+                if blob and blob not in self.known and blob in blobs:
+                    self.known.add(blob)
+                    messages.append(Blob(blob, blobs[blob]))
+            held.number, held.batch = number, numbers[-1]
+            held.token = bool(self.held)
+            if held.token:
+                tokens += number.to_bytes(8, "little")
+            messages.append(Hand(number, run, held.token, places.get(run.run, "")))
+            self.held.append(held)
+        if tokens:
+            os.write(self._token_write, tokens)
+        self.send(messages)
+
+    def take_back(self) -> list[Held]:
+        """Take back all that the worker has not begun."""
+        try:
+            data = os.read(self._token_read, 1 << 16)
+        except BlockingIOError:
+            return []
+        numbers = {int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)}
+        taken = [held for held in self.held if held.number in numbers]
+        self.held = deque(held for held in self.held if held.number not in numbers)
+        return taken
+
+    def done(self, number: int) -> bool:
+        """A hand-over is finished; whether the worker has nothing more to do."""
+        while self.held and self.held[0].number <= number:
+            self.held.popleft()
+        return not self.held
+
+    @property
+    def batches(self) -> int:
+        """How many hand-overs are under way, counting those made together as one, and more than two as two."""
+        if not self.held:
+            return 0
+        return 1 if self.held[0].batch == self.held[-1].batch else 2
+
+    def send(self, messages: list[ToWorker]) -> None:
+        """Say something to the worker."""
+        data = frame_list(messages)
+        if self._out:
+            self._out += data
+        else:
+            self._out = data
+        self.write()
+
+    def write(self) -> bool:
+        """Send what the socket takes; whether something is left."""
+        while self._out:
+            try:
+                sent = self.sock.send(self._out)
+            except BlockingIOError:
+                break
+            except OSError:  # it died; the pidfd says so, too
+                self._out.clear()
+                break
+            del self._out[:sent]
+        return bool(self._out)
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._out)
+
+    def read(self, to_the_end: bool = False) -> list[FromWorker]:
+        """What the worker has said: a chunk, or all that is there."""
+        found: list[FromWorker] = []
+        while True:
+            try:
+                count = self.sock.recv_into(_in)
+            except BlockingIOError:
+                return found
+            except OSError:
+                count = 0
+            if not count:
+                self.gone = True
+                return found
+            try:
+                found += self._frames.feed(_in[:count])
+            except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
+                sys.stderr.write(f"bough executor: worker {self.name} says what nobody understands: {error}\n")
+                self.gone = True
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                return found
+            if not to_the_end:
+                return found
+
+    def current(self) -> tuple[int, int]:
+        """Hand-over and element that are being run, by the board."""
+        return self.board[HAND], self.board[INDEX]
+
+    def end(self, ending: Ending) -> None:
+        """Ask the worker to say its last words and go; KILL comes when `kill_at` has passed."""
+        if self.ending is None:
+            self.ending = ending
+            kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the worker, what it started and its command at once."""
+        kill(self.pid)
+        self.kill_command()
+
+    def kill_command(self) -> None:
+        """End the process groups of a worker that is dead: its own, and that of its command."""
+        kill_group(self.pid)
+        if self.board[GROUP]:
+            kill_group(self.board[GROUP])
+
+    def last_output(self, directory: str, index: int) -> Detail | None:
+        """What the element at which the worker died had written."""
+        found: list[Stream | None] = []
+        for cell, suffix in ((OUT, "out"), (ERR, "err")):
+            path = stream_path(directory, self.name, self.board[GENERATION], suffix)
+            try:
+                length = os.stat(path).st_size - self.board[cell]
+            except OSError:
+                length = 0
+            found.append(Stream(path, self.board[cell], length) if length > 0 else None)
+        return Detail(index, stdout=found[0], stderr=found[1]) if any(found) else None
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.sock.close()
+        for fd in (self.pidfd, self._token_read, self._token_write):
+            os.close(fd)
+
+
+def _become_worker(sock: socket.socket, tokens: int) -> None:
+    """In the child: own process group, own descriptors only, quiet signals."""
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    low, high = sorted((sock.fileno(), tokens))
+    os.closerange(3, low)
+    os.closerange(low + 1, high)
+    os.closerange(high + 1, 1 << 16)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    if null:
+        os.close(null)

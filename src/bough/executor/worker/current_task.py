@@ -1,0 +1,22 @@
+"""What a worker runs just now: the task that asks `bough.here()` in it is found by this.
+
+Rule: as cheap as can be: one name is set for each hand-over, and the board says which element it is at.
+"""
+
+from __future__ import annotations
+
+from bough.executor.worker_protocol import INDEX
+from bough.wire.executor_messages import Run
+
+run: Run | None = None  # the hand-over of functions that is being run
+board: memoryview[int] | None = None  # the worker's own
+
+
+def task() -> tuple[int, int, int] | None:
+    """Record, index and attempt of the function that runs in this process; None: none does."""
+    if run is None or board is None:
+        return None
+    at = board[INDEX]
+    if not run.along:
+        return run.record, at, run.attempt
+    return (run.along[at - 1][0] if at else run.record), 0, run.attempt

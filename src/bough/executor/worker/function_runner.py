@@ -1,0 +1,176 @@
+"""Running functions in a worker: a span in one tight loop, or one loose call.
+
+Rule: what one element does (raise, print, exit, change directory) is that element's outcome and nobody
+else's; only the death of the process ends the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from bough.executor.worker import current_task
+from bough.executor.worker.environment import THREADS, threads_text
+from bough.executor.worker.serialisation import arguments, exception_failure, link, loading_failure
+from bough.executor.worker.worker_channel import Desk, Progress
+from bough.executor.worker_protocol import INDEX, SINCE, Done
+from bough.model.events.facts import SpanReturned
+from bough.model.ids import SpanId
+from bough.model.outcomes import Detail
+from bough.wire.executor_messages import Run
+
+
+class Functions:
+    """Runs hand-overs of functions."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._board = current_task.board = desk.board
+        self._streams = desk.streams
+        self._speaker = desk.speaker
+        self._shelf = desk.shelf
+        self._threads = [name for name in map(os.fsdecode, THREADS) if os.fsencode(name) not in desk.environment]
+        self._cores = 0.0
+        self._previous: tuple[SpanId, Any] | None = None  # the loose run that has just succeeded, and its value
+        self._made: list[Any] = []  # the value of the element that was run last, if it succeeded
+        self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def run(self, number: int, run: Run) -> None:
+        """Run all elements of a span and say how they ended."""
+        previous, self._previous, self._made = self._previous, None, []
+        if run.behind and (previous is None or previous[0] != run.behind):
+            self._speaker.say(SpanReturned(run.span, run.start, run.stop))
+            self._speaker.say(Done(number))
+            return
+        current_task.run = run
+        os.fchdir(self._home)
+        if run.needs.cores != self._cores:
+            self._cores = run.needs.cores
+            os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
+        self._streams.restore()
+        progress = Progress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", apart=bool(run.along))
+        self._speaker.begin(progress)
+        self._board[INDEX] = run.start
+        try:
+            function = self._shelf.function(run.body)
+            calls: list[Any] = self._shelf.items(run) if run.is_array else arguments(run, previous and previous[1])
+        except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
+            failure = loading_failure(error, "the function or its arguments")
+            for index in range(run.start, run.stop):
+                self._speaker.fail(index, failure)
+        else:
+            if not run.is_array:
+                function = _spread(function)
+            elif run.star:
+                function = _starred(function)
+            self._run_calls(function, calls, progress, run)
+            if self._made and (run.chained or not (run.is_array or run.along)):
+                self._previous = (run.last, self._made.pop())
+        self._speaker.end(Done(number))
+
+    def _run_calls(self, function: Any, calls: list[Any], progress: Progress, run: Run) -> None:
+        if run.chained:
+            self._run_chain(function, calls[0], progress, run)
+        elif run.limits.timeout or run.limits.memory or run.attempt > 1:
+            self._run_watched(function, calls, progress, run)
+        else:
+            self._run_all(function, calls, progress, run.start)
+
+    def _run_all(self, function: Any, calls: list[Any], progress: Progress, index: int) -> None:
+        """The fast path: nothing per element but the call, the clock and two looks."""
+        board, append, clock = self._board, progress.results.append, time.perf_counter
+        wrote = self._streams.wrote
+        last = calls.pop()
+        for item in calls:
+            board[INDEX] = index
+            try:
+                value = function(item)
+            except BaseException as error:  # noqa: BLE001 -- also SystemExit: it ends the element, not the worker
+                self._failed(index, error, bool(wrote[0]))
+            else:
+                if wrote[0]:
+                    self._printed(index, progress)
+                append(value)  # from here on it may be told
+                progress.done_at = clock()
+            index += 1
+        self._run_last(function, last, progress, index)
+
+    def _run_last(self, function: Any, item: Any, progress: Progress, index: int) -> None:
+        """The last element also owns output that Python did not see: of C code, or of children."""
+        self._board[INDEX] = index
+        try:
+            value = function(item)
+        except BaseException as error:  # noqa: BLE001 -- as above
+            self._failed(index, error, self._streams.grown())
+        else:
+            done_at = time.perf_counter()
+            if self._streams.grown():
+                self._printed(index, progress)
+            self._made = [value]
+            progress.results.append(value)
+            progress.done_at = done_at
+
+    def _run_chain(self, function: Any, item: Any, progress: Progress, run: Run) -> None:
+        """Tasks each of which takes the value of the one before; behind one that fails all are given back."""
+        board, append, clock = self._board, progress.results.append, time.perf_counter
+        wrote = self._streams.wrote
+        for index in range(run.start, run.stop - 1):
+            board[INDEX] = index
+            try:
+                value = function(item)
+            except BaseException as error:  # noqa: BLE001 -- as above
+                self._failed(index, error, bool(wrote[0]))
+                break
+            if wrote[0]:
+                self._printed(index, progress)
+            append(value)
+            progress.done_at = clock()
+            try:
+                item = link(run.along[index][1], value)
+            except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
+                index += 1  # noqa: PLW2901 -- it is this one that cannot be run
+                self._speaker.fail(index, loading_failure(error, "its arguments"))
+                break
+        else:
+            self._run_last(function, item, progress, run.stop - 1)
+            return
+        if index + 1 < run.stop:
+            self._speaker.say(SpanReturned(run.span, index + 1, run.stop))
+
+    def _run_watched(self, function: Any, calls: list[Any], progress: Progress, run: Run) -> None:
+        """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""
+        for index, item in enumerate(calls, run.start):
+            self._board[INDEX] = index
+            self._board[SINCE] = time.monotonic_ns()
+            self._run_last(function, item, progress, index)
+            self._board[SINCE] = 0
+            if index + 1 < run.stop:
+                self._speaker.flush()
+
+    def _failed(self, index: int, error: BaseException, printed: bool) -> None:
+        out, err = self._streams.take() if printed else (None, None)
+        detail = Detail(index, stdout=out, stderr=err) if out or err else None
+        self._speaker.fail(index, exception_failure(error), detail)
+
+    def _printed(self, index: int, progress: Progress) -> None:
+        out, err = self._streams.take()
+        if out or err:
+            progress.details.append(Detail(index, stdout=out, stderr=err))
+
+
+def _spread(function: Any) -> Any:
+    """A function of (args, kwargs)."""
+
+    def call(item: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        return function(*item[0], **item[1])
+
+    return call
+
+
+def _starred(function: Any) -> Any:
+    """A function of one tuple of arguments."""
+
+    def call(item: tuple[Any, ...]) -> Any:
+        return function(*item)
+
+    return call

@@ -1,0 +1,184 @@
+"""Output files of a slot, a range a task; read for a remote client.
+
+A slot's output: one append-only file each for stdout and stderr, of which every element has a range.
+
+Python's `sys.stdout` and `sys.stderr` count what passes through them, so an element that prints nothing
+costs no system call. Descriptors 1 and 2 point to the same files for commands and for C code. Rule: files
+only grow; when a stranger may still be writing, the pair is left to it and a new one begun (`seal`). Where they lie in
+the store, what Python prints waits for space.
+
+What a task wrote, read for somebody far away: of a running one from its slot's files, of an ended one by path.
+
+Rule: nothing outside of this executor's output folder is ever read.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from bough import private
+from bough.executor.disk_space_wait import Pause, is_full, lacks_space
+from bough.executor.worker_protocol import ERR, GENERATION, OUT, SINCE
+from bough.model.outcomes import Stream
+from bough.wire.executor_messages import Fetch, Fetched
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Callable  # type: ignore[attr-defined]
+
+    from bough.executor.slot import Slot
+
+
+def stream_path(directory: str, slot: str, generation: int, suffix: str) -> str:
+    """The file of one slot and stream; later generations have a number."""
+    return os.path.join(directory, f"{slot}.{suffix}" if generation == 0 else f"{slot}.{generation}.{suffix}")
+
+
+class _Counting(io.FileIO):
+    """A raw file that remembers that it was written to."""
+
+    def __init__(self, fd: int, wrote: list[int], pause: Callable[[str], None] | None) -> None:
+        super().__init__(fd, "wb", closefd=False)
+        self._wrote = wrote
+        self._pause = pause
+
+    def write(self, data: Buffer, /) -> int:
+        """Write at once, as `python -u` does: what a killed function printed is kept."""
+        self._wrote[0] += 1
+        if self._pause is None:
+            return super().write(data)
+        left = memoryview(data).cast("B")
+        count = len(left)
+        while left:  # a disk that fills up takes a part of it first
+            try:
+                left = left[super().write(left) :]
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._pause("what a task prints")
+        return count
+
+
+class Streams:
+    """The output files of one worker."""
+
+    def __init__(
+        self, directory: str, slot: str, board: memoryview[int], say: Callable[[str], None] | None = None
+    ) -> None:
+        """`say`: the files lie in the store; when that is full it is waited for, and said."""
+        self._pause = Pause(say) if say is not None else None
+        self._directory = directory
+        self._slot = slot
+        self._board = board
+        self.wrote = [0]  # not zero: Python code printed since the last `take`
+        self._paths = ["", ""]
+        self._at = [0, 0]
+        self._open()
+        self._ours = [self._text(1), self._text(2)]
+        self.restore()
+
+    def _text(self, fd: int) -> io.TextIOWrapper:
+        pause = self._wait_for_space if self._pause is not None else None
+        return io.TextIOWrapper(_Counting(fd, self.wrote, pause), "utf-8", "backslashreplace", write_through=True)
+
+    def _wait_for_space(self, what: str) -> None:
+        """The time that a function waits does not count against its limit."""
+        assert self._pause is not None
+        before = self._pause.waited
+        self._pause(what)
+        if self._board[SINCE]:
+            self._board[SINCE] += int((self._pause.waited - before) * 1e9)
+
+    @property
+    def lacks_space(self) -> bool:
+        """Whether what a command writes here may have failed because the disk is full."""
+        return lacks_space(self._directory)
+
+    def wait_for_space(self) -> bool:
+        """Wait until there is some, if the files lie in the store; False if they do not."""
+        if self._pause is None:
+            return False
+        while lacks_space(self._directory):
+            self._pause("what a command prints")
+        self._pause.over()
+        return True
+
+    def _open(self) -> None:
+        board = self._board
+        for fd, suffix, cell in ((1, "out", OUT), (2, "err", ERR)):
+            path = stream_path(self._directory, self._slot, board[GENERATION], suffix)
+            opened = private.opener(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            os.dup2(opened, fd)
+            os.close(opened)
+            self._paths[fd - 1] = path
+            self._at[fd - 1] = board[cell] = os.lseek(fd, 0, os.SEEK_END)
+
+    def path_of(self, suffix: str) -> str:
+        """Where a file of this worker's own lies, beside its streams."""
+        return stream_path(self._directory, self._slot, self._board[GENERATION], suffix)
+
+    def seal(self) -> None:
+        """Leave the files to whoever still has them open, and begin new ones."""
+        self._board[GENERATION] += 1
+        self._open()
+
+    def take(self) -> tuple[Stream | None, Stream | None]:
+        """What was written since the last time, to stdout and stderr."""
+        self.wrote[0] = 0
+        return (self._take(1, OUT), self._take(2, ERR)) if self.grown() else (None, None)
+
+    def _take(self, fd: int, cell: int) -> Stream | None:
+        at = self._at[fd - 1]
+        end = os.lseek(fd, 0, os.SEEK_END)
+        if end == at:
+            return None
+        self._at[fd - 1] = self._board[cell] = end
+        return Stream(self._paths[fd - 1], at, end - at)
+
+    def grown(self) -> bool:
+        """Whether something was written since the last `take`, by Python, C code or children."""
+        return os.lseek(1, 0, os.SEEK_END) != self._at[0] or os.lseek(2, 0, os.SEEK_END) != self._at[1]
+
+    def restore(self) -> None:
+        """Give functions our streams, whatever an earlier one did to them."""
+        if self._ours[0].closed or self._ours[1].closed:
+            self._ours = [self._text(1), self._text(2)]
+        sys.stdout, sys.stderr = self._ours
+
+    def error_tail(self, stream: Stream | None, size: int = 2000) -> str:
+        """The last characters of a part of the stderr file in use."""
+        if stream is None:
+            return ""
+        length = min(stream.length, size)
+        return os.pread(2, length, stream.offset + stream.length - length).decode("utf-8", "replace")
+
+
+_MOST = 16 << 20  # bytes of one answer
+
+
+def answer(fetch: Fetch, folder: str, slot: Slot | None) -> Fetched:
+    """What was asked for; `slot` is the one that runs the task, if one does."""
+    length = max(0, min(fetch.length, _MOST))
+    offset = max(0, fetch.offset)
+    if fetch.path:
+        path = os.path.realpath(fetch.path)
+        if not path.startswith(os.path.realpath(folder) + os.sep):
+            return Fetched(fetch.request, b"", error="the file is not an output of this executor")
+    elif slot is None:
+        return Fetched(fetch.request, b"", error="the task does not run here any more")
+    else:
+        cell, suffix = (ERR, "err") if fetch.stream == "stderr" else (OUT, "out")
+        path = stream_path(folder, slot.name, slot.board[GENERATION], suffix)
+        offset += slot.board[cell]
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return Fetched(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
+    try:
+        return Fetched(fetch.request, os.pread(descriptor, length, offset), more=not fetch.path)
+    except OSError as error:
+        return Fetched(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,359 @@
+"""Functions, arguments, results, errors as bytes and back; whether the task or the site failed.
+
+What a worker makes of bytes: functions, tables of arguments, values of inputs.
+
+Rule: each raises what unpickling raises; the caller says whose fault it is.
+
+Whose fault a failure is: the task's own, or the place's, where the same task may work elsewhere.
+
+Rule: only what speaks clearly of the place is blamed on it: nothing was started at all, or the system said that a disk
+is full, a file handle stale, a device broken. Whether it works elsewhere is for the core to find out.
+
+Failures of functions as values that can travel: the exception itself, with the remote traceback as its cause.
+
+Rule: whatever a function raises, bytes come out that load in the client; an exception that cannot travel is
+replaced by a `RuntimeError` that says the same.
+
+Results of functions as bytes: small ones together, big ones in files of their own.
+
+Rule: plain pickle first, cloudpickle where that fails or would point into `__main__`, which is another
+module at the other end; one result that cannot travel fails alone. A file that cannot be written leaves nothing.
+
+Arguments of functions that are too big to travel with them: files of the server that are brought like others.
+
+Rule: what was small enough to come along is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from bough import private
+from bough.executor.disk_space_wait import Pause, patiently
+from bough.model.commands.command import CommandTemplate, decode_template
+from bough.model.ids import BlobId
+from bough.model.outcomes import Cause, Failure, ResultFile, Results
+from bough.model.refs import SIMPLE, Call, unpack_call
+from bough.wire.executor_messages import Run, Value
+
+_KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions
+
+
+class Shelf:
+    """Blobs, and what was made of them."""
+
+    def __init__(self, blobs: dict[BlobId, bytes]) -> None:
+        self.blobs = blobs
+        self._made: dict[BlobId, Any] = {}
+
+    def _make(self, blob: BlobId, make: Callable[[bytes], Any]) -> Any:
+        made = self._made.get(blob)
+        if made is None:
+            made = make(self.blobs[blob])
+            if len(self._made) >= _KEPT:
+                del self._made[next(iter(self._made))]
+            self._made[blob] = made
+        return made
+
+    def function(self, blob: BlobId) -> Callable[..., Any]:
+        """The function of a body."""
+        found: Callable[..., Any] = self._make(blob, pickle.loads)
+        return found
+
+    def template(self, blob: BlobId) -> CommandTemplate:
+        """The command template of a body."""
+        found: CommandTemplate = self._make(blob, decode_template)
+        return found
+
+    def items(self, run: Run) -> list[Any]:
+        """The arguments of an array's span, one per element."""
+        if run.table:
+            table: Sequence[Any] = self._make(run.table, pickle.loads)
+            return list(table[run.start : run.stop])
+        found: list[Any] = []
+        for page in run.pages:
+            first, last = max(run.start, page.start), min(run.stop, page.stop)
+            if first < last:
+                found += pickle.loads(page.data)[first - page.start : last - page.start]
+        if len(found) != run.stop - run.start:
+            raise ValueError(f"pages hold {len(found)} of {run.stop - run.start} arguments")
+        return found
+
+
+def arguments(run: Run, previous: Any = None) -> list[Call]:
+    """Positional and keyword arguments of a hand-out of loose functions, with the values of their inputs put in.
+
+    `previous` is the value of the run before, for an input that was made just here.
+    """
+    packed = run.payload
+    if run.payload_path:
+        with open(run.payload_path, "rb") as file:
+            packed = file.read()
+    packs = [packed, *(payload for _, payload in run.along)][run.start : run.stop] if run.along else [packed]
+    if run.chained:
+        del packs[1:]  # the others take what those before them make
+    if not run.inputs:
+        return [unpack_call(one, ()) for one in packs]
+    values = _values(run, previous)
+    calls = [unpack_call(packs.pop(0), values)]
+    shared = SIMPLE.issuperset(map(type, values))  # otherwise each gets its own: what one does the next must not see
+    return calls + [unpack_call(one, values if shared else _values(run, previous)) for one in packs]
+
+
+def link(packed: bytes, previous: Any) -> Call:
+    """The arguments of a task whose only input is the value of the one before."""
+    return unpack_call(packed, [_copied(previous)])
+
+
+def _values(run: Run, previous: Any) -> list[Any]:
+    return [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
+
+
+def _copied(value: Any) -> Any:
+    """A value as another process would get it: what is done to it stays without effect on the original."""
+    if type(value) in SIMPLE:
+        return value
+
+    return pickle.loads(pack(value))
+
+
+def read_value(value: Value) -> Any:
+    """The value of one input."""
+    found: list[Any] = []
+    for start, stop, packed in value.pages:
+        first, last = max(start, value.start), min(stop, value.stop)
+        if first < last:
+            found += _unpack(packed)[first - start : last - start]
+    return found[0] if value.single else found
+
+
+def _unpack(packed: bytes | ResultFile) -> list[Any]:
+    if isinstance(packed, ResultFile):
+        with open(packed.path, "rb") as file:
+            loaded: list[Any] = pickle.load(file)
+    else:
+        loaded = pickle.loads(packed)
+    return loaded
+
+
+_ERRORS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.ESTALE,
+        errno.EIO,
+        errno.EROFS,
+        errno.ENFILE,
+        errno.EMFILE,
+        errno.ENODEV,
+        errno.EHOSTDOWN,
+    }
+)
+_NOT_FOUND = 127
+_WORDS = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO, errno.EROFS))
+
+
+def is_of_place(error: BaseException) -> bool:
+    """Whether an exception speaks of the place where it was raised."""
+    return isinstance(error, OSError) and error.errno in _ERRORS
+
+
+def speaks_of_place(stderr: str, exit_code: int | None = None) -> bool:
+    """Whether the last words of a command do; a shell says by its exit code that it found no program."""
+    if exit_code == _NOT_FOUND and "not found" in stderr:
+        return True
+    return any(word in stderr for word in _WORDS)
+
+
+_LINE = 500  # characters of a message
+_MOST_TEXT = 1 << 20  # characters of a traceback
+_MOST = 32 << 20  # bytes of an exception: a bigger one cannot travel
+
+
+class RemoteTraceback(Exception):
+    """Carries the text of a traceback from the process where it happened."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        """The traceback, set off from the line Python prints before it."""
+        return f'\n"""\n{self.text}"""'
+
+
+class _Carrier:
+    """Pickles as a call that puts exception and traceback together again: plain pickling drops the cause."""
+
+    def __init__(self, error: BaseException, text: str) -> None:
+        self.error = error
+        self.text = text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (rebuild_error, (self.error, self.text))
+
+
+def rebuild_error(error: BaseException, text: str) -> BaseException:
+    """The exception with the remote traceback as its cause: what the bytes of `pack_error` load as."""
+    error.__cause__ = RemoteTraceback(text)
+    return error
+
+
+def one_line(error: BaseException) -> str:
+    """Say an exception as in "ValueError: no such colour"."""
+    name = type(error).__qualname__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 -- __str__ is the user's
+        text = ""
+    line = (f"{name}: {text}" if text else name)[:_LINE]
+    return line if line.isascii() else line.encode(errors="backslashreplace").decode()  # it must be fit to be sent
+
+
+def pack_error(error: BaseException, skip: int = 1) -> bytes:
+    """Pickle an exception with its traceback, without the innermost `skip` frames of ours."""
+    import traceback
+
+    trace = error.__traceback__
+    for _ in range(skip):
+        if trace is not None:
+            trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    if len(text) > _MOST_TEXT:
+        text = f"{text[: _MOST_TEXT // 2]}\n[...]\n{text[-_MOST_TEXT // 2 :]}"
+    data = _pack(error, text)
+    return data if 0 < len(data) <= _MOST else pickle.dumps(_Carrier(RuntimeError(one_line(error)), text), 5)
+
+
+def _pack(error: BaseException, text: str) -> bytes:
+
+    try:
+        data = pack(_Carrier(error, text))
+        pickle.loads(data)  # many exceptions pickle well and cannot be made again
+    except Exception:  # noqa: BLE001 -- the user's __reduce__ and __init__ may raise anything
+        return b""
+    return data
+
+
+def exception_failure(error: BaseException) -> Failure:
+    """A function raised."""
+    return Failure(Cause.EXCEPTION, message=one_line(error), error=pack_error(error), site=is_of_place(error))
+
+
+def loading_failure(error: BaseException, what: str) -> Failure:
+    """A function or its arguments could not be made here; `what` says which of them."""
+    if isinstance(error, ImportError):
+        module = error.name or "a module"
+        message = f"{what} needs the module {module!r}, which cannot be imported here: {one_line(error)}"
+        return Failure(Cause.NOT_STARTED, message=message, error=pack_error(error), site=True)
+    return Failure(Cause.UNSENDABLE, message=f"{what} cannot be unpickled: {one_line(error)}", error=pack_error(error))
+
+
+def unsendable_failure(value: object, error: BaseException) -> Failure:
+    """A result cannot be pickled."""
+    kind = type(value)
+    message = (
+        f"the result, a {kind.__module__}.{kind.__qualname__}, cannot be pickled ({one_line(error)}); "
+        "return plain data or write a file"
+    )
+    return Failure(Cause.UNSENDABLE, message=message[: 2 * _LINE])
+
+
+SMALL = 256_000  # bytes that are sent; more is written to a file
+
+
+def pack(value: object) -> bytes:
+    """Pickle a value so that it loads in the client."""
+    try:
+        data = pickle.dumps(value, 5)
+    except Exception:  # noqa: BLE001 -- reasons are many; cloudpickle's own error is the one that counts
+        data = b""
+    if data and b"__main__" not in data:
+        return data
+    import cloudpickle
+
+    packed: bytes = cloudpickle.dumps(value, 5)
+    return packed
+
+
+def pack_results(
+    start: int, values: list[object], directory: str, prefix: str, *, packed: bytes = b"", pause: Pause | None = None
+) -> Iterator[tuple[int, int, Results | Failure]]:
+    """Cut values of the elements from `start` into (start, stop, bytes, file or failure), in order.
+
+    `packed` are the bytes of all of them, if they are known already; `pause` as in `write_result`.
+    """
+    try:
+        data = packed or pack(values)
+    except Exception as error:  # noqa: BLE001 -- __reduce__ is the user's
+        if len(values) == 1:
+            yield start, start + 1, unsendable_failure(values[0], error)
+            return
+    else:
+        if len(data) <= SMALL:
+            yield start, start + len(values), data
+            return
+        if len(values) == 1:
+            yield start, start + 1, write_result(data, directory, f"{prefix}-{start}", pause)
+            return
+    middle = len(values) // 2
+    yield from pack_results(start, values[:middle], directory, prefix, pause=pause)
+    yield from pack_results(start + middle, values[middle:], directory, prefix, pause=pause)
+
+
+def write_result(data: bytes, directory: str, name: str, pause: Pause | None = None) -> ResultFile | Failure:
+    """Write a big result beside the others; complete under its name or not there.
+
+    `pause` waits when the disk is full, as it must be if that is the store's; without one it is the place's failure.
+    """
+    path = os.path.join(directory, f"{name}.pickle")
+    hidden = os.path.join(directory, f".{name}.part")
+
+    def write() -> None:
+        try:
+            with open(hidden, "wb", opener=private.opener) as file:
+                file.write(data)
+            os.replace(hidden, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(hidden)
+            raise
+
+    try:
+        if pause is None:
+            write()
+        else:
+            patiently(f"a result of {len(data)} bytes in {directory}", write, pause)
+    except OSError as error:
+        message = f"the result of {len(data)} bytes cannot be written: {error}"
+        return Failure(Cause.EXCEPTION, message=message, error=pack_error(error), site=True)
+    return ResultFile(path, len(data))
+
+
+def paths_of(run: Run) -> list[str]:
+    """The files of a server that a function's arguments lie in."""
+    found = [run.payload_path] if run.payload_path else []
+    for value in run.inputs:
+        found += [page.path for _, _, page in value.pages if isinstance(page, ResultFile)]
+    return list(dict.fromkeys(found))
+
+
+def with_paths(run: Run, files: dict[str, str]) -> Run:
+    """The same run, with the files where they lie here."""
+
+    def here(value: Value) -> Value:
+        pages = [
+            (start, stop, replace(page, path=files[page.path]) if isinstance(page, ResultFile) else page)
+            for start, stop, page in value.pages
+        ]
+        return replace(value, pages=pages)
+
+    path = files[run.payload_path] if run.payload_path else ""
+    return replace(run, payload_path=path, inputs=[here(value) for value in run.inputs])

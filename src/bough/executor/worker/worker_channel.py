@@ -1,0 +1,382 @@
+"""The worker's side of its socket: what it was handed, what it says, gathered.
+
+What a worker says: news gathered and sent together, so that short elements share a frame.
+
+The function being run may take an hour while results of earlier elements wait. A small thread therefore
+sends what has waited for longer than `PATIENCE`. Rule: results are taken out of `Progress`, and ends of commands
+out of `ends`, under the lock only, in order; the running function is never interrupted for it.
+
+What a worker has at hand: the board, its streams, its voice, its blobs and its post.
+
+Rule: a hand-over with a token is run only if the token was ours to take; see `slots`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from bough.executor.disk_space_wait import GivenUp, Pause
+from bough.executor.processes import die
+from bough.executor.worker.output_streams import Streams
+from bough.executor.worker.serialisation import Shelf, pack, pack_results
+from bough.executor.worker_protocol import GROUP, Brought, FromWorker, Halt, Hand, Handed, Quit, to_worker_frames
+from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
+from bough.model.ids import Seconds, SpanId
+from bough.model.outcomes import Detail, Failure
+from bough.wire.client_messages import Blob
+from bough.wire.framing import frame_list
+
+PATIENCE = 0.05  # seconds that news may wait
+_MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
+
+
+class Progress:
+    """The span of function calls being run: what is done of it and not yet told."""
+
+    __slots__ = ("apart", "base", "details", "done_at", "name", "results", "since", "span")
+
+    def __init__(self, span: SpanId, base: int, name: str, *, apart: bool = False) -> None:
+        self.span = span
+        self.apart = apart  # its elements are tasks of their own, whose spans have the next numbers
+        self.base = base  # the element of results[0]
+        self.name = name  # of files for big results
+        self.results: list[object] = []
+        self.details: list[Detail] = []
+        self.since = self.done_at = time.perf_counter()
+
+
+def ends_apart(  # noqa: PLR0917
+    progress: Progress,
+    start: int,
+    values: list[object],
+    seconds: float,
+    details: list[Detail],
+    directory: str,
+    pause: Pause | None = None,
+) -> list[CallsEnded | SpanEnded | ElementFailed]:
+    """News of like tasks that succeeded: those that are small and wrote nothing together, the others one by one."""
+    own = {detail.index: detail for detail in details}
+    news: list[CallsEnded | SpanEnded | ElementFailed] = []
+    together: list[bytes] = []
+    size = 0
+
+    def say_together(stop: int) -> None:
+        nonlocal together, size
+        if together:
+            news.append(CallsEnded(progress.span, stop - len(together), [seconds] * len(together), together))
+            together, size = [], 0
+
+    for index, value in enumerate(values, start):
+        ((_, _, found),) = pack_results(index, [value], directory, progress.name, pause=pause)
+        if isinstance(found, bytes) and index not in own:
+            if size > _MOST_TOGETHER:
+                say_together(index)
+            together.append(found)
+            size += len(found)
+            continue
+        say_together(index)
+        span = SpanId(progress.span + index)
+        detail = msgspec.structs.replace(own[index], index=0) if index in own else None
+        if isinstance(found, Failure):
+            news.append(ElementFailed(span, 0, found, detail))
+        else:
+            news.append(SpanEnded(span, 0, 1, seconds, found, (detail,) if detail is not None else ()))
+    say_together(start + len(values))
+    return news
+
+
+class Speaker:
+    """The worker's side of the socket to its executor."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        result_dir: str,
+        board: memoryview[int],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`say`: results lie in the store; when that is full it is waited for, and said."""
+        self._sock = sock
+        self._board = board
+        self._result_dir = result_dir
+        self._news: list[FromWorker] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._asleep = False
+        self._thread = False
+        self._sent = time.perf_counter()
+        self._span = SpanId(0)  # of the commands in `ends`
+        self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
+        self.progress: Progress | None = None
+        self._pause = Pause(say, lambda: self.last_words) if say is not None else None
+        self.inside = False  # the main thread is in here: a signal handler must not come in
+        self.last_words = False  # a signal came meanwhile: say what is known and exit
+
+    def __enter__(self) -> None:
+        self.inside = True
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+        self.inside = False
+        if self.last_words:
+            self.leave()
+
+    def say(self, news: FromWorker) -> None:
+        """Add news; they leave with the next `flush`, or after a while."""
+        with self:
+            self._gather_ends()
+            self._news.append(news)
+
+    def begin_commands(self, span: SpanId) -> None:
+        """A span of commands begins: what is put into `ends` from now on is of this one."""
+        if self.ends:
+            with self:
+                self._gather_ends()
+        self._span = span
+
+    def begin(self, progress: Progress) -> None:
+        """A span of functions begins: results put into it are told in time."""
+        with self:
+            self.progress = progress
+        if not self._thread:
+            self._thread = True
+            threading.Thread(target=self._remind, daemon=True).start()
+        elif self._asleep:
+            self._wake.set()
+
+    def end(self, news: FromWorker) -> None:
+        """The span of functions is over."""
+        with self:
+            self._gather()
+            self.progress = None
+            self._news.append(news)
+
+    def fail(self, index: int, failure: Failure, detail: Detail | None = None) -> None:
+        """An element of the span of functions failed."""
+        with self:
+            self._gather()
+            progress = self.progress
+            if progress is not None:
+                now = time.perf_counter()
+                if detail is None:  # how long it took is worth knowing: tasks that fail at once need not go one by one
+                    ended = time.time()
+                    detail = Detail(index, started=ended - (now - progress.since), ended=ended)
+                self._news.append(ElementFailed(progress.span, index, failure, detail))
+                progress.base = index + 1
+                progress.since = now
+
+    def due(self, patience: float = PATIENCE) -> bool:
+        """Whether news have waited long enough."""
+        return self.waiting and time.perf_counter() - self._sent > patience
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to say."""
+        return bool(self._news or self.ends)
+
+    def flush(self) -> None:
+        """Send all that is known."""
+        with self:
+            self._gather()
+            self._send()
+
+    def leave(self) -> None:
+        """Say what is known and end the process."""
+        self.last_words = False
+        self.inside = True
+        try:
+            if self._lock.acquire(timeout=1):
+                self._gather()
+                self._send()
+        finally:
+            os._exit(0)
+
+    def _send(self) -> None:
+        self._sent = time.perf_counter()
+        if self._news:
+            news, self._news = self._news, []
+            try:
+                self._sock.sendall(frame_list(news))
+            except OSError:  # the executor is gone, and with it the reason to be here
+                die(self._board[GROUP])
+
+    def _gather(self, careful: bool = False) -> None:
+        """Make news of results. `careful`: a function runs and may be changing them, so let them be if they fail."""
+        self._gather_ends()
+        progress = self.progress
+        if progress is None or not progress.results:
+            return
+        count = len(progress.results)
+        values = progress.results[:count]
+        packed = b""
+        if careful:
+            try:
+                packed = pack(values)
+            except Exception:  # noqa: BLE001 -- the main thread finds the guilty one when it comes by
+                return
+        del progress.results[:count]
+        start = progress.base
+        progress.base = start + count
+        seconds = max(0.0, progress.done_at - progress.since)
+        progress.since = max(progress.done_at, progress.since)
+        details = [detail for detail in progress.details if detail.index < progress.base]
+        del progress.details[: len(details)]
+        with contextlib.suppress(GivenUp):  # what was not written is as if it had not ended
+            self._tell_results(progress, (start, values, packed), seconds, details)
+
+    def _tell_results(
+        self, progress: Progress, found_from: tuple[int, list[object], bytes], seconds: float, details: list[Detail]
+    ) -> None:
+        start, values, packed = found_from
+        count = len(values)
+        if progress.apart:
+            ends = ends_apart(progress, start, values, seconds / count, details, self._result_dir, self._pause)
+            self._news += ends
+            return
+        parts = pack_results(start, values, self._result_dir, progress.name, packed=packed, pause=self._pause)
+        for first, stop, found in parts:
+            own = tuple(detail for detail in details if first <= detail.index < stop) if details else ()
+            if isinstance(found, Failure):
+                self._news.append(ElementFailed(progress.span, first, found, own[0] if own else None))
+            else:
+                share = seconds * (stop - first) / count
+                self._news.append(SpanEnded(progress.span, first, stop, share, found, own))
+
+    def _gather_ends(self) -> None:
+        """Make news of commands that succeeded, neighbours as one."""
+        ends = self.ends
+        if not ends:
+            return
+        details = ends[:]
+        del ends[: len(details)]
+        first = 0
+        for at, detail in enumerate(details, 1):
+            if at == len(details) or details[at].index != detail.index + 1:
+                part = tuple(details[first:at])
+                seconds = sum([one.ended - one.started for one in part])
+                self._news.append(SpanEnded(self._span, part[0].index, detail.index + 1, seconds, None, part))
+                first = at
+
+    def _remind(self) -> None:
+        """The thread: send what waits while a function runs on."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        quiet = 0
+        while True:
+            time.sleep(PATIENCE)
+            with self._lock:
+                progress = self.progress
+                if self.due() or (progress is not None and progress.results):
+                    quiet = 0
+                    self._gather(careful=True)
+                    self._send()
+                else:
+                    quiet += 1
+            if quiet > 20 and self.progress is None:
+                self._asleep = True
+                self._wake.wait()
+                self._wake.clear()
+                self._asleep = False
+                quiet = 0
+
+
+_CHUNK = 1 << 18
+
+
+class Inbox:
+    """What the executor said and what of it is still to be run."""
+
+    def __init__(self, sock: socket.socket, tokens: int, shelf: Shelf, board: memoryview[int]) -> None:
+        self.sock = sock
+        self._board = board
+        self._frames = to_worker_frames()
+        self._in = memoryview(bytearray(_CHUNK))  # kept: a new one for every read costs more than the read
+        self._hands: deque[Hand] = deque()
+        self._tokens = tokens
+        self._kept: set[int] = set()  # tokens read before their turn
+        self._shelf = shelf
+        self._halts: list[Halt] = []
+        self.quit: Seconds | None = None  # the grace, once told to go
+        self._answers: deque[Brought | Handed] = deque()
+
+    def read(self) -> None:
+        """Wait for something, and take it in."""
+        count = self.sock.recv_into(self._in)
+        if not count:
+            die(self._board[GROUP])
+        for message in self._frames.feed(self._in[:count]):
+            match message:
+                case Hand():
+                    self._hands.append(message)
+                case Blob():
+                    self._shelf.blobs[message.id] = message.data
+                case Halt():
+                    self._halts.append(message)
+                case Quit():
+                    self.quit = message.grace
+                case Brought() | Handed():
+                    self._answers.append(message)
+
+    def answer(self, number: int, index: int) -> Brought | Handed | None:
+        """Wait for what the executor was asked about an element; None when nobody wants it any more."""
+        while self.quit is None and not self.halted(number, index):
+            while self._answers:
+                answer = self._answers.popleft()
+                if (answer.number, answer.index) == (number, index):
+                    return answer
+            self.read()
+        return None
+
+    def next(self) -> Hand | None:
+        """The next hand-over that was not taken back."""
+        while self._hands:
+            hand = self._hands.popleft()
+            if not hand.token or self._granted(hand.number):
+                return hand
+        return None
+
+    def _granted(self, number: int) -> bool:
+        if number in self._kept:
+            self._kept.discard(number)
+            return True
+        try:
+            token = int.from_bytes(os.read(self._tokens, 8), "little")
+        except BlockingIOError:
+            return False
+        if token == number:
+            return True
+        self._kept.add(token)  # of a later one: this one was taken back
+        return False
+
+    def forget_halts(self, number: int) -> None:
+        """A hand-over is over, and with it what was said of it."""
+        if self._halts:
+            self._halts = [halt for halt in self._halts if halt.number > number]
+
+    def halted(self, number: int, index: int) -> Halt | None:
+        """Why an element shall not run."""
+        for halt in self._halts:
+            if halt.number == number and halt.start <= index < halt.stop:
+                return halt
+        return None
+
+
+class Desk(NamedTuple):
+    """Everything that running a span needs."""
+
+    board: memoryview[int]
+    streams: Streams
+    speaker: Speaker
+    shelf: Shelf
+    inbox: Inbox
+    environment: dict[bytes, bytes]  # as it was when the worker began

@@ -1,0 +1,129 @@
+"""Executor and worker: messages, and the shared memory both read.
+
+What an executor and its workers say to each other over their socket pair, in the frames of the wire.
+
+Rule: a worker answers every hand-over it runs with `Done`, after all news of it. A hand-over with a token
+may be taken back as long as its number can still be read from the token pipe (see `slots`).
+
+The board: a few numbers that a worker shows its executor without a system call.
+
+It lies in shared anonymous memory, so it can still be read when the worker was killed: that is how the
+executor knows which element died, and which process group to end. Rule: only the worker writes, each cell
+by itself; what is read while the worker lives is a hint, what is read after its death is the truth.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import msgspec
+
+from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
+from bough.model.ids import Seconds, SpanId
+from bough.wire.client_messages import Blob
+from bough.wire.executor_messages import Run
+from bough.wire.file_messages import Made
+from bough.wire.framing import Frames
+
+
+class Hand(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """Run this, after what was handed over before."""
+
+    number: int
+    run: Run
+    token: bool = False  # run it only if its number comes out of the token pipe
+    directory: str = ""  # of a submitter that is not seen here: run its commands in sandboxes
+
+
+class Halt(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+    """Do not run these elements of a command hand-over; if one is running, end it."""
+
+    number: int
+    start: int
+    stop: int
+    grace: Seconds
+
+
+class Quit(msgspec.Struct, frozen=True, array_like=True, tag="q"):
+    """End what is running, say what is known, and exit."""
+
+    grace: Seconds
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
+    """A hand-over is finished: all its elements have been told of."""
+
+    number: int
+
+
+class Bring(msgspec.Struct, frozen=True, array_like=True, tag="b"):
+    """A task needs files, named by their absolute paths at the submitter."""
+
+    number: int
+    span: SpanId
+    index: int
+    paths: list[str]
+
+
+class Brought(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
+    """The answer: where the contents lie. `of_place`: what went wrong might go well elsewhere."""
+
+    number: int
+    index: int
+    files: dict[str, str]
+    error: str = ""
+    of_place: bool = False
+
+
+class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+    """A task has made its outputs: give them to the server."""
+
+    number: int
+    span: SpanId
+    index: int
+    files: list[Made]
+    locals: list[str]  # where they lie here, in the same order
+
+    def local(self, digest: bytes) -> str:
+        """Where a content lies here; empty: nowhere."""
+        return next((path for made, path in zip(self.files, self.locals, strict=True) if made.digest == digest), "")
+
+
+class Handed(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
+    """The answer: the server has them."""
+
+    number: int
+    index: int
+    times: list[int]
+    error: str = ""
+
+
+ToWorker = Blob | Hand | Halt | Quit | Brought | Handed
+FromWorker = SpanEnded | CallsEnded | ElementFailed | SpanReturned | Done | Bring | HandOver
+
+
+def to_worker_frames() -> Frames[ToWorker]:
+    """What a worker hears."""
+    return Frames(ToWorker)
+
+
+def from_worker_frames() -> Frames[FromWorker]:
+    """What an executor hears from a worker."""
+    return Frames(FromWorker)
+
+
+HAND = 0  # number of the hand-over being run, 0: none
+INDEX = 1  # element being run
+GROUP = 2  # process group of the command being run, 0: none
+SINCE = 3  # monotonic nanoseconds at which a function with limits began, 0: no function with limits runs
+OUT = 4  # where the output of the element being run begins in the stdout file
+ERR = 5  # the same for stderr
+GENERATION = 6  # which pair of output files is in use
+_CELLS = 8
+
+Board = memoryview  # of 8-byte integers
+
+
+def new_board() -> memoryview[int]:
+    """A board for one worker, made before the fork."""
+    return memoryview(mmap.mmap(-1, 8 * _CELLS)).cast("q")

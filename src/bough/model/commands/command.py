@@ -1,0 +1,156 @@
+"""What a command is, and how it reads to a person.
+
+What a command is, from the client that renders it to the worker that runs it.
+
+A text is held as parts: literal strings and slots, because output slots get their hidden name, and
+`{attempt}` its number, only on the executor. Rule: nothing here touches a file.
+
+The `command` column: what a person would call the thing a task runs.
+
+Rule: a text is for reading; a payload that cannot be read gives the template's name, never an error.
+"""
+
+from __future__ import annotations
+
+import enum
+import shlex
+from collections.abc import Callable
+
+import msgspec
+
+from bough.model.tasks import ArraySpec, Kind, TaskSpec
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """A hole in a text: parameter `name`, an attribute path such as `stem`, and how it is used.
+
+    mode: "" a value (shell-quoted), "raw" unquoted, "r" a file read, "w" a file written.
+    Built-in names are `cores` and `attempt`.
+    """
+
+    name: str
+    attribute: str = ""
+    mode: str = ""
+    format: str = ""  # a format specification for plain values, as in {e:.3f}
+
+
+Part = str | Slot
+
+
+class Clash(enum.StrEnum):
+    """What happens when an output's path is somebody else's."""
+
+    ERROR = "error"
+    RENAME = "rename"
+    OVERWRITE = "overwrite"
+
+
+class CommandSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What all tasks of one call of `command` or `sweep` share."""
+
+    cwd: str
+    shell: tuple[str, ...] = ()  # words before the text, e.g. ("/bin/bash", "-eo", "pipefail", "-c"); empty: no shell
+    env: dict[str, str] = {}
+    stdin: bytes | None = None  # text for standard input; None: /dev/null
+    stdin_path: str = ""  # a file for standard input
+
+
+class CommandCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A loose command, ready but for its output slots: the payload of a command `TaskSpec`.
+
+    `parts` holds literal text, already quoted; slots left in it are outputs (mode "w"), `attempt` and `cores`, and for
+    a service those inputs (mode "r") whose path, held in `format`, leads out of the submitter's directory.
+    Without a shell `argv` holds the words, each a list of parts (unquoted).
+    """
+
+    settings: CommandSettings
+    parts: list[Part] = []  # text for the shell
+    argv: list[list[Part]] = []  # words, when no shell is needed
+    writes: dict[str, str] = {}  # output slot name -> final absolute path
+    reads: dict[str, bytes] = {}  # of a service's command: absolute path read -> digest of its content, if it was sent
+
+
+class CommandTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a command array: a text over the parameters of each row.
+
+    `derived` are parameters that are themselves templates over the others (`o="hits/{q.stem}.txt"`),
+    in an order in which each uses only earlier ones. Relative `w` and `r` paths are relative to `settings.cwd`.
+    """
+
+    settings: CommandSettings
+    parts: list[Part]
+    names: tuple[str, ...]  # parameters of a row, in the order of the table
+    derived: dict[str, list[Part]] = {}
+    renamed: dict[str, str] = {}  # Jole's table: wanted absolute path -> the free one chosen (clash="rename")
+
+
+encode_call = msgspec.msgpack.Encoder().encode
+decode_call = msgspec.msgpack.Decoder(CommandCall).decode
+decode_template = msgspec.msgpack.Decoder(CommandTemplate).decode
+
+
+def task_text(spec: TaskSpec) -> str:
+    """A command with its outputs' final paths, or a function's name."""
+    if spec.kind is Kind.COMMAND and spec.payload:
+        try:
+            return _call(decode_call(spec.payload), spec.needs.cores)
+        except msgspec.MsgspecError:
+            pass
+    return spec.template or spec.name
+
+
+def array_text(spec: ArraySpec, blob: Callable[[bytes], bytes]) -> str:
+    """A command template with its slots, or a function's name."""
+    if spec.kind is Kind.COMMAND:
+        try:
+            return "".join(map(_show, decode_template(blob(spec.body)).parts))
+        except (msgspec.MsgspecError, KeyError):
+            pass
+    return spec.template or spec.name
+
+
+def _call(call: CommandCall, cores: float) -> str:
+    quote = bool(call.parts)
+
+    def fill(part: Part) -> str:
+        if isinstance(part, str):
+            return part
+        if part.name in call.writes:
+            path = call.writes[part.name]
+            return shlex.quote(path) if quote else path
+        if part.mode == "r":
+            return shlex.quote(part.format) if quote else part.format
+        return f"{cores:g}" if part.name == "cores" else _show(part)
+
+    if call.parts:
+        return "".join(map(fill, call.parts))
+    return shlex.join("".join(map(fill, word)) for word in call.argv)
+
+
+def _show(part: Part) -> str:
+    if isinstance(part, str):
+        return part
+    return "{" + part.name + (f".{part.attribute}" if part.attribute else "") + _use(part) + "}"
+
+
+def _use(slot: Slot) -> str:
+    use = slot.mode or slot.format
+    return f":{use}" if use else ""
+
+
+def shown_text(call: CommandCall) -> str:
+    """A command as a person would type it."""
+
+    def fill(part: Part) -> str:
+        if isinstance(part, str):
+            return part
+        if part.name in call.writes:
+            path = part.format or call.writes[part.name]
+            return shlex.quote(path) if call.parts else path
+        if part.mode == "r":
+            return shlex.quote(part.format) if call.parts else part.format
+        return f"{{{part.name}}}"
+
+    if call.parts:
+        return "".join(map(fill, call.parts))
+    return shlex.join("".join(map(fill, word)) for word in call.argv)

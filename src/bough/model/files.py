@@ -1,0 +1,117 @@
+"""Declared files of a task: manifest, absolute and hidden names, place in a sandbox.
+
+The declared files of a command array, packed: what its elements read and write, by absolute path.
+
+A server cannot know these from the array itself, whose rows it never unpickles. Rule: only what a client declared
+here, or in a loose command's call, travels; what executors say about paths is checked against it.
+
+Where a submitter's files lie in a sandbox: its directory is the sandbox, all else lies in one folder of it.
+
+Rule: whatever a path says, its place is inside of the sandbox; only whole, tidy, absolute paths have one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+_MOST = 1 << 30  # bytes of an unpacked manifest
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What an array declares."""
+
+    reads: dict[str, bytes]  # path -> digest of its content, if it was sent to the server
+    writes: set[str]
+
+
+def pack_manifest(reads: Mapping[str, bytes], writes: Iterable[str]) -> bytes:
+    """The bytes of a manifest."""
+    return zlib.compress(msgspec.msgpack.encode([dict(reads), list(writes)]), 1)
+
+
+def unpack_manifest(data: bytes) -> Manifest:
+    """What `pack_manifest` packed; ValueError when it is something else."""
+    if not data:
+        return Manifest({}, set())
+    try:
+        unpacker = zlib.decompressobj()
+        plain = unpacker.decompress(data, _MOST)
+        if not unpacker.eof:
+            raise ValueError("the declared files cannot be read: some are missing, or they are too many")
+        reads, writes = msgspec.msgpack.decode(plain, type=tuple[dict[str, bytes], set[str]])
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(f"the declared files cannot be read: {error}") from error
+    return Manifest(reads, writes)
+
+
+def absolute(path: str, cwd: str) -> str:
+    """A path as it is compared and stored: joined to `cwd`, without dots and doubled slashes."""
+    whole = path if path.startswith("/") else f"{cwd}/{path}"
+    if "/." not in whole and "//" not in whole and whole[-1] != "/":
+        return whole
+    tidy: list[str] = []
+    for piece in whole.split("/"):
+        if piece == "..":
+            del tidy[-1:]
+        elif piece and piece != ".":
+            tidy.append(piece)
+    return "/" + "/".join(tidy)
+
+
+def hidden_path(path: str, record: int, index: int, attempt: int) -> str:
+    """Where an attempt writes an output until it has succeeded: the same folder, the same suffix."""
+    folder, slash, name = path.rpartition("/")
+    mark = f".bough-{record}.{index}-{attempt}."
+    room = 255 - len(mark)  # bytes a file system gives a name
+    if len(name.encode("utf-8", "surrogateescape")) > room:
+        name = name.encode("utf-8", "surrogateescape")[-room:].decode("utf-8", "ignore")
+    return f"{folder}{slash}{mark}{name}"
+
+
+def beside(written: str, real: str) -> str:
+    """The path of `real` in the words of the user who wrote `written`: same folder, other name."""
+    folder, slash, _ = written.rpartition("/")
+    return folder + slash + real.rpartition("/")[2]
+
+
+OUTSIDE = ".outside"  # the folder for files from outside of the submitter's directory
+
+
+def is_tidy(path: str) -> bool:
+    """Whether a path is absolute and holds nothing that leads elsewhere."""
+    return path.startswith("/") and len(path) > 1 and "\0" not in path and absolute(path, "/") == path
+
+
+def place_inside(path: str, directory: str) -> str:
+    """Where an absolute path of the submitter lies, relative to the sandbox; ValueError when it has no place."""
+    if path == directory:
+        return "."
+    if not is_tidy(path):
+        raise ValueError(f"{path!r} is not a path that can have a place in a sandbox")
+    root = directory.rstrip("/")
+    if path.startswith(root + "/"):
+        return path[len(root) + 1 :]
+    return OUTSIDE + path
+
+
+def leads_outside(text: str, cwd: str, directory: str) -> bool:
+    """Whether a path as a user wrote it means something else inside of a sandbox than at the submitter."""
+    if text.startswith("/"):
+        return True
+    depth = cwd.rstrip("/")[len(directory.rstrip("/")) :].count("/") if is_below(cwd, directory) else 0
+    for piece in text.split("/"):
+        if piece == "..":
+            depth -= 1
+            if depth < 0:
+                return True
+        elif piece and piece != ".":
+            depth += 1
+    return False
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path is a directory or lies in it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -1,0 +1,1 @@
+"""How bytes travel: `local` links, copies and digests files on one machine."""

@@ -1,0 +1,393 @@
+"""How the server sees all executors of one kind; small news gathered.
+
+Many small pieces of news of a few milliseconds become few.
+
+Rule: what was said with results, and whatever is no start and no end, stays as it is and in its order; only starts, and
+ends, of neighbouring elements of one array that run on one host become one.
+
+One wide executor: how the server sees all executors of one kind behind a relay that shares out work.
+
+It stands on a channel of the relay's line and keeps the protocol of an executor: it comes back after a lost connection
+with what was not heard and what it holds. Rule: what is said to the server within a few milliseconds is one report,
+but nobody waits for that when the server has nothing else with us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple, Protocol, cast
+
+from bough.errors import ProtocolError
+from bough.model.events.facts import SpanEnded, SpanStarted
+from bough.model.ids import ExecutorId, Seconds, SpanId
+from bough.model.resources import Needs
+from bough.model.runtimes import MAX_SPAN
+from bough.relay.distributor import Deck
+from bough.relay.relay_log import log
+from bough.transport.access import Access, token_bytes
+from bough.transport.relay_line import Line
+from bough.wire.client_messages import VERSION, Blob, Challenge, Refused
+from bough.wire.executor_messages import (
+    Alive,
+    Appointed,
+    Drain,
+    ExecutorHello,
+    Fetch,
+    Heard,
+    HereAnswer,
+    Holding,
+    Leave,
+    Leaving,
+    Ready,
+    Resized,
+    Run,
+    Stop,
+    spread,
+)
+from bough.wire.file_messages import Get, Kept, Located, Piece, Workplace
+from bough.wire.framing import News, Reports, frame, to_executor_frames
+from bough.wire.handshake import NONCE, prove
+
+_start = attrgetter("start")
+_MOST_WRITTEN = 4 << 20  # bytes that tasks wrote, in one piece of news that was made of several
+
+
+def gather(news: Sequence[News]) -> list[News]:
+    """The same news, with neighbouring starts and ends as one, in the place of the first of them."""
+    if len(news) < 2:
+        return list(news)
+    places: list[News | list[SpanEnded] | list[SpanStarted]] = []
+    alike: dict[tuple[object, ...], list[SpanEnded] | list[SpanStarted]] = {}
+    for one in news:
+        kind = type(one)
+        if kind is not SpanStarted and (kind is not SpanEnded or one.results is not None):  # type: ignore[union-attr]
+            places.append(one)
+            continue
+        key = (kind, one.span, one.host)  # type: ignore[union-attr]
+        found = alike.get(key)
+        if found is None:
+            found = alike[key] = []
+            places.append(found)
+        found.append(one)  # type: ignore[arg-type]
+    said: list[News] = []
+    for place in places:
+        if type(place) is not list:
+            said.append(place)  # type: ignore[arg-type]
+        elif len(place) == 1:
+            said += place
+        else:
+            _merge(place, said)
+    return said
+
+
+def _merge(pieces: list[SpanEnded] | list[SpanStarted], said: list[News]) -> None:
+    pieces.sort(key=_start)
+    first = size = 0
+    for at in range(1, len(pieces) + 1):
+        size += _written(pieces[at - 1])
+        if at == len(pieces) or pieces[at].start != pieces[at - 1].stop or size > _MOST_WRITTEN:
+            said.append(_one(pieces[first:at]) if at - first > 1 else pieces[first])
+            first, size = at, 0
+
+
+def _written(piece: SpanEnded | SpanStarted) -> int:
+    """Bytes that its tasks wrote and that come with it."""
+    if isinstance(piece, SpanStarted):
+        return 0
+    streams = [stream for detail in piece.details for stream in (detail.stdout, detail.stderr)]
+    return sum(len(stream.data) for stream in streams if stream is not None)
+
+
+def _one(pieces: Sequence[SpanEnded | SpanStarted]) -> SpanEnded | SpanStarted:
+    first, stop = pieces[0], pieces[-1].stop
+    if isinstance(first, SpanStarted):
+        return SpanStarted(first.span, first.start, stop, host=first.host)
+    ends = [piece for piece in pieces if isinstance(piece, SpanEnded)]
+    details = tuple(detail for end in ends for detail in end.details)
+    return SpanEnded(first.span, first.start, stop, sum(end.seconds for end in ends), None, details, host=first.host)
+
+
+_GATHER = 0.005  # seconds that news wait for company
+_HASTE = 0.001  # the same while executors wait for work
+_RESIZE = 0.05  # seconds that changes of size wait for company
+_AGAIN = 1.0  # seconds until a channel that was shut is opened again
+_MOST_RESULTS = 16 << 20  # bytes of results in one report
+_SPANS = 32  # bits of a span's number that are its own, below the scope's
+
+_PASSED_ON = (Leave, Drain, Fetch, Located, Get, Piece, Kept, HereAnswer)
+
+
+class Kind(NamedTuple):
+    """Executors that are alike."""
+
+    site: str
+    capacity: Needs
+    python: str
+    shared: bool | None  # they see the server's store; None: nobody has said
+
+
+class House(Protocol):
+    """Who looks after the members of a wide executor."""
+
+    def appointed(self, wide: Wide, appointed: Appointed) -> None:
+        """The server has let it in."""
+
+    def refused(self, wide: Wide, refusal: Refused) -> None:
+        """The server does not want it, and never will."""
+
+    def pass_on(self, wide: Wide, message: object) -> None:
+        """A message for one of the members, or for all."""
+
+    def turn(self, wide: Wide) -> None:
+        """Something is to be handed out."""
+
+
+class Wide(asyncio.Protocol):
+    """See the module."""
+
+    def __init__(self, kind: Kind, house: House) -> None:
+        self.kind = kind
+        self.deck = Deck(kind.capacity)
+        self.number = ExecutorId(0)
+        self.ending = ""  # why it will leave once it has no members
+        self.is_dismissed = False  # it was told to leave
+        self.credentials: Access | None = None
+        self.scheduled = False  # the house will take a turn for it
+        self._marker = ""
+        self._house = house
+        self._reports = Reports()
+        self._frames = to_executor_frames()
+        self._line: Line | None = None
+        self._transport: asyncio.Transport | None = None
+        self._welcome = self._held = False  # the server has answered; it was told what is here
+        self._piggyback = True
+        self._is_leaving = self._is_over = False
+        self._told: Resized | None = None
+        self._loop = asyncio.get_running_loop()
+        self._flushed = self._spoke = 0.0
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._size_timer: asyncio.TimerHandle | None = None
+        self._hear: dict[type, Callable[..., None]] = {
+            Run: self._on_run,
+            Blob: lambda blob: self.deck.blobs.__setitem__(blob.id, blob.data),
+            Workplace: lambda place: self.deck.places.__setitem__(place.run, place),
+            Stop: self.deck.stop,
+            Heard: self._on_heard,
+            Challenge: self._on_challenge,
+            Appointed: self._on_appointed,
+            Refused: self._on_refused,
+            **dict.fromkeys(_PASSED_ON, lambda message: house.pass_on(self, message)),
+        }
+
+    # --- the channel -------------------------------------------------------------------------------
+
+    def link(self, line: Line, credentials: Access) -> None:
+        """There is a line to the server."""
+        if self._is_over or self._transport is not None:
+            return
+        self._line, self.credentials = line, credentials
+        self._frames = to_executor_frames()
+        line.open(self, "the relay itself")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The server speaks first."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Do what the server says."""
+        try:
+            for message in self._frames.feed(data):
+                self._hear[type(message)](message)
+        except ProtocolError as error:
+            log(f"what the server says to executor {self.number} cannot be read: {error}")
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        except Exception:  # noqa: BLE001 -- the relay goes on, and asks the server again
+            log(f"what the server says to executor {self.number} cannot be done:\n{traceback.format_exc()}")
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        self._house.turn(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Everything goes on; what happens is told when the server is back."""
+        self._transport = None
+        self._welcome = self._held = False
+        line = self._line
+        if line is not None and line.is_open and not self._is_over and self.credentials is not None:
+            self._loop.call_later(_AGAIN, self._link_again, line)
+
+    def _link_again(self, line: Line) -> None:
+        if line is self._line and line.is_open and self.credentials is not None:
+            self.link(line, self.credentials)
+
+    def say(self, message: object) -> None:
+        """Say something that needs not be kept; nothing when the server is away."""
+        if self._held:
+            self._write(frame(message))
+
+    def _write(self, data: bytearray) -> None:
+        if self._transport is not None:
+            self._spoke = self._loop.time()
+            self._transport.write(data)
+
+    # --- being let in ------------------------------------------------------------------------------
+
+    def _on_challenge(self, challenge: Challenge) -> None:
+        assert self.credentials is not None
+        access = self.credentials
+        token = token_bytes(access.token, "the access file")
+        proof = prove("execute", token, challenge.nonce, secrets.token_bytes(NONCE), access.proven_to)
+        self._told = size = self._size()
+        kind = self.kind
+        hello = ExecutorHello(
+            VERSION,
+            kind.site,
+            socket.gethostname(),
+            os.getpid(),
+            size.capacity,
+            kind.python,
+            self.number,
+            size.until,
+            self._marker,
+            size.members,
+            size.each,
+            together=True,
+        )
+        self._write(frame(proof, hello))
+
+    def _on_appointed(self, appointed: Appointed) -> None:
+        self.number, self._marker = appointed.executor, appointed.marker
+        self._piggyback = appointed.piggyback
+        self.deck.pickup = appointed.pickup or MAX_SPAN
+        self._welcome = True
+        self._house.appointed(self, appointed)
+        self.begin()
+
+    def begin(self) -> None:
+        """Say what is here, once the server has answered and it is known what kind of executors these are."""
+        if not self._welcome or self._held or self.kind.shared is None:
+            return
+        self._cut()
+        for report in self._reports.unheard():  # the server may have missed these
+            self._write(report)
+        self._write(frame(Holding(list(self.deck.lots), self.kind.shared)))
+        self._held = True
+        if self._is_leaving:
+            self.say(Leaving(self.ending))
+        self._tell_size()
+
+    def _on_refused(self, refusal: Refused) -> None:
+        if refusal.kind == "PeerLost":
+            return  # the way there is cut off: it is tried again
+        log(f"refused by the server: {refusal.message}")
+        self.end()
+        self._house.refused(self, refusal)
+
+    def _on_run(self, run: Run) -> None:
+        for one in spread(run) if run.along else (run,):
+            self.deck.run(one)
+
+    # --- size --------------------------------------------------------------------------------------
+
+    def number_from(self, scope: int) -> None:
+        """Spans are numbered from there."""
+        self.deck.number_from(SpanId(scope << _SPANS))
+
+    def resized(self) -> None:
+        """Members came or went."""
+        if not self.deck.open:
+            self._tell_size()  # at once: what is given back must not come again
+        elif self._size_timer is None:
+            self._size_timer = self._loop.call_later(_RESIZE, self._tell_size)
+
+    def _tell_size(self) -> None:
+        if self._size_timer is not None:
+            self._size_timer.cancel()
+            self._size_timer = None
+        size = self._size()
+        if self._held and size != self._told:
+            self._told = size
+            self.say(size)
+
+    def _size(self) -> Resized:
+        deck, each = self.deck, self.kind.capacity
+        count = deck.open
+        named = tuple((name, amount * count) for name, amount in each.named)
+        capacity = Needs(each.cores * count, each.memory * count, each.gpus * count, named)
+        return Resized(capacity, count, each, deck.until())
+
+    # --- news --------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Tell the server the news, now or in a moment."""
+        if not self.deck.news or self._flush_timer is not None:
+            return
+        due = self._flushed + (_HASTE if self.deck.is_starved else _GATHER)
+        if not self.deck.lots or self._loop.time() >= due:
+            self._report()
+        else:
+            self._flush_timer = self._loop.call_at(due, self._report)
+
+    def _report(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        self._flushed = self._loop.time()
+        for data in self._cut():
+            if self._held:
+                self._write(data)
+
+    def _cut(self) -> list[bytearray]:
+        """The news as reports, which are kept until they are heard."""
+        news, self.deck.news = self.deck.news, []
+        frames, size = [], 0
+        for one in gather(news):
+            self._reports.add(one)
+            size += len(one.results) if type(one) is SpanEnded and type(one.results) is bytes else 0
+            if size > _MOST_RESULTS:
+                frames.append(self._reports.cut())
+                size = 0
+        frames.append(self._reports.cut())
+        return [data for data in frames if data is not None]
+
+    def _on_heard(self, message: Heard) -> None:
+        self._reports.heard(message.number)
+        if not self._piggyback:
+            self.say(Ready())
+
+    # --- by the clock, and the end -----------------------------------------------------------------
+
+    def tick(self, silence: Seconds) -> None:
+        """Say that we live, and what else is due."""
+        if self._welcome and self._loop.time() - self._spoke >= silence:
+            self._write(frame(Alive()))
+        self.deck.give_back_late(time.time())
+        self.flush()
+
+    def leave(self, reason: str) -> None:
+        """Say that nothing more is wanted, behind all that was said."""
+        self.ending = self.ending or reason
+        self._report()
+        if not self._is_leaving:
+            self._is_leaving = True
+            self.say(Leaving(self.ending))
+
+    def end(self) -> None:
+        """Hang up for ever."""
+        self._is_over = True
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the server has heard everything."""
+        return not (self.deck.news or self._reports.unheard() or self.deck.lots)

@@ -1,0 +1,204 @@
+"""The life of a relay: it listens, keeps one connection to its server, and gets it back when it is lost.
+
+Rule: without a server a relay that forwards has no executors: they are let go, work on, and come back until there is
+one. A relay that shares out work keeps them, and what they say, until its server is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import time
+
+import msgspec
+import uvloop
+
+from bough.errors import BoughError
+from bough.relay import relay_home
+from bough.relay.forward import Guests
+from bough.relay.relay_home import RelayNote
+from bough.relay.relay_log import log
+from bough.relay.share_work import Dispatcher
+from bough.relay.upstream import find_upstream, link
+from bough.transport import home
+from bough.transport.access import UNIX, Access
+from bough.transport.admission import Doorman
+from bough.transport.listener import Door, allow_many_files
+from bough.transport.relay_line import Line
+from bough.transport.tls import make_certificate, server_context
+
+_FIRST_PAUSE, _MOST_PAUSE = 0.2, 5.0  # seconds between tries to reach the server
+_LOOK = 1.0  # seconds between updates of the note
+_PROOF = 20.0  # seconds that an executor has to prove itself: thousands may come at once
+_FAREWELL = 0.05  # seconds in which the last words leave
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What `bough relay start` asks for."""
+
+    server: str = ""  # as `find_access` takes it
+    listen: str = ""  # HOST:PORT or unix:PATH, empty: a Unix socket in its own folder
+    site: str = ""
+    dispatch: bool = False  # share out work, in place of forwarding
+    reconnect: float = 60.0  # seconds that an executor behind one that shares out work has to come back
+
+
+def relay(settings: Settings) -> int:
+    """Run a relay until it is told to end; its exit code. BoughError when it cannot begin."""
+    lock = relay_home.lock_folder()
+    try:
+        find_upstream(settings.server)  # first: what cannot be shall leave no trace
+        allow_many_files()
+        return uvloop.run(Relay(settings).live())
+    finally:
+        relay_home.remove_note()
+        lock.release()
+
+
+class Relay:
+    """One relay process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._dispatcher: Dispatcher | None = None
+        self._address = self._fingerprint = ""
+        self._note: RelayNote | None = None
+        self._was_linked = False
+        self._started = time.time()
+
+    async def live(self) -> int:
+        """Relay until told to end."""
+        loop = asyncio.get_running_loop()
+        self._told_to_end = asyncio.Event()
+        self._guests = Guests(log)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._told_to_end.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        if self._settings.dispatch:
+            self._dispatcher = Dispatcher(self._settings.reconnect)
+            gc.freeze()  # what was loaded stays; looking through it again and again is what makes many executors slow
+            gc.set_threshold(1_000_000, 50, 100)
+        door = self._listen()
+        work = [loop.create_task(self._keep_linked()), loop.create_task(self._keep_note())]
+        ending = loop.create_task(self._told_to_end.wait())
+        log(f"relaying {self._address}; executors are started with --server {relay_home.access_path()}")
+        try:
+            done, _ = await asyncio.wait([ending, *work], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # raises what cannot be helped
+        finally:
+            await self._take_leave(door)
+            for task in (ending, *work):
+                task.cancel()
+            await asyncio.gather(ending, *work, return_exceptions=True)
+            if self._guests.line is not None:
+                self._guests.line.close()
+            if self._address.startswith(UNIX):
+                with contextlib.suppress(OSError):
+                    os.unlink(self._address.removeprefix(UNIX))
+        log("ended")
+        return 0
+
+    async def _take_leave(self, door: Door) -> None:
+        await door.close()
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+            await asyncio.sleep(_FAREWELL)
+
+    def _listen(self) -> Door:
+        listener, self._address = relay_home.bind(self._settings.listen)
+        context = None
+        if not self._address.startswith(UNIX):
+            cert, key, self._fingerprint = make_certificate(home.relay_dir())
+            context = server_context(cert, key)
+        if self._dispatcher is None:
+            self._guests.serve(listener, context)
+            return self._guests
+        receive, token = self._dispatcher.receive, self._dispatcher.token
+        self._doorman = Doorman(receive, token, "", patience=_PROOF, say=log)
+        self._door = (listener, context)  # it opens when there is a server
+        return self._doorman
+
+    async def _keep_linked(self) -> None:
+        """Connect, wait until that is lost, connect again."""
+        pause = 0.0
+        said = ""
+        while True:
+            lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            try:
+                line = await self._link(lost)
+            except BoughError as error:
+                if not (self._was_linked or getattr(error, "transient", False)):
+                    raise  # trying again would not help
+                if str(error) != said:
+                    said = str(error)
+                    log(f"{said}; trying again")
+            else:
+                said, pause = "", 0.0
+                self._guests.line = line
+                reason = await lost
+                self._guests.line = None
+                if self._dispatcher is not None:
+                    self._dispatcher.cut_off()
+                log(f"the server is gone: {reason}; executors {self._what_happens} until it is back")
+            pause = min(_MOST_PAUSE, 1.5 * pause) if pause else _FIRST_PAUSE
+            await asyncio.sleep(pause)
+
+    async def _link(self, lost: asyncio.Future[str]) -> Line:
+        upstream, credentials = find_upstream(self._settings.server)  # again: a token may have been rotated
+        self._publish(credentials)
+
+        def on_lost(reason: str) -> None:
+            if not lost.done():
+                lost.set_result(reason)
+
+        line = await link(upstream, self._settings.site, on_lost)
+        if self._dispatcher is not None:
+            self._dispatcher.linked(line, credentials)
+            self._doorman.fingerprint = credentials.proven_to
+            if not self._was_linked:
+                self._doorman.serve(*self._door)
+        self._was_linked = True
+        log(f"linked to the server at {upstream.address}")
+        return line
+
+    @property
+    def _what_happens(self) -> str:
+        return "work on" if self._settings.dispatch else "are let go"
+
+    def _publish(self, credentials: Access) -> None:
+        """Write what executors need: our own address and pin, and the token that they prove to the server."""
+        access = Access(self._address, self._fingerprint, credentials.role, credentials.token, credentials.proven_to)
+        relay_home.publish_access(access)
+
+    def _connections(self) -> int:
+        if self._dispatcher is not None:
+            return self._dispatcher.executors
+        return len(self._guests.line) if self._guests.line is not None else 0
+
+    async def _keep_note(self) -> None:
+        """Say in `relay.json` what is so, whenever it changes."""
+        while True:
+            line = self._guests.line
+            note = RelayNote(
+                os.getpid(),
+                socket.gethostname(),
+                self._address,
+                relay_home.access_path(),
+                self._settings.server,
+                self._started,
+                line is not None,
+                self._connections(),
+                self._settings.dispatch,
+            )
+            if note != self._note:
+                self._note = note
+                try:
+                    await asyncio.to_thread(relay_home.write_note, note)
+                except BoughError as error:  # a full disk only keeps others from seeing it
+                    log(str(error))
+            await asyncio.sleep(_LOOK if self._was_linked else 0.05)

@@ -1,0 +1,180 @@
+"""What tasks wrote, wherever it lies.
+
+What tasks wrote, wherever it lies: read here, or fetched from the executor that has it.
+
+Asked for by record, index, stream ("stdout" or "stderr"), offset and length. The offset counts from the beginning of
+the task's own output, or of the file when `path` is given (and `executor`, who has it), as the jobs database says.
+Rule: files are read only below the store's own output folder; an executor keeps the same rule for its own.
+
+What tasks wrote on machines whose files the server cannot read: short outputs come with their report and stay here.
+
+Rule: an output that was kept here is named by its place here from then on, so that whoever reads it need not know
+where its task ran, nor whether its executor is still there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from bough import private
+from bough.errors import PeerLost, UnknownName, UserError
+from bough.model.events.facts import ElementFailed, SpanEnded, WorkNews
+from bough.model.files import is_tidy
+from bough.model.ids import ExecutorId, RecordId
+from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
+from bough.model.tasks import Dep, On
+from bough.server.peers import Errand, Executor
+from bough.server.turns.shell import Shell
+from bough.wire import questions
+from bough.wire.executor_messages import Fetch, Fetched
+from bough.wire.questions import OutputReply
+
+MOST = 16 << 20  # bytes of one answer
+_MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files
+
+
+class Fetching:
+    """See the module."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._asked: dict[int, tuple[Errand[questions.Output], Executor]] = {}
+        self._last = 0
+
+    def ask(self, errand: Errand[questions.Output]) -> None:
+        """Answer, now or when the executor has."""
+        wanted = errand.question
+        record, index, stream = wanted.record, wanted.index, wanted.stream
+        offset, length, path, executor = wanted.offset, min(MOST, wanted.length), wanted.path, wanted.executor
+        if not path:
+            span = next((s for s in self._shell.machine.state.spans.values() if _covers(s, record, index)), None)
+            if span is not None:
+                self._forward(errand, span.executor.id, Fetch(0, record, index, stream, "", offset, length))
+                return
+            found, executor = self._of_success(record, index, stream)
+            if found is None:
+                errand.answer(OutputReply(b""))
+                return
+            path, length = found.path, max(0, min(length, found.length - offset))
+            offset += found.offset
+        elif not executor:
+            named = _MADE_BY.match(os.path.basename(path))
+            executor = ExecutorId(int(named[1])) if named else executor
+        data = _read(self._shell.info.folder("out"), path, offset, length)
+        if data is not None:
+            errand.answer(OutputReply(data))
+        else:
+            self._forward(errand, executor, Fetch(0, record, index, stream, path, offset, length))
+
+    def _of_success(self, record: int, index: int, stream: str) -> tuple[Stream | None, ExecutorId]:
+        """Where a task that succeeded wrote to, and the executor that ran it."""
+        if self._shell.machine.find(record) is None:
+            raise UnknownName(f"there is no task {record}")
+        found = self._shell.machine.result_turns(Dep(On.TASK, record, index))
+        if not found:
+            raise UserError(f"task {record}.{index} has not run, or has not succeeded; name the path that it wrote to")
+        at = index - found[0].start + found[0].source_start
+        span = self._shell.results.find(found[0].turn, RecordId(found[0].source), at)
+        detail = next((detail for detail in span.details if detail.index == at), None)
+        return (getattr(detail, stream) if detail is not None else None), span.executor
+
+    def _forward(self, errand: Errand[questions.Output], number: ExecutorId, fetch: Fetch) -> None:
+        executor = self._shell.peers.executors.get(number)
+        if executor is None:
+            raise UserError(f"executor {number}, which has this output, is not here")
+        self._last += 1
+        self._asked[self._last] = (errand, executor)
+        executor.connection.send(msgspec.structs.replace(fetch, request=self._last))
+
+    def fetched(self, executor: Executor, message: Fetched) -> None:
+        """An executor has answered."""
+        asked = self._asked.get(message.request)
+        if asked is not None and asked[1] is executor:
+            del self._asked[message.request]
+            asked[0].answer(OutputReply(message.data, message.more, message.error))
+
+    def lost(self, executor: Executor) -> None:
+        """What an executor was asked for will not come."""
+        for number in [number for number, asked in self._asked.items() if asked[1] is executor]:
+            self._asked.pop(number)[0].refuse(PeerLost("the executor that has this output is gone"))
+
+
+def _covers(span: object, record: int, index: int) -> bool:
+    return span.record.id == record and any(low <= index < high for low, high in span.left)  # type: ignore[attr-defined]
+
+
+def _read(folder: str, path: str, offset: int, length: int) -> bytes | None:
+    """A part of a file below a folder; None when it is not there."""
+    real = os.path.realpath(path)
+    if not real.startswith(os.path.realpath(folder) + os.sep):
+        return None
+    try:
+        with open(real, "rb") as file:
+            return os.pread(file.fileno(), length, offset)
+    except OSError:
+        return None
+
+
+def with_own_results(news: Sequence[WorkNews], folder: str) -> Sequence[WorkNews]:
+    """The same news; a big result that is said to lie outside of our folder for them is none."""
+    if any(_is_strange(fact, folder) for fact in news):
+        return [_refused(fact) if _is_strange(fact, folder) else fact for fact in news]
+    return news
+
+
+def _is_strange(fact: WorkNews, folder: str) -> bool:
+    if type(fact) is not SpanEnded or type(fact.results) is not ResultFile:
+        return False
+    return not fact.results.path.startswith(f"{folder}/") or not is_tidy(fact.results.path)
+
+
+def _refused(fact: WorkNews) -> WorkNews:
+    assert isinstance(fact, SpanEnded)
+    return ElementFailed(fact.span, fact.start, Failure(Cause.UNSENDABLE, "its result is not where results are kept"))
+
+
+class FarStreams:
+    """Two append-only files for every executor."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def kept(self, executor: int, news: Sequence[WorkNews]) -> list[WorkNews]:
+        """The same news, with what was written kept here."""
+        return [self._kept(executor, fact) for fact in news]
+
+    def _kept(self, executor: int, fact: WorkNews) -> WorkNews:
+        if isinstance(fact, SpanEnded) and fact.details:
+            return replace(fact, details=tuple(self._detail(executor, detail) for detail in fact.details))
+        if isinstance(fact, ElementFailed) and fact.detail is not None:
+            return replace(fact, detail=self._detail(executor, fact.detail))
+        return fact
+
+    def _detail(self, executor: int, detail: Detail) -> Detail:
+        if not (detail.stdout and detail.stdout.data) and not (detail.stderr and detail.stderr.data):
+            return detail
+        stdout, stderr = self._stream(executor, "out", detail.stdout), self._stream(executor, "err", detail.stderr)
+        return replace(detail, stdout=stdout, stderr=stderr)
+
+    def _stream(self, executor: int, suffix: str, stream: Stream | None) -> Stream | None:
+        if stream is None or not stream.data:
+            return stream
+        path = f"{self._folder}/x{executor}-far.{suffix}"
+        offset = 0
+        try:
+            descriptor = private.opener(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                offset = os.lseek(descriptor, 0, os.SEEK_END)
+                written = os.write(descriptor, stream.data)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            written = 0
+        if written < len(stream.data):  # the disk is full: it can still be asked for where it is
+            return replace(stream, data=b"")
+        return Stream(path, offset, written)

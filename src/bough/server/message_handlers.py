@@ -1,0 +1,434 @@
+"""Greetings and messages of a server's peers, one handler a message type.
+
+Answers to what clients ask, see `wire.questions`: one table, with one handler for each kind of question.
+
+Rule: a question is answered or refused, once; whatever a handler raises concerns who asked. Who may only read is
+refused what changes something.
+
+Who comes in and what they say: greetings, and messages turned into news for the shell.
+
+Rule: a connection says first who it is; what a client or an executor may not say, or says before its
+greeting, is refused and ends the connection.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bough.core.actions.dry_run import survey
+from bough.core.machine import Machine
+from bough.errors import BoughError, SiteError, UnknownName, UserError
+from bough.model.blobs import is_blob
+from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, PagesAdded, Submitted, WorkNews
+from bough.model.ids import ExecutorId
+from bough.model.states import TaskState
+from bough.server.handler_errors import Faults
+from bough.server.peer_connection import Connection
+from bough.server.peers import Client, Errand, Executor, Handler, Peers, answered_by
+from bough.server.server_log import log
+from bough.server.task_requests import Here
+from bough.server.turns.run_info import RunInfo
+from bough.server.turns.shell import SeparateShell, Shell
+from bough.stores.store import Store
+from bough.wire import questions
+from bough.wire.client_messages import (
+    VERSION,
+    Act,
+    Answer,
+    Ask,
+    Blob,
+    ClientHello,
+    Close,
+    FromClient,
+    Submit,
+    Subscribe,
+    Welcome,
+)
+from bough.wire.executor_messages import Alive, Appointed, ExecutorHello, FromExecutor, HereAsk, Ready, Report
+from bough.wire.questions import Question
+from bough.wire.relay_channels import RelayHello
+
+
+class Desk:
+    """See the module. What is answered here every server knows; a service adds its own."""
+
+    def __init__(self, machine: Machine, store: Store, peers: Peers, info: RunInfo, faults: Faults) -> None:
+        self._machine = machine
+        self._store = store
+        self._peers = peers
+        self._info = info
+        self._faults = faults
+        self._handlers: dict[type[Question[Any]], Handler] = {
+            questions.Status: answered_by(self._status),
+            questions.Explain: answered_by(self._explain),
+            questions.Memos: answered_by(self._memos),
+            questions.Feeds: answered_by(self._feeds),
+            questions.Fed: answered_by(self._fed),
+            questions.Processors: answered_by(self._processors),
+            questions.Paths: answered_by(lambda client, _: self._store.declared_paths(client.run)),
+        }
+
+    def add(self, handlers: Mapping[type[Question[Any]], Handler]) -> None:
+        """Answer these questions as well."""
+        self._handlers |= handlers
+
+    def ask(self, client: Client, message: Ask) -> None:
+        """Answer a question, now or later."""
+        errand: Errand[Question[Any]] = Errand(client, message, self._faults)
+        kind = type(message.question)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            errand.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
+        elif kind.changes and client.connection.role == "read":
+            errand.refuse(UserError("this access file is for reading only"))
+        else:
+            errand.attempt(handler)
+
+    def _status(self, *_: object) -> object:
+        return {
+            "counts": self._machine.counts(),
+            "groups": {
+                group.id: {TaskState(state).label: count for state, count in enumerate(group.counts) if count}
+                for group in self._machine.state.groups.values()
+            },
+            "executors": [
+                {
+                    "executor": executor.number,
+                    "site": executor.hello.site,
+                    "host": executor.hello.host,
+                    "pid": executor.hello.pid,
+                    "cores": executor.hello.capacity.cores,
+                }
+                for executor in self._peers.executors.values()
+            ],
+            "run": self._info.run,
+        }
+
+    def _explain(self, _: Client, question: questions.Explain) -> object:
+        try:
+            return self._machine.explain(question.record, question.index)
+        except KeyError:
+            raise UnknownName(f"there is no task {question.record}") from None
+
+    def _memos(self, client: Client, question: questions.Memos) -> object:
+        if not self._info.memos:
+            return []
+        self._store.project()
+        return [
+            {
+                "record": old.record,
+                "length": old.length,
+                "table": old.table,
+                "pages": old.pages,
+                "done": old.done,
+            }
+            for old in self._store.old_arrays(question.body, client.run)
+        ]
+
+    def _feeds(self, client: Client, question: questions.Feeds) -> object:
+        if not self._info.memos:
+            return []
+        self._store.project()
+        return self._store.old_feeds(question.body, client.run)
+
+    def _fed(self, client: Client, question: questions.Fed) -> object:
+        part = self._store.fed_pages(question.record, question.turn, client.run)
+        return questions.FedPart(part.pages, part.done, part.turn)
+
+    def _processors(self, *_: object) -> object:
+        cores: dict[str, float] = {}
+        for executor in self._peers.executors.values():
+            hello = executor.hello
+            cores[hello.site] = cores.get(hello.site, 0) + hello.capacity.cores
+        return {site: int(count) if float(count).is_integer() else count for site, count in cores.items()}
+
+
+SILENCE = 30.0  # seconds after which an executor is taken for lost
+_LOOK = 5.0
+_RANGE = 1 << 32  # ids between one client and the next
+
+Message = FromClient | FromExecutor | RelayHello
+
+
+class Reception:
+    """The listener of every connection of a server."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        on_close: Callable[[str], None],
+        on_owner_lost: Callable[[], None],
+        silence: float = SILENCE,
+        store: str = "",
+    ) -> None:
+        self._shell = shell
+        self._peers = shell.peers
+        self._here = self.here = Here(shell, store or shell.info.store_dir)
+        self.desk = self._make_desk()
+        self.desk.add(
+            {
+                questions.Project: lambda errand: shell.upkeep.when_folded(lambda: errand.answer(None)),
+                questions.Said: answered_by(self._here.said),
+            }
+        )
+        self._on_close = on_close
+        self._on_owner_lost = on_owner_lost
+        self._next_executor = int(shell.info.first_executor)
+        self._guests = 0  # clients greeted besides the owner
+        self._from_client: dict[type, Callable[..., None]] = {
+            Blob: self._blob,
+            Submit: self._submit,
+            PagesAdded: self._pages,
+            GroupClosed: self._group_closed,
+            Subscribe: self._subscribe,
+            Ask: self._ask,
+            Act: self._act,
+            Close: self._close,
+        }
+        self.leaving = False  # executors were told to leave, so their going is no loss
+        self.on_executor_lost: list[Callable[[int], None]] = []  # called with its pid
+        self._silence = silence
+        self._look = min(_LOOK, silence / 4)
+        self._looked = shell.loop.time()
+        shell.loop.call_later(self._look, self._look_for_silence)
+
+    def _make_desk(self) -> Desk:
+        shell = self._shell
+        return Desk(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
+
+    # --- what connections call ---------------------------------------------------------------------
+
+    def heard(self, connection: Connection, messages: list[Message]) -> None:
+        """Messages arrived; what goes wrong with them concerns their sender."""
+        try:
+            self._hear(connection, messages)
+        except Exception as error:  # noqa: BLE001 -- see `server.faults`
+            kinds = ", ".join(sorted({type(message).__name__ for message in messages}))
+            self._shell.faults.concern(connection, f"a message ({kinds})", error)
+        if self._shell.dirty:
+            self._shell.flush()
+
+    def _hear(self, connection: Connection, messages: list[Message]) -> None:
+        executor = self._peers.by_connection.get(connection)
+        if executor is None and connection not in self._peers.clients:
+            if not self._greet(connection, messages[0]):
+                return
+            del messages[0]
+            executor = self._peers.by_connection.get(connection)
+        if executor is not None:
+            self._hear_executor(executor, messages)
+        else:
+            self._hear_client(self._peers.clients[connection], messages)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        client = self._peers.clients.pop(connection, None)
+        if client is not None:
+            if client.owner:
+                self._on_owner_lost()
+            return
+        executor = self._peers.by_connection.get(connection)
+        if executor is not None:
+            self._lose(executor, "it left" if self.leaving else "its connection was lost")
+        elif connection.trusted:
+            self._on_owner_lost()  # it was gone before it said hello
+
+    # --- greetings ---------------------------------------------------------------------------------
+
+    def _greet(self, connection: Connection, message: Message) -> bool:
+        """Let a peer in by its first message."""
+        if not isinstance(message, ClientHello | ExecutorHello):
+            connection.refuse(f"the first message must be a hello, not {type(message).__name__}", "ProtocolError")
+            return False
+        if message.version != VERSION:
+            connection.refuse(
+                f"the server speaks version {VERSION} and the other end {message.version}; use the same bough",
+                "ProtocolError",
+            )
+            return False
+        try:
+            if isinstance(message, ClientHello):
+                self._welcome(connection, message)
+            else:
+                self._appoint(connection, message)
+        except BoughError as error:
+            connection.refuse(str(error), type(error).__name__)
+            return False
+        return True
+
+    def _welcome(self, connection: Connection, hello: ClientHello) -> None:
+        info = self._shell.info
+        owner = hello.owner and connection.trusted
+        if not owner:
+            self._guests += 1
+        offset = 0 if owner else self._guests * _RANGE
+        self._peers.clients[connection] = Client(connection, hello.pid, hello.host, owner=owner)
+        connection.say(
+            Welcome(
+                VERSION,
+                info.run,
+                info.first_record + offset,
+                info.first_group + offset,
+                info.store_dir,
+                info.memos,
+            )
+        )
+
+    def _appoint(self, connection: Connection, hello: ExecutorHello) -> None:
+        check_python(hello)
+        executor = Executor(connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time())
+        self._next_executor += 1
+        self._peers.add_executor(executor)
+        self._say_appointed(executor)
+        log(f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
+        self._shell.news(
+            ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
+        )
+
+    def _say_appointed(self, executor: Executor) -> None:
+        info = self._shell.info
+        executor.connection.say(
+            Appointed(
+                VERSION,
+                executor.number,
+                info.folder("out"),
+                info.folder("results"),
+                info.folder("spill"),
+                info.marker,
+                info.embedded,
+                info.token,
+                self._silence,
+                info.pickup,
+                info.piggyback,
+            )
+        )
+
+    # --- executors ---------------------------------------------------------------------------------
+
+    def _hear_executor(self, executor: Executor, messages: list[Message]) -> None:
+        executor.last_word = self._shell.loop.time()
+        for message in messages:
+            if type(message) is Report:
+                self._shell.report(executor, message.number, self._own(executor, self._news(executor, message)))
+            elif type(message) is Ready:
+                self._ready(executor)
+            elif not self._hear_other(executor, message):
+                executor.connection.refuse(f"an executor may not say {type(message).__name__}", "ProtocolError")
+                return
+
+    def _own(self, executor: Executor, news: Sequence[WorkNews]) -> Sequence[WorkNews]:
+        """News without what is about the tasks of other executors."""
+        is_foreign = self._shell.machine.is_foreign
+        foreign = [one for one in news if is_foreign(one, executor.number)]
+        if not foreign:
+            return news
+        log(f"executor {executor.number} spoke of span {foreign[0].span}, which is another's; that is not believed")
+        return [one for one in news if one not in foreign]
+
+    def _ready(self, executor: Executor) -> None:
+        if isinstance(self._shell, SeparateShell):  # else it waits for nothing
+            self._shell.ready(executor)
+
+    def _news(self, executor: Executor, report: Report) -> Sequence[WorkNews]:
+        return report.news
+
+    def _hear_other(self, executor: Executor, message: Message) -> bool:
+        """Something that is no report; whether an executor may say it."""
+        if type(message) is HereAsk:
+            self._here.ask(executor, message)
+            return True
+        return type(message) is Alive
+
+    def _lose(self, executor: Executor, reason: str) -> None:
+        self._peers.drop_executor(executor)
+        self._here.lost(executor)
+        log(f"executor {executor.number} is gone: {reason}")
+        if self.leaving:
+            return  # the end of the run says it all: what it ended for us has not cost its tasks anything
+        self._shell.news(ExecutorLost(executor.number, reason))
+        for callback in self.on_executor_lost:
+            callback(executor.hello.pid)
+
+    def _look_for_silence(self) -> None:
+        self._shell.loop.call_later(self._look, self._look_for_silence)
+        now = self._shell.loop.time()
+        looked, self._looked = self._looked, now
+        jump = self._shell.clock.jump()
+        if jump:
+            log(f"the system's clock was set by {jump:+.0f} s; the server goes by its own until it is started anew")
+        if self._shell.is_stuck:
+            return
+        if now - looked > 2 * self._look + 1:  # we were stopped ourselves: what was said meanwhile is not read yet
+            for executor in self._peers.executors.values():
+                executor.last_word = now
+            return
+        for executor in list(self._peers.executors.values()):
+            if now - executor.last_word > self._silence and not executor.connection.is_stopped:
+                self._lose(executor, f"it said nothing for {self._silence:g} s")
+                executor.connection.abort()
+
+    # --- clients -----------------------------------------------------------------------------------
+
+    def _hear_client(self, client: Client, messages: list[Message]) -> None:
+        for message in messages:
+            handler = self._from_client.get(type(message))
+            if handler is None:
+                client.connection.refuse(f"a client may not say {type(message).__name__}", "ProtocolError")
+                return
+            handler(client, message)
+            if not client.connection.is_open:
+                return  # it was refused, and with it what it says next
+
+    def _blob(self, client: Client, message: Blob) -> None:
+        if not is_blob(message.id, message.data):  # or it could take the place of somebody else's function
+            client.connection.refuse(f"the blob {message.id.hex()} is not what its name says", "ProtocolError")
+            return
+        self._shell.store.put_blob(message.id, message.data)  # written with the next turn
+
+    def _submit(self, client: Client, message: Submit) -> None:
+        self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
+
+    def _pages(self, client: Client, message: PagesAdded) -> None:
+        number = self._peers.internal(client, message.request) if message.request else 0
+        self._shell.news(PagesAdded(message.record, message.pages, message.last, number, message.reuse))
+
+    def _group_closed(self, _: Client, message: GroupClosed) -> None:
+        self._shell.news(message)
+
+    def _subscribe(self, client: Client, _: Subscribe) -> None:
+        client.subscribed = True
+
+    def _ask(self, client: Client, message: Ask) -> None:
+        """Answer after the turn that holds everything said before the question."""
+        if self._shell.is_busy and type(message.question) is not questions.Said:
+            self._shell.after_turn(lambda: self.desk.ask(client, message))
+        else:
+            self.desk.ask(client, message)
+
+    def _act(self, client: Client, message: Act) -> None:
+        if self._shell.is_busy:
+            self._shell.after_turn(lambda: self._do(client, message))
+        else:
+            self._do(client, message)
+
+    def _do(self, client: Client, message: Act) -> None:
+        deed = message.deed
+        count, left_out = survey(self._shell.machine.state, deed)
+        answer = Answer(message.request, {"tasks": count} | ({"left_out": left_out} if left_out else {}))
+        self._shell.news(deed, then=lambda: client.connection.say(answer))
+
+    def _close(self, client: Client, message: Close) -> None:
+        if client.owner:
+            self._on_close(message.how)
+        else:
+            client.connection.refuse("only the session that owns the server can close it", "UserError")
+
+
+def check_python(hello: ExecutorHello) -> None:
+    """Functions travel as bytecode, which differs between minor versions."""
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if hello.python != ours:
+        raise SiteError(f"the server runs Python {ours} and the executor {hello.python}")

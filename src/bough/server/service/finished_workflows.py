@@ -1,0 +1,338 @@
+"""Workflows that are over leave the memory of the server, the oldest first; the store has all of them.
+
+The last few stay, since what has just ended is what people ask about. One that leaves is written into the store first,
+a slice at a time if it is big, and then forgotten by a fact. Rule: what finished work takes is bounded, however much
+there was of it; one that somebody acts on, or is a client of, stays.
+
+Retired workflows for who asks about them, or acts on them.
+
+Who asks is answered from a copy beside the core, read from the store in a thread and forgotten after a while. Who acts
+has the workflow back in the core first. Rule: asking writes nothing; whatever cannot be found is said to be unknown by
+whoever answers the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import Final, TypeVar
+
+from bough.core import retirement
+from bough.core.queries import below, workflows_of
+from bough.core.records.group_record import Workflow
+from bough.core.state import State
+from bough.errors import StoreFailed
+from bough.model.events.facts import (
+    Amended,
+    Cancelled,
+    Declared,
+    Fact,
+    Held,
+    Killed,
+    Prioritised,
+    Released,
+    Reset,
+    Retried,
+    RunClosed,
+    RunRemoved,
+    RunRetired,
+    RunRevived,
+)
+from bough.model.ids import ROOT
+from bough.model.tasks import Dep
+from bough.server.server_log import log
+from bough.server.turns.shell import Shell
+from bough.stores.jobs.jobs_reader import Jobs
+from bough.stores.open import open_jobs
+
+KEPT = 20  # workflows that are over and stay
+KEPT_RECORDS = 10_000  # tasks, arrays and groups of these together; a task of an array counts as a 64th
+KEPT_FOR = 600.0  # seconds
+_SOON = 0.5  # seconds after something ended
+_AGAIN = 10.0  # seconds until a store that could not be written is tried again
+_SLICE = 0.01  # seconds of work between two turns
+_PAUSE = 0.005
+_ELEMENTS = 64
+_DEEDS = frozenset({Amended, Cancelled, Declared, Held, Killed, Prioritised, Released, Reset, Retried})
+_HEARD = _DEEDS | {RunClosed, RunRemoved, RunRetired, RunRevived}
+
+
+class _Leaving:
+    """A workflow on its way out."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.workflow = workflow
+        self.pieces = retirement.pieces(workflow)
+        self.kept: list[bytes] = []
+
+
+class Retiring:
+    """See the module. `is_owed`: whether a run's client is still to hear something."""
+
+    def __init__(self, shell: Shell, is_owed: Callable[[int], bool]) -> None:
+        self._shell = shell
+        self._state = shell.machine.state
+        self._is_owed = is_owed
+        self.on_gone: list[Callable[[int], None]] = []  # told of runs that left, or were removed
+        self._over: dict[int, tuple[float, int]] = {}  # by run: when it ended and what it weighs; the oldest first
+        self._weight = 0
+        self._leaving: _Leaving | None = None  # one that takes longer than a slice
+        self._said: set[int] = set()  # runs that are forgotten by the next turn
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_at = 0.0
+        self._stopped = False
+        shell.on_facts.append(self._hear)
+        for workflow in workflows_of(self._state):
+            if workflow.closed:
+                self._note(workflow)
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def is_leaving(self, run: int) -> bool:
+        """Whether a workflow is forgotten by the next turn."""
+        return run in self._said
+
+    # --- what is over ------------------------------------------------------------------------------------
+
+    def _hear(self, facts: Sequence[Fact]) -> None:
+        if _HEARD.isdisjoint(map(type, facts)):
+            return
+        for fact in facts:
+            if isinstance(fact, RunClosed | RunRevived):
+                workflow = self._state.workflows.get(fact.run)
+                if workflow is not None and workflow.group.id != ROOT:
+                    self._note(workflow)
+            elif isinstance(fact, RunRetired | RunRemoved):
+                self._gone(fact.run)
+            elif type(fact) in _DEEDS:
+                self._leaving = None  # it may be about that one, which is not any more as it was
+
+    def _note(self, workflow: Workflow) -> None:
+        self._forget(workflow.run)
+        weight = sum(1 + len(group.members) + sum(group.counts) // _ELEMENTS for group in below(workflow.group))
+        self._over[workflow.run] = (self._shell.loop.time(), weight)
+        self._weight += weight
+        self._look_in(_SOON)
+
+    def _forget(self, run: int) -> None:
+        known = self._over.pop(run, None)
+        if known is not None:
+            self._weight -= known[1]
+
+    def _gone(self, run: int) -> None:
+        self._forget(run)
+        self._said.discard(run)
+        for tell in self.on_gone:
+            tell(run)
+
+    # --- which leave -------------------------------------------------------------------------------------
+
+    def _look_in(self, seconds: float) -> None:
+        """Look again then, at the latest."""
+        loop = self._shell.loop
+        if self._stopped or (self._timer is not None and self._look_at <= loop.time() + seconds):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look_at = loop.time() + seconds
+        self._timer = loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Let go for a slice of time, and come again while there is more to do."""
+        self._timer = None
+        if self._stopped or self._said:
+            return
+        if self._shell.awaits(_DEEDS):  # what is about to be done may be done to one of these
+            self._look_in(_PAUSE)
+            return
+        until = monotonic() + _SLICE
+        try:
+            while (leaving := self._leaving or self._next()) is not None:
+                self._leaving = leaving if self._keep(leaving, until) else None
+                if monotonic() >= until:
+                    break
+        except StoreFailed as error:
+            log(f"workflows that are over stay in memory: {error}")
+            self._leaving = None
+            self._look_in(_AGAIN)
+        if self._said:
+            self._shell.after_turn(self._turned)
+        elif self._over:
+            self._look_in(_PAUSE if self._leaving is not None else _AGAIN)
+
+    def _next(self) -> _Leaving | None:
+        """The oldest that can leave, if too many are here, or it has been here for too long."""
+        many, weight, now = len(self._over) - len(self._said), self._weight, self._shell.loop.time()
+        for run, (ended, own) in self._over.items():
+            if run in self._said:
+                weight -= own
+                continue
+            if many <= KEPT and weight <= KEPT_RECORDS and now - ended < KEPT_FOR:
+                return None
+            if retirement.may_retire(self._state, run) and not self._shell.peers.of_run(run) and not self._is_owed(run):
+                return _Leaving(self._state.workflows[run])
+        return None
+
+    # --- how they leave ----------------------------------------------------------------------------------
+
+    def _keep(self, leaving: _Leaving, until: float) -> bool:
+        """Keep one, or a slice of it; whether there is more of it."""
+        for piece in leaving.pieces:
+            leaving.kept.append(piece)
+            if monotonic() >= until:
+                return True
+        run = leaving.workflow.run
+        self._shell.results.forget_all(record.id for record in leaving.workflow.group.records())
+        self._shell.store.save_snapshot(self._state.turn, run, retirement.pack(leaving.kept))
+        self._shell.news(RunRetired(run))
+        self._said.add(run)
+        return False
+
+    def _turned(self) -> None:
+        """The turn is made; of what is still here something was tried again in that turn."""
+        self._said.clear()
+        self._look_in(0.0)
+
+
+T = TypeVar("T")
+MOST: Final = 64  # workflows that are looked at
+MOST_RECORDS: Final = 200_000  # of these together; one alone may be bigger
+_LOOKED_AT_FOR: Final = 60.0  # seconds after the last question
+_TOGETHER: Final = 500  # numbers in one statement
+_RECORDS: Final = "SELECT DISTINCT abs(run) FROM tasks WHERE id IN ({})"
+_GROUP: Final = "SELECT max(abs(run)) FROM groups WHERE id = ?"
+_KEPT: Final = "SELECT data FROM snapshots WHERE run = ?"
+_IS_RUN: Final = "SELECT 1 FROM runs WHERE run = ? AND grp != 0"
+
+
+class Archive:
+    """See the module. `where`: the store's folder or database."""
+
+    def __init__(self, shell: Shell, where: str, leaving: Retiring) -> None:
+        self._shell = shell
+        self._machine = shell.machine
+        self._where = where
+        self._leaving = leaving
+        self._beside: dict[int, State] = {}  # by run; who was asked for last comes last
+        self._timer: asyncio.TimerHandle | None = None
+        leaving.on_gone.append(self._drop)
+
+    # --- asking ------------------------------------------------------------------------------------------
+
+    def look_up(self, records: Iterable[int], then: Callable[[], None]) -> bool:
+        """Have the workflows of records at hand, as far as there are such, then call back; False: they are."""
+        missing = [record for record in dict.fromkeys(records) if self._machine.find(record) is None]
+        if not missing:
+            return False
+
+        def load() -> dict[int, State]:
+            with open_jobs(self._where) as jobs:
+                found: dict[int, State] = {}
+                for run in _runs_of(jobs, missing)[:MOST]:
+                    if run not in self._beside and _weight(found) < MOST_RECORDS:
+                        made = self._read(jobs, run)
+                        found |= {run: made} if made is not None else {}
+                return found
+
+        def loaded(done: asyncio.Future[dict[int, State]]) -> None:
+            self._put(_result(done, {}))
+            then()
+
+        self._in_thread(load, loaded)
+        return True
+
+    def _read(self, jobs: Jobs, run: int) -> State | None:
+        kept = _kept(jobs, run)
+        return retirement.aside(self._machine.state, kept) if kept else None
+
+    def _put(self, found: dict[int, State]) -> None:
+        self._beside.update(found)
+        while len(self._beside) > MOST or (len(self._beside) > 1 and _weight(self._beside) > MOST_RECORDS):
+            del self._beside[next(iter(self._beside))]
+        self._tell()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._shell.loop.call_later(_LOOKED_AT_FOR, self._clear)
+
+    def _drop(self, run: int) -> None:
+        if self._beside.pop(run, None) is not None:
+            self._tell()
+
+    def _clear(self) -> None:
+        self._timer = None
+        self._beside.clear()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._machine.asides = list(self._beside.values())
+
+    # --- acting ------------------------------------------------------------------------------------------
+
+    def revive(self, target: Dep, then: Callable[[], None]) -> bool:
+        """Have the workflow of a record or a group in the core, then call back; False: it is there."""
+        state = self._machine.state
+        group = state.groups.get(target.id) if target.is_group else None
+        if not target.is_group and (record := state.records.get(target.id)) is not None:
+            group = record.group
+        if group is not None and not self._leaving.is_leaving(group.workflow.run):
+            return False
+
+        def load() -> tuple[int, bytes]:
+            with open_jobs(self._where) as jobs:
+                if target.is_group:
+                    runs = [run for row in jobs.query(_GROUP, (target.id,))[1] if isinstance(run := row[0], int)]
+                else:
+                    runs = _runs_of(jobs, [target.id])
+                for run in runs:
+                    if jobs.query(_IS_RUN, (run,))[1] and (kept := _kept(jobs, run)):
+                        retirement.unpack(kept)  # so that it is known to be readable
+                        return run, kept
+            return 0, b""
+
+        def loaded(done: asyncio.Future[tuple[int, bytes]]) -> None:
+            run, kept = _result(done, (0, b""))
+            if run and run not in state.workflows:
+                log(f"run {run} is in memory again, because somebody acts on it")
+                self._shell.news(RunRevived(run, kept), then=then)
+                self._drop(run)
+            else:
+                then()
+
+        self._shell.after_turn(lambda: self._in_thread(load, loaded))
+        return True
+
+    def _in_thread(self, load: Callable[[], T], then: Callable[[asyncio.Future[T]], None]) -> None:
+        """Read when the tables have caught up."""
+        loop = self._shell.loop
+        self._shell.upkeep.when_folded(lambda: loop.run_in_executor(None, load).add_done_callback(then))
+
+
+def _weight(states: dict[int, State]) -> int:
+    return sum(len(state.records) for state in states.values())
+
+
+def _runs_of(jobs: Jobs, records: Sequence[int]) -> list[int]:
+    found: dict[int, None] = {}
+    for at in range(0, len(records), _TOGETHER):
+        some = records[at : at + _TOGETHER]
+        rows = jobs.query(_RECORDS.format(", ".join("?" * len(some))), some)[1]
+        found.update((run, None) for row in rows if isinstance(run := row[0], int))
+    return list(found)
+
+
+def _kept(jobs: Jobs, run: int) -> bytes:
+    rows = jobs.query(_KEPT, (run,))[1]
+    return bytes(data) if rows and isinstance(data := rows[0][0], bytes) else b""
+
+
+def _result(done: asyncio.Future[T], nothing: T) -> T:
+    error = done.exception()
+    if error is None:
+        return done.result()
+    log(f"a workflow that was retired cannot be read: {type(error).__name__}: {error}")
+    return nothing

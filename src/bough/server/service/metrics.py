@@ -1,0 +1,241 @@
+"""A sample a second, kept for an hour; the /metrics page.
+
+What a service counts, once a second, kept for the last hour.
+
+A sample is made of counters that are kept anyway. Rule: what a second costs does not grow with the number of tasks;
+the tasks by state are summed over groups, and where there are many groups, not every second.
+
+`GET /metrics` for Prometheus: an HTTP responder of one page.
+
+Rule: it reads one small request within a few seconds, answers and hangs up; it is bound to the loopback address
+unless another one was named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from bough.core.machine import Machine
+from bough.errors import SiteError
+from bough.model.events.facts import ElementFailed, Fact, NotRunnable, Recalled, SpanEnded
+from bough.server.peers import Errand, Peers
+from bough.server.service.manual_tasks import is_hand
+from bough.server.service.memory_use import resident
+from bough.server.service.prometheus_text import CONTENT_TYPE
+from bough.transport.access import split_address
+from bough.wire import questions
+
+KEPT = 3600  # samples
+_EVERY = 1.0  # seconds
+_SHARE = 0.005  # of the time that summing over groups may take
+_MINUTE = 60
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """One second of a service."""
+
+    time: float
+    at: float  # seconds of a clock that never jumps
+    started: float  # when the server began
+    clients: int
+    connections: int
+    allocated: int  # executors there are, whatever they do
+    idle: int
+    active: int
+    suspended: int
+    draining: int
+    missing: int
+    hands: int  # tasks that somebody took by hand
+    cores: float
+    waiting: int
+    held: int
+    ready: int
+    placed: int
+    running: int
+    ended: int  # tasks, since the server began
+    failed: int  # of these
+    reused: int  # of these: results of earlier runs
+    throughput: float  # tasks ended a second, in the last second
+    throughput_60: float  # and in the last minute
+    cpu: float  # percent of one core, in the last second
+    cpu_seconds: float
+    memory: int  # bytes resident
+    turns: int  # of the journal
+    records: int = 0  # tasks and arrays in memory: those of workflows that go on, and of the last that ended
+    workflows: int = 0  # in memory
+
+
+class Statistics:
+    """See the module."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, peers: Peers) -> None:
+        self.samples: deque[Sample] = deque(maxlen=KEPT)
+        self._loop = loop
+        self._machine = machine
+        self._peers = peers
+        self._started = time.time()
+        self._ended = self._failed = self._reused = 0
+        self._counts: dict[str, int] = {}
+        self._count_again = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = loop.time()
+
+    # --- counting --------------------------------------------------------------------------------------
+
+    def hear(self, facts: Sequence[Fact]) -> None:
+        """Count what ended in a turn."""
+        for fact in facts:
+            kind = type(fact)
+            if kind is SpanEnded:
+                self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+            elif kind is ElementFailed:
+                if fact.retry_at < 0:  # type: ignore[union-attr]
+                    self._ended += 1
+                    self._failed += 1
+            elif kind is NotRunnable:
+                self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+                self._failed += fact.stop - fact.start  # type: ignore[union-attr]
+            elif kind is Recalled and fact.found:  # type: ignore[union-attr]
+                self._ended += fact.stop - fact.start  # type: ignore[union-attr]
+                self._reused += fact.stop - fact.start  # type: ignore[union-attr]
+
+    def start(self) -> None:
+        """Take a sample now, and every second from now on."""
+        self.samples.append(self.sample())
+        self._next = max(self._next + _EVERY, self._loop.time())
+        self._timer = self._loop.call_later(self._next - self._loop.time(), self.start)
+
+    def stop(self) -> None:
+        """Take no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def sample(self) -> Sample:
+        """How things are now."""
+        now, state = time.time(), self._machine.state
+        counts = self._states()
+        kinds = dict.fromkeys(("idle", "active", "suspended", "draining", "missing", "hands"), 0)
+        cores = 0.0
+        for executor in state.executors.values():
+            if is_hand(executor):
+                kinds["hands"] += 1
+                continue
+            cores += executor.capacity.cores
+            if executor.id not in self._peers.executors:
+                kinds["missing"] += 1
+            elif executor.draining or executor.suspended:
+                kinds["draining" if executor.draining else "suspended"] += 1
+            else:
+                kinds["active" if executor.spans else "idle"] += 1
+        cpu = time.process_time()
+        last = self.samples[-1] if self.samples else None
+        at = self._loop.time()  # not the time of day, which may be changed
+        past = max(at - last.at, 1e-6) if last else _EVERY
+        minute = self.samples[-min(_MINUTE, len(self.samples))] if last else None
+        return Sample(
+            time=now,
+            at=at,
+            started=self._started,
+            clients=len(self._peers.clients),
+            connections=len(self._peers.clients) + len(self._peers.by_connection),
+            allocated=len(state.executors) - kinds["hands"],
+            **kinds,
+            cores=cores,
+            **{name: counts.get(name, 0) for name in ("waiting", "held", "ready", "placed", "running")},
+            ended=self._ended,
+            failed=self._failed,
+            reused=self._reused,
+            throughput=(self._ended - last.ended) / past if last else 0.0,
+            throughput_60=(self._ended - minute.ended) / max(at - minute.at, 1e-6) if minute else 0.0,
+            cpu=100 * (cpu - last.cpu_seconds) / past if last else 0.0,
+            cpu_seconds=cpu,
+            memory=resident(),
+            turns=state.turn,
+            records=len(state.records),
+            workflows=len(state.workflows) - 1,
+        )
+
+    def _states(self) -> dict[str, int]:
+        begun = time.perf_counter()
+        if begun >= self._count_again:
+            self._counts = self._machine.counts()
+            now = time.perf_counter()
+            self._count_again = now + (now - begun) / _SHARE - _EVERY
+        return self._counts
+
+    # --- answers ---------------------------------------------------------------------------------------
+
+    def answer(self, errand: Errand[questions.Statistics]) -> None:
+        """The samples of the last so many seconds, oldest first."""
+        wanted = list(self.samples)[-max(1, errand.question.seconds) :]
+        errand.answer([msgspec.structs.asdict(sample) for sample in wanted])
+
+
+_PATIENCE = 5.0  # seconds for a request
+_MOST_BYTES = 8192  # of its head
+_MOST_AT_ONCE = 32
+LOOPBACK = "127.0.0.1"
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Host and port; a port alone is on the loopback address."""
+    return split_address(text if ":" in text else f"{LOOPBACK}:{text}")
+
+
+class MetricsPage:
+    """See the module."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+        self._server: asyncio.Server | None = None
+        self._at_once = 0
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; the port. SiteError when that is not possible."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=_MOST_BYTES)
+        except OSError as error:
+            raise SiteError(f"the metrics cannot be served at {host}:{port}: {error.strerror or error}") from error
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._at_once += 1
+        try:
+            if self._at_once <= _MOST_AT_ONCE:
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _PATIENCE)
+                writer.write(self._response(head.split(b"\r\n", 1)[0]))
+                await asyncio.wait_for(writer.drain(), _PATIENCE)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever it was does not speak HTTP, or is gone
+        finally:
+            self._at_once -= 1
+            writer.close()
+
+    def _response(self, request: bytes) -> bytes:
+        method, _, rest = request.partition(b" ")
+        path = rest.split(b" ")[0].split(b"?")[0]
+        if method not in {b"GET", b"HEAD"}:
+            return _reply("405 Method Not Allowed", "only GET\n", extra="Allow: GET, HEAD\r\n")
+        if path != b"/metrics":
+            return _reply("404 Not Found", "see /metrics\n")
+        return _reply("200 OK", self._text(), CONTENT_TYPE, with_body=method == b"GET")
+
+
+def _reply(
+    status: str, body: str, kind: str = "text/plain; charset=utf-8", *, extra: str = "", with_body: bool = True
+) -> bytes:
+    data = body.encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n{extra}Connection: close\r\n\r\n"
+    )
+    return head.encode() + (data if with_body else b"")

@@ -1,0 +1,349 @@
+"""What operators are told without asking, and the command that tells them.
+
+What the operator is told of without asking: workflows that are over or stuck, overlong tasks, hosts in trouble.
+
+Facts are looked at as they are written, the rest every few seconds. Rule: the same thing is not said twice within an
+hour, and nothing here waits for whoever brings the message (see `messenger`).
+
+Who brings messages to people: a command of the user's, or the machine's own mail program.
+
+Rule: a few at once, each with a time limit, all of its own process group; what they print goes to the log, and the
+server never waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from email.message import EmailMessage
+
+import msgspec
+
+from bough.core.queries import Standing, below, why_stuck, workflows_of
+from bough.core.records.attempts import Span
+from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.group_record import Workflow
+from bough.errors import UserError
+from bough.model.events.facts import (
+    ExecutorDrained,
+    ExecutorJoined,
+    ExecutorLost,
+    ExecutorSuspended,
+    Fact,
+    RunClosed,
+    SpanStarted,
+)
+from bough.model.ids import ExecutorId, Seconds
+from bough.server.server_log import log
+from bough.server.service.manual_tasks import SITE, is_hand, label
+from bough.server.turns.shell import Shell
+
+KINDS = ("finished", "stuck", "overlong", "silent", "suspended", "lost")
+_LOOK = 5.0  # seconds between two looks
+_AGAIN = 3600.0  # seconds within which the same thing is not said again
+_NAMED = 5  # tasks of a silent executor that are named
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One thing worth knowing."""
+
+    event: str
+    text: str
+    workflow: str = ""
+    task: str = ""
+    host: str = ""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What is told of, and what counts as too long."""
+
+    kinds: tuple[str, ...] = KINDS
+    factor: float = 10.0  # times the user's estimate, or the measured mean
+    least: Seconds = 600.0  # and at least so long
+
+
+def read_kinds(text: str) -> tuple[str, ...]:
+    """Kinds of events as people list them; "suspended" means lost executors, too."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in KINDS:
+            raise UserError(f"there is no event {word!r} to be told of; there are: {', '.join(KINDS)}")
+    return tuple(dict.fromkeys([*words, *(["lost"] if "suspended" in words else [])]))
+
+
+class Notices:
+    """See the module. `say` brings the message."""
+
+    def __init__(self, shell: Shell, rules: Rules, say: Callable[[Notice], None]) -> None:
+        self._shell = shell
+        self._state = shell.machine.state
+        self._rules = rules
+        self._say = say
+        self._said: dict[tuple[object, ...], Seconds] = {}
+        self._hosts: dict[int, str] = {}
+        self._leaving: set[int] = set()
+        self._started: dict[int, Seconds] = {}  # spans of which somebody said that they run
+        self._stuck: set[int] = set()  # workflows that were stuck at the last look
+        self._silent: set[ExecutorId] = set()  # executors that were missing at the last look
+        self._timer: asyncio.TimerHandle | None = None
+        self._hear: dict[type, Callable[..., None]] = {
+            ExecutorJoined: self._joined,
+            ExecutorDrained: lambda fact: self._leaving.add(fact.executor),
+            ExecutorSuspended: self._suspended,
+            ExecutorLost: self._lost,
+            RunClosed: self._closed,
+            SpanStarted: self._began,
+        }
+        for executor in self._state.executors.values():
+            self._hosts[executor.id] = executor.host
+            if executor.draining:
+                self._leaving.add(executor.id)
+        now = shell.clock.now()
+        for span in self._state.spans:  # when they began is not known any more: now, at the latest
+            self._started[span] = now
+
+    def start(self) -> None:
+        """Look now and then."""
+        self._timer = self._shell.loop.call_later(_LOOK, self._look)
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._hear = {}
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tell(self, notice: Notice, *key: object) -> None:
+        now = self._shell.clock.now()
+        known = (notice.event, *key)
+        if notice.event not in self._rules.kinds or now < self._said.get(known, 0.0) + _AGAIN:
+            return
+        self._said = {old: when for old, when in self._said.items() if now < when + _AGAIN}
+        self._said[known] = now
+        self._say(notice)
+
+    # --- what is heard -----------------------------------------------------------------------------------
+
+    def hear(self, facts: Sequence[Fact]) -> None:
+        """Look through the facts of a turn."""
+        hear = self._hear
+        for fact in facts:
+            handler = hear.get(type(fact))
+            if handler is not None:
+                handler(fact)
+
+    def _joined(self, fact: ExecutorJoined) -> None:
+        self._hosts[fact.executor] = fact.host
+        self._leaving.discard(fact.executor)
+        if fact.site == SITE and not fact.pid:
+            self._leaving.add(fact.executor)  # nobody is surprised when a hand is done
+
+    def _began(self, fact: SpanStarted) -> None:
+        self._started.setdefault(fact.span, self._shell.clock.now())
+
+    def _suspended(self, fact: ExecutorSuspended) -> None:
+        peer = self._shell.peers.executors.get(fact.executor)
+        if peer is None or not peer.ready:
+            return  # it is missing, and that is another matter
+        host = self._hosts.get(fact.executor, "")
+        text = f"executor {fact.executor} on {host} gets nothing for a while: {fact.reason}"
+        self._tell(Notice("suspended", text, host=host), fact.executor)
+
+    def _lost(self, fact: ExecutorLost) -> None:
+        host = self._hosts.pop(fact.executor, "")
+        if fact.executor not in self._leaving:
+            text = f"executor {fact.executor} on {host} is lost: {fact.reason}; others get its tasks"
+            self._tell(Notice("lost", text, host=host), fact.executor)
+        self._leaving.discard(fact.executor)
+        self._silent.discard(fact.executor)
+
+    def _closed(self, fact: RunClosed) -> None:
+        workflow = self._state.workflows.get(fact.run)
+        if workflow is not None and workflow.group.id:
+            standing = Standing(below(workflow.group))
+            text = f"workflow {workflow.name}, run {workflow.run}, has ended: {standing}"
+            self._tell(Notice("finished", text, workflow.name), workflow.run)
+
+    # --- what is looked at -------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._timer = self._shell.loop.call_later(_LOOK, self._look)
+        if self._shell.is_stuck:
+            return
+        self._look_for_silence()
+        self._look_for_overlong(self._shell.clock.now())
+        if not self._shell.is_busy:
+            self._look_for_stuck()
+
+    def _look_for_silence(self) -> None:
+        """Executors that were missing at the last look, too, and have something to do."""
+        missing = {
+            executor.id
+            for executor in self._state.executors.values()
+            if executor.id not in self._shell.peers.executors and not is_hand(executor)
+        }
+        for number in missing & self._silent:
+            executor = self._state.executors[number]
+            if executor.spans:
+                tasks = _tasks_on(executor)
+                shown = ", ".join(tasks[:_NAMED]) + (", ..." if len(tasks) > _NAMED else "")
+                text = f"no sign of life from executor {number} on {executor.host}, which has {shown}"
+                self._tell(Notice("silent", text, task=tasks[0], host=executor.host), number)
+        self._silent = missing
+
+    def _look_for_overlong(self, now: Seconds) -> None:
+        rules, spans = self._rules, self._state.spans
+        for number, began in list(self._started.items()):
+            span = spans.get(number)
+            if span is None:
+                del self._started[number]
+                continue
+            limits, mean = span.record.spec.limits, span.record.runtime.mean
+            expected = max(limits.walltime, mean) * sum(high - low for low, high in span.left)
+            ran = now - began
+            if expected and ran > max(rules.least, rules.factor * expected):
+                task, host = label(span.record, span.left[0][0]), span.executor.host
+                text = f"task {task} has run on {host} for {ran:.0f} s, and {expected:.0f} s were expected"
+                name = span.record.group.workflow.name
+                self._tell(Notice("overlong", text, name, task, host), span.record.id, span.left[0][0])
+
+    def _look_for_stuck(self) -> None:
+        """Workflows that were stuck at the last look, too."""
+        found: dict[int, tuple[Workflow, str]] = {}
+        for workflow in workflows_of(self._state):
+            why = why_stuck(self._state, workflow)
+            if why:
+                found[workflow.run] = workflow, why
+        for run in found.keys() & self._stuck:
+            workflow, why = found[run]
+            text = f"workflow {workflow.name}, run {run}, can go on no more: {why}"
+            self._tell(Notice("stuck", text, workflow.name), run)
+        self._stuck = set(found)
+
+
+def _tasks_on(executor: ExecutorRecord) -> list[str]:
+    return [label(span.record, span.left[0][0]) for span in executor.spans.values() if _has(span)]
+
+
+def _has(span: Span) -> bool:
+    return bool(span.left)
+
+
+LIMIT = 30.0  # seconds for one message
+_AT_ONCE = 3
+_MOST_WAITING = 100
+_MOST_PRINTED = 2000  # bytes of what a command says that are logged
+_PLACES = "/usr/sbin:/usr/lib:/usr/bin:/bin"
+
+
+class Messenger:
+    """See the module. `command` is run by a shell for every notice; `address` gets it by mail."""
+
+    def __init__(self, command: str = "", address: str = "", limit: float = LIMIT) -> None:
+        if address and (address.startswith("-") or not address.isprintable() or " " in address):
+            raise UserError(f"--notify-mail {address!r}: not an address")
+        self._command = command
+        self._address = address
+        self._mailer = find_mailer() if address else []
+        self._limit = limit
+        self._waiting: deque[tuple[str, list[str], bytes, Notice]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def say(self, notice: Notice) -> None:
+        """Bring a notice to whoever wants it."""
+        notice = msgspec.structs.replace(notice, text=" ".join(notice.text.replace("\0", "").split()))
+        log(f"notice: {notice.text}")
+        if self._command:
+            self._put(("", ["/bin/sh", "-c", self._command], b"", notice))
+        if self._address:
+            words, body = self._mail(notice)
+            self._put(("mail", words, body, notice))
+
+    def _put(self, errand: tuple[str, list[str], bytes, Notice]) -> None:
+        if len(self._waiting) >= _MOST_WAITING:
+            log("too many notices wait to be brought; this one is only in the log")
+            return
+        self._waiting.append(errand)
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and len(self._tasks) < _AT_ONCE:
+            task = asyncio.get_running_loop().create_task(self._bring(*self._waiting.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._brought)
+
+    def _brought(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log(f"a notice could not be brought: {error}")
+        if not task.cancelled():
+            self._next()
+
+    async def _bring(self, what: str, words: list[str], body: bytes, notice: Notice) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.PIPE if body else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **environment(notice)},
+            start_new_session=True,
+        )
+        try:
+            said, _ = await asyncio.wait_for(process.communicate(body or None), self._limit)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            if not isinstance(error, TimeoutError):
+                raise
+            log(f"the notice's {what or 'command'} took longer than {self._limit:g} s and was ended: {notice.event}")
+            return
+        for line in said[:_MOST_PRINTED].decode("utf-8", "replace").splitlines():
+            log(f"notice, {notice.event}: {line}")
+        if process.returncode:
+            log(f"the notice's {what or 'command'} ended with {process.returncode}: {notice.event}")
+
+    def _mail(self, notice: Notice) -> tuple[list[str], bytes]:
+        subject = f"bough: {notice.text}"[:200]
+        if os.path.basename(self._mailer[0]) == "sendmail":
+            message = EmailMessage()
+            message["To"] = self._address
+            message["Subject"] = subject
+            message.set_content(f"{notice.text}\n\nThe server on {socket.gethostname()} says this.\n")
+            return [*self._mailer, "-oi", "-t"], bytes(message)
+        return [*self._mailer, "-s", subject, self._address], f"{notice.text}\n".encode()
+
+    async def close(self) -> None:
+        """Let those on their way arrive, a moment at most."""
+        self._waiting.clear()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=1.0)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+def environment(notice: Notice) -> dict[str, str]:
+    """How a command learns what it is about."""
+    return {
+        "BOUGH_EVENT": notice.event,
+        "BOUGH_WORKFLOW": notice.workflow.replace("\0", ""),
+        "BOUGH_TASK": notice.task,
+        "BOUGH_HOST": notice.host,
+        "BOUGH_TEXT": notice.text,
+    }
+
+
+def find_mailer() -> list[str]:
+    """The machine's mail program; UserError when it has none."""
+    path = f"{os.environ.get('PATH', '')}:{_PLACES}"
+    for name in ("sendmail", "mail", "mailx"):
+        found = shutil.which(name, path=path)
+        if found:
+            return [found]
+    raise UserError("--notify-mail needs a program sendmail or mail on this machine; use --notify with a command")

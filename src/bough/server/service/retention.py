@@ -1,0 +1,327 @@
+"""Workflows removed on request or by age; space given back.
+
+Files with what tasks wrote to stdout and stderr, when the last task that wrote to one is removed.
+
+Executors share a file between the tasks of a slot. Rule: a file is deleted only when the jobs database names it no
+more, the executor that made it is gone, and nothing was written to it for longer than executors look for their server.
+
+Workflows that are removed with their records, by hand or by age, and the space that they took given back.
+
+First the core forgets the workflow, then a snapshot without it is saved, then its facts are taken out of the journal,
+a slice at a time between turns. Rule: what goes on is not removed; a workflow is gone for its users as soon as the
+removal is written, and whatever of the space is not given back when the server ends is given back by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from bough.core.queries import Standing, below, workflows_of
+from bough.core.records.group_record import GroupRecord, Workflow
+from bough.errors import BoughError, InternalError, UnknownName, UserError
+from bough.model.events.facts import Cancelled, GroupClosed, RunRemoved
+from bough.model.ids import GroupId, Seconds
+from bough.model.tasks import Dep, On
+from bough.server.peers import Errand
+from bough.server.server_log import log
+from bough.server.service.memory_use import give_back
+from bough.server.turns.shell import Shell
+from bough.stores.jobs.jobs_reader import Value
+from bough.stores.open import open_jobs
+from bough.wire import questions
+
+_MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files
+AGE = 2 * 86400.0  # seconds
+_NAMED_FILES = " UNION ".join(
+    f"SELECT {stream}_path FROM {table} WHERE {stream}_path IS NOT NULL"
+    for table in ("tasks", "elements")
+    for stream in ("stdout", "stderr")
+)
+_LENT = "SELECT 1 FROM borrowed WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = borrowed.source) LIMIT 1"
+
+
+def delete_unused(where: str, folder: str, working: Container[int], now: float) -> int:
+    """Delete what nobody needs of a folder of outputs; how many files. `working`: executors that may still write."""
+    old = [path for path in _files(folder, working) if now - os.stat(path).st_mtime > AGE]
+    if not old:
+        return 0
+    with open_jobs(where) as jobs:
+        if jobs.query(_LENT)[1]:  # a run uses results of one that is gone, and what they wrote
+            return 0
+        named = {os.path.realpath(str(row[0])) for row in jobs.query(_NAMED_FILES)[1]}
+    gone = [path for path in old if os.path.realpath(path) not in named]
+    for path in gone:
+        os.unlink(path)
+    return len(gone)
+
+
+def _files(folder: str, working: Container[int]) -> list[str]:
+    found = []
+    for entry in os.scandir(folder):
+        made = _MADE_BY.match(entry.name)
+        if made and int(made[1]) not in working and entry.is_file(follow_symlinks=False):
+            found.append(entry.path)
+    return found
+
+
+_SLICE = 200  # turns of the journal looked at between two turns
+_PAUSE = 0.005  # seconds between two slices
+_AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
+_TURNS = 20  # that a workflow which is told to end is waited for
+_LOOK = 3600.0  # seconds between looks for old workflows, at the most
+_LOOK_LEAST = 1.0  # and at the least
+_LOOKS = 5  # in the time for which they are kept
+_BEGIN = 1.0  # seconds after the start: first of all the server serves
+_FIRST_LOOK = 5.0
+_OLD = "SELECT run, name, closed FROM runs WHERE grp != 0 AND closed IS NOT NULL AND closed < ? ORDER BY run"
+_NAMED = "SELECT run, name FROM runs WHERE grp != 0 AND (name = ? OR (name = ? AND run = ?) OR run = ?) ORDER BY run"
+_NAMES = "SELECT DISTINCT name FROM runs WHERE grp != 0 ORDER BY name LIMIT 50"
+_TOLD = 5  # names in the log
+_DIGITS = 19  # of a number of a run
+T = TypeVar("T")
+
+
+class Removing:
+    """See the module. `where`: the store's folder or database; `keep`: seconds after which workflows go, 0: never."""
+
+    def __init__(self, shell: Shell, where: str, keep: Seconds = 0.0) -> None:
+        self._shell = shell
+        self._state = shell.machine.state
+        self._where = where
+        self._keep = keep
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prune")
+        self._sweeping = False
+        self._removed = False  # since the last time that outputs were looked through
+        self._stopped = False
+
+    def start(self) -> None:
+        """Go on with what an earlier server left, and look for old workflows now and then."""
+        self._shell.loop.call_later(_BEGIN, self._shell.upkeep.when_folded, self._sweep)
+        if self._keep:
+            self._shell.loop.call_later(_FIRST_LOOK, self._look)
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # --- by name -----------------------------------------------------------------------------------------
+
+    def remove(self, errand: Errand[questions.Remove]) -> None:
+        """Remove the workflows that are named; those that go on only if they are to be killed."""
+        names, kill = errand.question.workflows, errand.question.kill
+
+        def found(runs: dict[int, str]) -> None:
+            for one in (self._state.workflows[run] for run in runs if run in self._state.workflows):
+                if not kill and (why := self._goes_on(one)):
+                    raise UserError(
+                        f"workflow {one.name}, run {one.run}, goes on: {why}; wait for it, or say --kill to end it"
+                    )
+            self._remove(runs, errand.answer)
+
+        def answered(done: asyncio.Future[dict[int, str]]) -> None:
+            error = done.exception()
+            if error is not None:
+                errand.refuse(_told(error))
+            else:
+                errand.attempt(lambda _: found(done.result()))
+
+        self._ask(lambda: self._named([str(name) for name in names]), answered)
+
+    def _named(self, names: Sequence[str]) -> dict[int, str]:
+        """The runs that are meant, each with its name, by the jobs database, which knows the retired ones, too.
+
+        A run by its number, a run as name#number, or all runs of a name.
+        """
+        found: dict[int, str] = {}
+        with open_jobs(self._where) as jobs:
+            for name in names:
+                wanted, _, number = name.rpartition("#")
+                run = int(number) if number.isdecimal() and len(number) < _DIGITS else -1
+                rows = jobs.query(_NAMED, (name, wanted, run, -1 if wanted else run))[1]
+                if not rows:
+                    known = ", ".join(str(row[0]) for row in jobs.query(_NAMES)[1]) or "none"
+                    raise UnknownName(f"there is no workflow {name!r}; there are: {known}")
+                by_number = [row for row in rows if row[0] == run]
+                found.update((int(str(row[0])), str(row[1])) for row in by_number or rows)
+        return found
+
+    def _goes_on(self, workflow: Workflow) -> str:
+        """Why a workflow is not over; empty when it is. A queue in which all has ended is over, too."""
+        standing = Standing(below(workflow.group))
+        if standing.unended:
+            return str(standing)
+        if self._shell.peers.of_run(workflow.run):
+            return "it has a client"
+        return ""
+
+    # --- by age ------------------------------------------------------------------------------------------
+
+    def prune(self, errand: Errand[questions.Prune]) -> None:
+        """Remove the workflows that ended so many seconds ago, or only say which."""
+        seconds, dry = errand.question.seconds, errand.question.dry_run
+
+        def found(old: list[dict[str, object]]) -> None:
+            self._remove({} if dry else _runs(old), lambda _: errand.answer(old))
+
+        self._find_old(seconds, found, errand.refuse)
+
+    def _look(self) -> None:
+        if self._stopped:
+            return
+        self._shell.loop.call_later(max(_LOOK_LEAST, min(_LOOK, self._keep / _LOOKS)), self._look)
+        if self._sweeping:
+            return  # one thing after the other
+
+        def found(old: list[dict[str, object]]) -> None:
+            self._remove(_runs(old), lambda _: None)
+
+        self._find_old(self._keep, found, lambda error: log(f"old workflows could not be looked for: {error}"))
+
+    def _find_old(
+        self, age: Seconds, then: Callable[[list[dict[str, object]]], None], failed: Callable[[BoughError], None]
+    ) -> None:
+        """The workflows that ended before a time, by the jobs database, which is asked in a thread."""
+        before = self._shell.clock.now() - age
+
+        def query() -> Sequence[Sequence[Value]]:
+            with open_jobs(self._where) as jobs:
+                return jobs.query(_OLD, [before])[1]
+
+        def answered(done: asyncio.Future[Sequence[Sequence[Value]]]) -> None:
+            error = done.exception()
+            if error is not None:
+                failed(_told(error))
+                return
+            stay = {one.run for one in workflows_of(self._state) if not one.closed or self._goes_on(one)}
+            rows = done.result()
+            then([{"run": run, "name": name, "closed": closed} for run, name, closed in rows if run not in stay])
+
+        self._ask(query, answered)
+
+    def _ask(self, query: Callable[[], T], then: Callable[[asyncio.Future[T]], None]) -> None:
+        """Ask the jobs database in a thread, when it has caught up."""
+
+        def ask() -> None:
+            if not self._stopped:
+                self._shell.loop.run_in_executor(self._thread, query).add_done_callback(answered)
+
+        def answered(done: asyncio.Future[T]) -> None:
+            if not self._stopped:  # else it may have been cancelled, and nobody waits for it
+                then(done)
+
+        self._shell.upkeep.when_folded(ask)
+
+    # --- how ---------------------------------------------------------------------------------------------
+
+    def _remove(self, names: dict[int, str], then: Callable[[object], None]) -> None:
+        """Remove runs, each of which has a name; those that are not here were retired."""
+        for one in (self._state.workflows[run] for run in names if run in self._state.workflows):
+            self._shell.results.forget_all(record.id for record in one.group.records())
+            if Standing(below(one.group)).unended:
+                self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
+            for group in _upwards(one.group):
+                if not group.closed:
+                    self._shell.news(GroupClosed(GroupId(group.id)))
+        for run in names:
+            if run not in self._state.workflows:
+                self._shell.news(RunRemoved(run))
+        if not names:
+            then([])
+            return
+
+        def gone() -> None:
+            removed = [{"run": run, "name": name} for run, name in names.items() if run not in self._state.workflows]
+            said = [f"{one['name']} (run {one['run']})" for one in removed[:_TOLD]]
+            more = [f"and {len(removed) - _TOLD} more"] if len(removed) > _TOLD else []
+            log(f"workflows removed: {', '.join(said + more) or 'none'}")
+            self._shell.upkeep.when_synced(lambda: then(removed))
+
+        self._shell.after_turn(lambda: self._forget(set(names), _TURNS, gone))
+
+    def _forget(self, runs: set[int], tries: int, then: Callable[[], None]) -> None:
+        """Forget those that are settled and closed; the others are about to be."""
+        left = {run: one for run in runs if (one := self._state.workflows.get(run)) is not None}
+        if left and tries:
+            for run, one in left.items():
+                if one.group.settled and one.closed:
+                    self._shell.news(RunRemoved(run))
+            self._shell.after_turn(lambda: self._forget(set(left), tries - 1, then))
+            return
+        self._removed = True
+        self._shell.upkeep.save_snapshot(self._state.turn)
+        then()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        if not self._sweeping and not self._stopped:
+            self._sweeping = True
+            self._clean()
+
+    def _clean(self) -> None:
+        """Give back a slice of the space, and come again while there is more."""
+        if self._stopped:
+            return
+        wait = _PAUSE
+        try:
+            done = self._shell.store.remove_runs((), _SLICE)
+            _delete(self._shell.store.forgotten_files(), self._shell.info.store_dir)
+        except BoughError as error:
+            log(f"the space of removed workflows could not be given back: {error}")
+            done, wait = False, _AGAIN
+        if done:
+            self._sweeping = False
+            give_back()
+            if self._removed:
+                self._removed = False
+                self._shell.upkeep.when_folded(self._delete_outputs)
+        else:
+            self._shell.loop.call_later(wait, self._clean)
+
+    def _delete_outputs(self) -> None:
+        """Look through what tasks wrote, in a thread."""
+        if self._stopped:
+            return
+        working = {*self._state.executors, *self._shell.peers.executors}
+        folder, now = self._shell.info.folder("out"), self._shell.clock.now()
+        asked = self._shell.loop.run_in_executor(self._thread, lambda: delete_unused(self._where, folder, working, now))
+        asked.add_done_callback(_say_outputs)
+
+
+def _runs(old: list[dict[str, object]]) -> dict[int, str]:
+    return {run: str(one["name"]) for one in old if isinstance(run := one["run"], int)}
+
+
+def _told(error: BaseException) -> BoughError:
+    return error if isinstance(error, BoughError) else InternalError(f"{type(error).__name__}: {error}")
+
+
+def _say_outputs(done: asyncio.Future[int]) -> None:
+    if done.cancelled():
+        return
+    error = done.exception()
+    if error is not None:
+        log(f"outputs of removed workflows could not be deleted: {error}")
+    elif done.result():
+        log(f"{done.result()} files with outputs of removed workflows were deleted")
+
+
+def _upwards(group: GroupRecord) -> Iterable[GroupRecord]:
+    """All groups below one and itself, those below first."""
+    return reversed(list(below(group)))
+
+
+def _delete(paths: Iterable[str], folder: str) -> None:
+    """Delete files of results and arguments, nothing outside of the store."""
+    inside = os.path.realpath(folder) + os.sep
+    for path in paths:
+        if os.path.realpath(path).startswith(inside):
+            try:
+                os.unlink(path)
+            except OSError:
+                continue  # it is gone, or will be found as a leftover

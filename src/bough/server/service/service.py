@@ -1,0 +1,377 @@
+"""The life of a service: it goes on where the one before it ended, serves, and ends in good order.
+
+Rule: nothing of a run is closed by ending the server. Executors are told nothing unless they are to leave: they go
+on with their tasks and come back to the next server on this store. The locks are held until the process is gone: a
+thread of it may write to the store until then, and nobody else must.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+
+from bough import private
+from bough.core.machine import Machine
+from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
+from bough.model.events.facts import RunOpened
+from bough.policies.policy_registry import load_placement
+from bough.server import cleanup, socket_path
+from bough.server.peer_connection import Connection
+from bough.server.server_log import log
+from bough.server.service.features import Extras, Services
+from bough.server.service.id_ranges import NumberBook
+from bough.server.service.returning_executors import Returning
+from bough.server.service.service_handlers import ServiceReception
+from bough.server.service.sql_process import Limits
+from bough.server.service.workflows import Workflows
+from bough.server.turns.disk_space import SpaceWatch
+from bough.server.turns.run_info import RunInfo
+from bough.server.turns.shell import Shell, make_shell
+from bough.stores.maintenance.replay import replay_run
+from bough.stores.open import Lock, is_postgres, lock_store, open_store
+from bough.stores.store import LastRun, Store
+from bough.stores.store_errors import reported
+from bough.stores.store_folder import make_store_folders
+from bough.stores.store_lock import StoreLock, who_holds
+from bough.transport import home
+from bough.transport.listener import Acceptor, allow_many_files
+from bough.wire.executor_messages import Leave
+
+if TYPE_CHECKING:
+    import ssl
+
+    from bough.transport.admission import Doorman
+
+TOKEN = "token"  # the file in the store's folder by which executors see that they share it
+_CUT_SHORT = 86_400.0  # seconds after which a half-written result has nobody any more who writes it
+_GRACE = 5.0  # seconds that tasks of executors that leave get
+_SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
+_CATCH_UP = 5.0  # seconds for the jobs database; the next server, or who reads it, does the rest
+_held: list[Lock] = []  # for as long as this process lives
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What `bough server start` asks for."""
+
+    store: str = ""  # a folder or postgresql://..., empty: the folder `store` beside `server.json`
+    listen: str = ""  # HOST:PORT for other machines, empty: the Unix socket only
+    name: str = "server"
+    policy: str = "fifo"
+    heartbeat: float = 30.0
+    reconnect: float = 60.0
+    extras: Extras = Extras()
+    pickup: int = 0  # most tasks in one hand-out; 0: as the core sees fit
+    piggyback: bool = True  # work may travel with acknowledgements
+
+    @property
+    def folder(self) -> str:
+        """Where outputs and results lie, and the journal if it is not in a database elsewhere."""
+        if self.store and not is_postgres(self.store):
+            return os.path.abspath(self.store)
+        return os.path.join(home.server_dir(), "store")
+
+    @property
+    def place(self) -> str:
+        """Where the journal is: that folder, or a database."""
+        return self.store if is_postgres(self.store) else self.folder
+
+
+def serve(settings: Settings) -> int:
+    """Run a service until it is told to end; its exit code. BoughError when it cannot begin.
+
+    It is what a process does last: the locks stay with the process.
+    """
+    gc.disable()  # until all is loaded
+    load_placement(settings.policy)  # first: an unknown name shall leave no trace
+    allow_many_files()
+    server_dir = home.make_server_dir()
+    locks: list[Lock] = [_lock_home(server_dir)]
+    try:
+        if os.path.realpath(settings.folder) != os.path.realpath(server_dir):
+            with reported(settings.folder):
+                socket_path.make_store(settings.folder)
+            locks.append(StoreLock(settings.folder))
+        if is_postgres(settings.store):
+            locks.append(lock_store(settings.store))
+        service = Service(settings)
+    except BaseException:
+        for lock in reversed(locks):
+            lock.release()
+        raise
+    _held.extend(locks)
+    try:
+        return uvloop.run(service.live())
+    finally:
+        service.withdraw()
+
+
+def _lock_home(server_dir: str) -> StoreLock:
+    try:
+        return StoreLock(server_dir)
+    except StoreHeld:
+        raise StoreHeld(
+            f"a server runs already in {home.home()}: {who_holds(server_dir)};"
+            " end it with bough server stop, or set $BOUGH_HOME for another"
+        ) from None
+
+
+def open_own_store(settings: Settings) -> Store:
+    """The store that was named; it must be a service's, or new."""
+    with reported(settings.folder):
+        make_store_folders(settings.folder)
+    store = open_store(settings.place)
+    store.tell = log
+    try:
+        store.claim("service")
+    except BoughError:
+        store.close()
+        raise
+    return store
+
+
+def open_machine(store: Store, settings: Settings, numbers: NumberBook) -> tuple[Machine, int, str]:
+    """Go on with the service's own run, or begin it; that run's number, and the token of the store."""
+    policy = load_placement(settings.policy)
+    token = _token_of(store, numbers.own_run, numbers.own_turn) if numbers.own_run else ""
+    if not token:  # a new store, or one that came without its file of numbers
+        last = store.last_run()
+        numbers.beyond(
+            record=last.last_record,
+            group=last.last_group,
+            run=max(last.run, last.last_run),
+            executor=last.last_executor,
+        )
+        if not last.run or last.clean:
+            return _begin(store, settings, numbers, last)
+        turn = store.turns_of_run(last.run)
+        token = _token_of(store, last.run, turn)
+        if not token:
+            raise StoreFailed(f"the store does not say how its run {last.run} began")
+        numbers.begin(last.run, turn)
+    machine = replay_run(store, numbers.own_run, numbers.own_turn, policy, settings.pickup)
+    return machine, numbers.own_run, token
+
+
+def _begin(store: Store, settings: Settings, numbers: NumberBook, last: LastRun) -> tuple[Machine, int, str]:
+    run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
+    policy = load_placement(settings.policy)
+    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.pickup)
+    opened = RunOpened(run, settings.name, socket.gethostname(), os.getpid(), policy=settings.policy, token=token)
+    turn = machine.turn(now, [opened])
+    store.append(turn.number, now, turn.facts)
+    store.sync()
+    numbers.begin(run, turn.number)
+    return machine, run, token
+
+
+def _token_of(store: Store, run: int, turn: int) -> str:
+    """What the service's own run was opened with, if that turn opened it."""
+    try:
+        facts = store.turn(turn)
+    except KeyError:
+        return ""
+    return next((fact.token for fact in facts if isinstance(fact, RunOpened) and fact.run == run), "")
+
+
+class Service:
+    """One server process. `finished` is its exit code once all is over."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        begun = time.monotonic()
+        self._store: Store = open_own_store(settings)
+        self._numbers = NumberBook(settings.folder)
+        self._machine, run, token = open_machine(self._store, settings, self._numbers)
+        self._numbers.keep(self._machine.state.workflows)
+        self._info = RunInfo(
+            run,
+            settings.folder,
+            f"{token}:{run}",
+            memos=True,
+            embedded=False,
+            piggyback=settings.piggyback,
+            pickup=settings.pickup,
+            token=token,
+        )
+        with reported(settings.folder):
+            self._write_token(token)
+        cleanup.clear_results(os.path.join(settings.folder, "results"), _CUT_SHORT)
+        self._listener, self._socket = socket_path.bind_lasting(home.server_dir())
+        self._shell: Shell | None = None
+        self._address = self._fingerprint = ""
+        self._ending: asyncio.Task[None] | None = None
+        took, count = time.monotonic() - begun, len(self._machine.state.records)
+        log(f"the store {settings.store or settings.folder} was opened in {took:.2f} s: {count} records")
+
+    def _write_token(self, token: str) -> None:
+        path = os.path.join(self._settings.folder, TOKEN)
+        private.write_file(path, token.encode("ascii"))
+
+    async def live(self) -> int:
+        """Serve until told to end."""
+        loop = asyncio.get_running_loop()
+        self._finished: asyncio.Future[int] = loop.create_future()
+        shell = self._shell = make_shell(loop, self._machine, self._store, self._info)
+        shell.on_fatal = self._fail
+        loop.set_exception_handler(lambda _, context: shell.faults.unexpected(context))
+        workflows = Workflows(shell, self._numbers)
+        returning = Returning(shell, self._numbers, self._settings.reconnect)
+        where = self._settings.place
+        reception = self._reception = ServiceReception(
+            shell,
+            workflows,
+            returning,
+            store=where,
+            heartbeat=self._settings.heartbeat,
+            shutdown=self.end,
+            queries=Limits(seconds=self._settings.extras.query_time),
+        )
+        self._services = Services(shell, self._numbers, where, self._settings.extras, reception.here)
+        reception.desk.add(self._services.handlers)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.end, False)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        quotas = reception.relays.quotas
+        server = Acceptor(self._listener, lambda: Connection(reception, shell.dirty, quotas=quotas), log)
+        try:
+            doorman = await self._open_door(reception, shell) if self._settings.listen else None
+            reception.relays.fingerprint = self._fingerprint
+            await self._services.open()
+        except BoughError:
+            server.close()
+            self._store.close()
+            raise
+        shell.resume()
+        SpaceWatch(loop, self._info.store_dir, shell.announce)
+        self._publish()
+        log(f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
+        gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
+        gc.set_threshold(1_000_000, 50, 100)
+        gc.enable()
+        code = await self._finished
+        server.close()
+        await reception.window.close()
+        await self._services.close()
+        if doorman is not None:
+            await doorman.close()
+        return code
+
+    async def _open_door(self, reception: ServiceReception, shell: Shell) -> Doorman:
+        """Listen for other machines."""
+        from bough.transport.access import make_tokens, reachable_address, secret, split_address
+        from bough.transport.admission import Doorman
+        from bough.transport.tls import make_certificate, server_context
+
+        make_tokens()
+        cert, key, self._fingerprint = make_certificate()
+        host, port = split_address(self._settings.listen)
+        quotas = reception.relays.quotas
+        doorman = Doorman(lambda: Connection(reception, shell.dirty, quotas=quotas), secret, self._fingerprint, say=log)
+        context = server_context(cert, key)
+        if port:
+            await doorman.listen(host, port, context)
+        else:
+            port = await self._listen_as_before(doorman, host, context)
+        self._address = reachable_address(host, port)
+        return doorman
+
+    async def _listen_as_before(self, doorman: Doorman, host: str, context: ssl.SSLContext) -> int:
+        """Any port, but the one of the last time if it is free: executors look for us there."""
+        path = os.path.join(home.server_dir(), "port")
+        try:
+            with open(path, encoding="ascii") as file:
+                port = await doorman.listen(host, int(file.read(10)), context)
+        except (OSError, ValueError, SiteError):
+            port = await doorman.listen(host, 0, context)
+        home.write_private(path, f"{port}\n".encode())
+        return port
+
+    def _publish(self) -> None:
+        home.write_note(
+            home.ServerNote(
+                self._address,
+                self._socket,
+                os.getpid(),
+                socket.gethostname(),
+                self._fingerprint,
+                self._settings.store or self._settings.folder,
+                time.time(),
+            )
+        )
+
+    def withdraw(self) -> None:
+        """Be found no more."""
+        home.remove_note()
+        socket_path.unbind(self._socket)
+
+    # --- the end -----------------------------------------------------------------------------------
+
+    def end(self, dismiss: bool) -> None:
+        """End in good order; `dismiss`: executors leave, too."""
+        assert self._shell is not None
+        if self._ending is None:
+            log("told to end" + (", with all executors" if dismiss else ""))
+            self._services.stop()
+            self._reception.retiring.stop()
+            self._ending = self._shell.loop.create_task(self._run_down(dismiss))
+
+    async def _run_down(self, dismiss: bool) -> None:
+        shell = self._shell
+        assert shell is not None
+        try:
+            if dismiss:
+                await self._let_executors_go(shell)
+            await self._catch_up(shell)
+            await shell.upkeep.stop()
+            shell.upkeep.save_snapshot(self._machine.state.turn)
+            self._store.close(patience=_CATCH_UP)
+            self._numbers.close()
+            code = 0
+        except BoughError as error:
+            log(f"the store could not be closed: {error}")
+            code = error.exit_code
+        for connection in [*shell.peers.clients, *shell.peers.by_connection]:
+            connection.close()
+        log("ended")
+        await asyncio.sleep(0)
+        self._finish(code)
+
+    async def _let_executors_go(self, shell: Shell) -> None:
+        for executor in shell.peers.executors.values():
+            executor.leaving = "the server ended"
+            executor.connection.say(Leave(_GRACE))
+        shell.flush()
+        until = shell.loop.time() + _GRACE + _SPARE
+        while shell.peers.executors and shell.loop.time() < until:
+            await asyncio.sleep(0.01)
+
+    async def _catch_up(self, shell: Shell) -> None:
+        """Write what has arrived; what comes later will be said again to the next server."""
+        shell.closed = True
+        written = asyncio.Event()
+        shell.after_turn(written.set)
+        try:
+            await asyncio.wait_for(written.wait(), _SPARE)
+        except TimeoutError:
+            raise StoreFailed("the last turn could not be written: free some space") from None
+
+    def _fail(self, error: BoughError) -> None:
+        """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
+        log(f"the server cannot go on: {error}")
+        story = getattr(error, "story", "")
+        if story:
+            log(story)
+        self._finish(error.exit_code)
+
+    def _finish(self, code: int) -> None:
+        if not self._finished.done():
+            self._finished.set_result(code)

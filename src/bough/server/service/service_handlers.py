@@ -1,0 +1,380 @@
+"""What each role may say; peers behind relays.
+
+Relays at the server: one line each, and for every channel of it the same door as for a connection of its own.
+
+A peer behind a relay proves itself to the server, not to the relay: the challenge, the proof and all that follows
+travel on its channel. Rule: who comes by a channel gets a `Connection` like any other, and nothing behind it knows of
+relays.
+
+Who comes to a service and what they may say: several clients, each with its workflow, and executors that return.
+
+Rule: a role says only what it may: "read" asks, "submit" is a client, "execute" an executor; who comes by the Unix
+socket is the user himself and may do all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from bough.errors import BoughError, ProtocolError, UnknownName, UserError
+from bough.model.events.facts import (
+    ExecutorDrained,
+    ExecutorResized,
+    ExecutorResumed,
+    GroupClosed,
+    PagesAdded,
+    Submitted,
+    WorkNews,
+)
+from bough.model.ids import ROOT, ExecutorId, RecordId
+from bough.model.tasks import Dep, On
+from bough.server.files.file_requests import Carrying
+from bough.server.files.task_output import FarStreams, Fetching, with_own_results
+from bough.server.message_handlers import Message, Reception, check_python
+from bough.server.peer_connection import Connection, Listener
+from bough.server.peer_quotas import Quotas
+from bough.server.peers import Client, Executor
+from bough.server.server_log import log
+from bough.server.service.finished_workflows import Archive, Retiring
+from bough.server.service.returning_executors import Returning
+from bough.server.service.service_answers import ServiceDesk
+from bough.server.service.sql_process import Limits
+from bough.server.service.sql_window import SqlWindow
+from bough.server.service.workflows import Amendments, Workflows
+from bough.server.turns.shell import Shell
+from bough.transport.access import NO_CERTIFICATE
+from bough.transport.relay_line import Channel, Line
+from bough.wire import questions
+from bough.wire.client_messages import (
+    VERSION,
+    Act,
+    Amend,
+    Answer,
+    Ask,
+    ClientHello,
+    Close,
+    Manage,
+    Refused,
+    Submit,
+    Subscribe,
+)
+from bough.wire.executor_messages import (
+    Alive,
+    Drain,
+    ExecutorHello,
+    Fetched,
+    Heard,
+    HereAsk,
+    Holding,
+    Leave,
+    Leaving,
+    Report,
+    Resized,
+)
+from bough.wire.file_messages import Put
+from bough.wire.questions import Question
+from bough.wire.relay_channels import FromRelay, Linked, RelayHello
+
+_MOST_STRANGERS = 512  # channels of one relay that have not proven anything yet
+
+
+class Relays:
+    """See the module. `fingerprint`: of the server's certificate, to which proofs are bound."""
+
+    def __init__(self, listener: Listener, dirty: list[Connection], heartbeat: float) -> None:
+        self._listener = listener
+        self._dirty = dirty
+        self._heartbeat = heartbeat
+        self.fingerprint = ""
+        self.quotas = Quotas()  # of all peers of the server, however they come
+        self.lines: set[Line] = set()
+
+    def greet(self, connection: Connection, hello: RelayHello, *, alone: bool) -> None:
+        """A relay said hello: its connection becomes a line."""
+        problem = self._problem(connection, hello, alone=alone)
+        if problem is not None:
+            connection.refuse(str(problem), type(problem).__name__)
+            return
+        transport = connection.release()
+        if transport is None:
+            return
+        name = f"the relay {hello.pid} on host {hello.host}"
+        door = _ChannelDoor(self._make, self.fingerprint or NO_CERTIFICATE, name)
+
+        def lost(reason: str) -> None:
+            self.lines.discard(line)
+            log(f"{name} is gone: {reason}")
+
+        line = Line(FromRelay, opens=False, on_opened=door.receive, on_lost=lost)
+        self.lines.add(line)
+        transport.set_protocol(line)
+        line.connection_made(transport)
+        line.say(Linked(VERSION, self._heartbeat))
+        line.watch(self._heartbeat)
+        log(f"{name} joined")
+
+    def _make(self) -> Connection:
+        return Connection(self._listener, self._dirty, quotas=self.quotas)
+
+    def _problem(self, connection: Connection, hello: RelayHello, *, alone: bool) -> BoughError | None:
+        if connection.role not in {"owner", "execute"}:
+            return UserError("this access file is not for relays; ask for one with bough server access --role execute")
+        if hello.version != VERSION:
+            return ProtocolError(
+                f"the server speaks version {VERSION} and the relay {hello.version}; use the same bough"
+            )
+        if not alone:
+            return ProtocolError("a relay waits for the answer to its hello")
+        return None
+
+
+class _ChannelDoor:
+    """Lets in who comes by the channels of one relay."""
+
+    def __init__(self, make: Callable[[], Connection], fingerprint: str, name: str) -> None:
+        from bough.transport.access import secret
+        from bough.transport.admission import Doorman
+        from bough.transport.listener import Strangers
+
+        self._name = name
+        self._doorman = Doorman(make, secret, fingerprint, say=log)
+        self._strangers = Strangers(_MOST_STRANGERS)
+
+    def receive(self, channel: Channel, peer: str) -> None:
+        """One stranger; a relay lets fewer come than there may be, so that the oldest gives way only to a flood."""
+        from bough.transport.listener import Stranger
+
+        if self._strangers.is_full:
+            self._strangers.drop_oldest()
+        loop = asyncio.get_running_loop()
+        gate = self._doorman.gate(f"{peer} behind {self._name}")
+        stranger = Stranger(lambda: gate.give_up("others came, and it had not proven anything"), loop.time())
+        timer = loop.call_later(self._doorman.patience, gate.give_up, "no proof in time")
+
+        def over(_: asyncio.Future[None]) -> None:
+            timer.cancel()
+            self._strangers.remove(stranger)
+
+        gate.over.add_done_callback(over)
+        self._strangers.add(stranger, speaks=True)
+        channel.begin(gate)
+
+
+_ASKING = frozenset({Ask, Subscribe, Close})
+_GRACE = 5.0  # seconds that tasks of an executor that is stopped get
+
+
+class ServiceReception(Reception):
+    """See the module. `store`: where its jobs database is.
+
+    `shutdown` is called when somebody tells the server to end, with whether executors go too.
+    """
+
+    def __init__(
+        self,
+        shell: Shell,
+        workflows: Workflows,
+        returning: Returning,
+        *,
+        store: str,
+        heartbeat: float,
+        shutdown: Callable[[bool], None],
+        queries: Limits | None = None,
+    ) -> None:
+        self._workflows = workflows
+        self._returning = returning
+        super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
+        self._shutdown = shutdown
+        self._fetching = Fetching(shell)
+        self._carrying = Carrying(shell)
+        self._far_streams = FarStreams(shell.info.folder("out"))
+        self.retiring = Retiring(shell, workflows.is_owed)
+        self.retiring.on_gone += [workflows.gone, self._forget]
+        self._archive = Archive(shell, store, self.retiring)
+        self.window = SqlWindow(shell.loop, store, queries)
+        self._from_client[Manage] = self._manage
+        self._from_client[Amend] = Amendments(shell, workflows).amend
+        self._from_client[Put] = self._carrying.put
+        self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self.window.ask, **self._carrying.handlers})
+        self.relays = Relays(self, shell.dirty, heartbeat)
+
+    def _make_desk(self) -> ServiceDesk:
+        return ServiceDesk(self._shell, self._workflows, self._returning)
+
+    # --- greetings ---------------------------------------------------------------------------------
+
+    def _hear(self, connection: Connection, messages: list[Message]) -> None:
+        """What comes by a relay arrives from elsewhere once that has said hello."""
+        if type(messages[0]) is RelayHello and not self._peers.knows(connection):
+            self.relays.greet(connection, messages[0], alone=len(messages) == 1)
+        else:
+            super()._hear(connection, messages)
+
+    def _welcome(self, connection: Connection, hello: ClientHello) -> None:
+        if connection.role == "execute":
+            raise UserError("this access file is for executors; ask for one with bough server access --role submit")
+        if connection.role == "read" and hello.workflow:
+            raise UserError("this access file is for reading; ask for one with bough server access --role submit")
+        self._workflows.welcome(connection, hello)
+
+    def _appoint(self, connection: Connection, hello: ExecutorHello) -> None:
+        if connection.role not in {"owner", "execute"}:
+            raise UserError(
+                "this access file is not for executors; ask for one with bough server access --role execute"
+            )
+        check_python(hello)
+        info = self._shell.info
+        if hello.executor and hello.marker != info.marker:
+            raise UnknownName("the executor belongs to another server, or to another store; start it anew")
+        self._say_appointed(self._returning.appoint(connection, hello))
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone: a workflow goes on without its client, an executor may come back."""
+        client = self._peers.clients.pop(connection, None)
+        if client is not None:
+            self._workflows.let_close(client.run)
+        self._carrying.lost(connection)
+        self.window.lost(connection)
+        executor = self._peers.by_connection.get(connection)
+        if executor is not None:
+            self._lose(executor, "its connection was lost")
+
+    # --- executors ---------------------------------------------------------------------------------
+
+    def _hear_other(self, executor: Executor, message: Message) -> bool:
+        match message:
+            case Alive():
+                executor.connection.say(Heard(executor.acknowledged))  # so that it knows that we live
+            case Holding():
+                self._returning.holds(executor, message)
+            case Leaving():
+                self._returning.leaves(executor, message.reason)
+            case Resized():
+                size = (message.capacity, message.members, message.each, message.until)
+                self._shell.news(ExecutorResized(executor.number, *size))
+            case Fetched():
+                self._fetching.fetched(executor, message)
+            case HereAsk():
+                self._here.ask(executor, message)
+            case _:
+                return self._carrying.hear(executor, message)
+        return True
+
+    def _news(self, executor: Executor, report: Report) -> Sequence[WorkNews]:
+        news = with_own_results(report.news, self._shell.info.folder("results"))
+        if executor.shared or report.number <= executor.reported:
+            return news
+        return self._far_streams.kept(executor.number, news)
+
+    def _lose(self, executor: Executor, reason: str) -> None:
+        self._returning.gone(executor, reason)
+        self._fetching.lost(executor)
+        self._here.lost(executor)
+
+    # --- clients -----------------------------------------------------------------------------------
+
+    def _hear_client(self, client: Client, messages: list[Message]) -> None:
+        if client.connection.role == "read" and any(type(message) not in _ASKING for message in messages):
+            client.connection.refuse("this access file is for reading only", "UserError")
+            return
+        super()._hear_client(client, messages)
+
+    def _submit(self, client: Client, message: Submit) -> None:
+        problem = self._workflows.problem_with(client, message.items)
+        if problem:
+            client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
+        elif message.items and self._workflows.is_repeated(message.items):
+            self._again(client, message.request)
+        else:
+            self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
+
+    def _pages(self, client: Client, message: PagesAdded) -> None:
+        problem = self._workflows.problem_with_pages(client, message.record)
+        if problem:
+            client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
+        elif message.request and self._workflows.has_pages(message):
+            self._again(client, message.request)
+        else:
+            super()._pages(client, message)
+
+    def _again(self, client: Client, request: int) -> None:
+        """It is stored already: say so, behind what was said before."""
+        self._shell.after_turn(
+            lambda: self._shell.upkeep.when_synced(lambda: self._shell.acknowledge({client: request}))
+        )
+
+    def _group_closed(self, client: Client, message: GroupClosed) -> None:
+        problem = self._workflows.problem_with_group(client, message.group)
+        if problem:
+            client.connection.say(Refused(problem, kind="InvalidWorkload"))
+        else:
+            self._shell.news(message)
+
+    def _ask(self, client: Client, message: Ask) -> None:
+        """What is asked of retired workflows needs them at hand; what changes something needs them in the core."""
+        answer = partial(super()._ask, client, message)
+        question = message.question
+        if isinstance(question, questions.Done):
+            is_away = self._archive.revive(Dep(On.TASK, question.record), answer)
+        else:
+            is_away = self._archive.look_up(_records_in(question), answer)
+        if not is_away:
+            answer()
+
+    def _act(self, client: Client, message: Act) -> None:
+        target = message.deed.target
+        if target.is_group and target.id == ROOT:  # it would concern every workflow, those to come included
+            client.connection.say(Refused("name a workflow, a group or a task, not all there is", message.request))
+            return
+        act = partial(super()._act, client, message)
+        if not self._archive.revive(target, act):
+            act()
+
+    def _forget(self, run: int) -> None:
+        """A workflow left: nobody need remember who was told of it."""
+        for executor in self._peers.executors.values():
+            executor.workplaces.discard(run)
+
+    def _close(self, client: Client, message: Close) -> None:
+        self._workflows.close(client, message.how)
+
+    def _manage(self, client: Client, message: Manage) -> None:
+        say = client.connection.say
+        if message.what in {"shutdown", "dismiss"}:
+            if client.connection.role != "owner":
+                say(Refused("only who can use the server's Unix socket can stop it", message.request))
+                return
+            client.connection.send(Answer(message.request, []))
+            self._shutdown(message.what == "dismiss")
+            return
+        unknown = [number for number in message.executors if number not in self._shell.machine.state.executors]
+        if unknown:
+            known = ", ".join(map(str, self._shell.machine.state.executors)) or "none"
+            error = UnknownName(f"there is no executor {unknown[0]}; there are: {known}")
+            say(Refused(str(error), message.request, "UnknownName"))
+            return
+        for number in message.executors:
+            self._manage_one(message.what, number)
+        self._shell.after_turn(lambda: say(Answer(message.request, message.executors)))
+
+    def _manage_one(self, what: str, number: ExecutorId) -> None:
+        executor = self._peers.executors.get(number)
+        if what == "resume":
+            self._shell.news(ExecutorResumed(number))
+            return
+        self._shell.news(ExecutorDrained(number))
+        if executor is not None:
+            if what == "stop":
+                executor.leaving = "it was stopped"
+            executor.connection.say(Drain() if what == "drain" else Leave(_GRACE))
+
+
+def _records_in(question: Question[Any]) -> list[RecordId]:
+    """The records that a question names."""
+    if isinstance(question, questions.Outcomes):
+        return [record for record, _ in question.records]
+    record: RecordId | None = getattr(question, "record", None)
+    return [record] if record else []

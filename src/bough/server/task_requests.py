@@ -1,0 +1,391 @@
+"""What running tasks ask for: attributes, status, progress, locks, early release.
+
+When and where a task ran last, from the jobs database: its attempts in this run, else those of its namesake before.
+
+Rule: it is read in a thread once the tables have caught up; the core never waits for it.
+
+What running tasks ask for and say of themselves, see `wire.questions.HereQuestion`.
+
+Who waits for a lock gets it in the order of asking. Locks outlive the server, waiting for one does not: executors ask
+again. Rule: only a task that is with the executor that speaks for it is listened to, and it owns only what it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from bough.core import locks
+from bough.core.records.array_record import Record
+from bough.core.records.attempts import Span
+from bough.errors import BoughError, InternalError, UserError
+from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanHeard
+from bough.model.ids import ExecutorId, GroupId, Seconds
+from bough.server.server_log import log
+from bough.server.turns.shell import Shell
+from bough.wire import questions
+from bough.wire.executor_messages import HereAnswer, HereAsk
+
+if TYPE_CHECKING:
+    from bough.stores.jobs.jobs_reader import Row
+
+Past = dict[str, str | float | None]
+
+_OWN = """
+SELECT coalesce(started, placed) AS started, ended, host FROM attempts WHERE id = ? AND idx = ?
+UNION ALL SELECT started, ended, host FROM tasks WHERE id = ? AND is_array = 0
+UNION ALL SELECT started, ended, host FROM elements WHERE id = ? AND idx = ?
+UNION ALL SELECT coalesce(spans.started, spans.placed), spans.ended, executors.host FROM spans
+  LEFT JOIN executors ON executors.id = spans.executor WHERE spans.id = ? AND spans.start <= ? AND spans.stop > ?
+"""
+_NAMESAKES = """
+SELECT tasks.id FROM tasks JOIN runs ON runs.run = tasks.run
+  LEFT JOIN groups ON groups.run = tasks.run AND groups.id = tasks.grp
+WHERE tasks.id < ? AND tasks.name = ? AND runs.name = ? AND coalesce(groups.path, '') = ?
+ORDER BY tasks.id DESC LIMIT 3
+"""
+
+
+class History:
+    """See the module. `where`: the store's folder or database."""
+
+    def __init__(self, shell: Shell, where: str) -> None:
+        self._shell = shell
+        self._where = where
+
+    def find(self, record: Record, index: int, then: Callable[[Past], None]) -> None:
+        """Call back with `lastStart`, `lastCompletion` and `lastHost`, as far as they are known."""
+        group = record.group
+        wanted = (record.id, index, record.spec.name, group.workflow.name, group.path)
+        self._shell.upkeep.when_folded(lambda: self._begin(wanted, then))
+
+    def _begin(self, wanted: tuple[int, int, str, str, str], then: Callable[[Past], None]) -> None:
+        asked = self._shell.loop.run_in_executor(None, self._read, wanted)
+        asked.add_done_callback(lambda done: then(_result(done)))
+
+    def _read(self, wanted: tuple[int, int, str, str, str]) -> Past:
+        from bough.stores.open import open_jobs
+
+        record, index, name, workflow, path = wanted
+        with open_jobs(self._where) as jobs:
+            rows = jobs.rows(_OWN, (record, index, record, record, index, record, index, index))
+            namesakes = jobs.rows(_NAMESAKES, (record, name, workflow, path)) if name and not _ended(rows) else []
+            for one in namesakes:
+                before = one["id"]
+                rows += jobs.rows(_OWN, (before, index, before, before, index, before, index, index))
+                if _ended(rows):
+                    break
+        last = max(_ended(rows), key=_end, default=None)
+        starts = [start for row in rows if isinstance(start := row["started"], float)]
+        return {
+            "lastStart": max(starts, default=None),
+            "lastCompletion": _end(last) if last is not None else None,
+            "lastHost": str(last["host"] or "") if last is not None else None,
+        }
+
+
+def _ended(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if isinstance(row["ended"], float)]
+
+
+def _end(row: Row) -> float:
+    ended = row["ended"]
+    assert isinstance(ended, float)
+    return ended
+
+
+def _result(done: asyncio.Future[Past]) -> Past:
+    error = done.exception()
+    if error is None:
+        return done.result()
+    if not isinstance(error, BoughError):
+        raise error
+    log(f"when a task ran last cannot be read: {error}")
+    return {"lastStart": None, "lastCompletion": None, "lastHost": None}
+
+
+_KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
+
+Value = dict[str, str | float | int | bool | None]
+
+
+class Said(msgspec.Struct):
+    """What a task said of itself."""
+
+    text: str = ""
+    progress: float | None = None
+    since: Seconds = 0.0  # when it said so
+
+
+class Line(Protocol):
+    """A connection to who speaks for a task."""
+
+    def send(self, message: object) -> None:
+        """Say something at once."""
+
+
+class Speaker(Protocol):
+    """Who speaks for a task: its executor, or who took it by hand."""
+
+    @property
+    def number(self) -> ExecutorId:
+        """Its number."""
+
+    @property
+    def connection(self) -> Line:
+        """How it is answered."""
+
+
+class _Asked:
+    """A question that is to be answered."""
+
+    __slots__ = ("executor", "message")
+
+    def __init__(self, executor: Speaker, message: HereAsk) -> None:
+        self.executor = executor
+        self.message = message
+
+    @property
+    def question(self) -> Any:
+        return self.message.question
+
+    @property
+    def lock(self) -> str:
+        return str(self.question.name)
+
+    def answer(self, value: Value) -> None:
+        self.executor.connection.send(HereAnswer(self.message.request, value))
+
+    def refuse(self, error: BoughError) -> None:
+        self.executor.connection.send(HereAnswer(self.message.request, {}, str(error), type(error).__name__))
+
+
+class Here:
+    """See the module. `where`: the store's folder or database."""
+
+    def __init__(self, shell: Shell, where: str) -> None:
+        self._shell = shell
+        self._state = shell.machine.state
+        self._history = History(shell, where)
+        self._said: dict[tuple[int, int], Said] = {}  # by span and index
+        self._most_said = _KEPT
+        self._waiting: dict[str, deque[_Asked]] = {}  # for a lock
+        self._taking: set[str] = set()  # locks that the first of those takes just now
+        self._do: dict[type, Callable[[_Asked, Span], None]] = {
+            questions.Attributes: self._attributes,
+            questions.SetStatus: self._status,
+            questions.Progress: self._progress,
+            questions.Alive: self._alive,
+            questions.Lock: self._lock,
+            questions.Unlock: self._unlock,
+            questions.Release: self._release,
+        }
+        shell.on_turn.append(self._after_turn)
+
+    def ask(self, executor: Speaker, message: HereAsk) -> None:
+        """Answer, now or when it is done, after all that was said before."""
+        asked = _Asked(executor, message)
+        if self._shell.is_busy:
+            self._shell.after_turn(lambda: self._begin(asked))
+        else:
+            self._begin(asked)
+
+    def lost(self, executor: Speaker) -> None:
+        """What an executor's tasks wait for they will ask for again, if it comes back."""
+        for name, waiting in list(self._waiting.items()):
+            self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
+
+    def _begin(self, asked: _Asked) -> None:
+        try:
+            if isinstance(asked.question, questions.Forget):
+                self._forget(asked)
+            else:
+                self._do[type(asked.question)](asked, self._span(asked))
+        except BoughError as error:
+            asked.refuse(error)
+        except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
+            text = self._shell.faults.note(f"the question {asked.question!r:.200} of a task failed", error)
+            asked.refuse(InternalError(text))
+
+    def _span(self, asked: _Asked) -> Span:
+        """The span of who asks; UserError when it is not with the executor that speaks for it."""
+        message = asked.message
+        span = self._state.spans.get(message.span)
+        known = span is not None and (span.record.id, span.attempt) == (message.record, message.attempt)
+        if span is None or not known or span.executor.id != asked.executor.number or not locks.has(span, message.index):
+            raise UserError(f"task {message.record}.{message.index} has ended, or is run elsewhere by now")
+        return span
+
+    # --- what it says of itself --------------------------------------------------------------------
+
+    def _status(self, asked: _Asked, span: Span) -> None:
+        said = self._note(asked)
+        said.text = asked.question.text[: questions.LONGEST_SAID]
+        self._alive(asked, span)
+
+    def _progress(self, asked: _Asked, span: Span) -> None:
+        self._note(asked).progress = asked.question.share
+        self._alive(asked, span)
+
+    def _note(self, asked: _Asked) -> Said:
+        if len(self._said) >= self._most_said:
+            self._said = {key: said for key, said in self._said.items() if self._is_there(*key)}
+            self._most_said = max(_KEPT, 2 * len(self._said))
+        said = self._said.setdefault((asked.message.span, asked.message.index), Said())
+        said.since = self._shell.clock.now()
+        return said
+
+    def _is_there(self, span: int, index: int) -> bool:
+        return locks.has(self._state.spans.get(span), index)
+
+    def _alive(self, asked: _Asked, span: Span) -> None:
+        if span.record.spec.limits.replay:
+            self._shell.news(SpanHeard(span.id))
+        asked.answer({})
+
+    def said(self, *_: object) -> list[dict[str, object]]:
+        """What tasks that run say of themselves: the answer to the question "said"."""
+        found: list[dict[str, object]] = []
+        for (number, index), said in self._said.items():
+            if self._is_there(number, index):
+                record = self._state.spans[number].record
+                found.append(
+                    {
+                        "id": f"{record.id}.{index}" if record.is_array else str(record.id),
+                        "record": record.id,
+                        "index": index,
+                        "name": record.spec.name,
+                        "group": record.group.path,
+                        "run": record.group.workflow.run,
+                        "text": said.text,
+                        "progress": said.progress,
+                        "since": said.since,
+                    }
+                )
+        return found
+
+    # --- attributes --------------------------------------------------------------------------------
+
+    def _attributes(self, asked: _Asked, span: Span) -> None:
+        record, index = span.record, asked.message.index
+        spec, group = record.spec, record.group
+        own: Value = {**record.attributes}
+        system: Value = {
+            "id": f"{record.id}.{index}" if record.is_array else str(record.id),
+            "record": record.id,
+            "index": index,
+            "attempt": span.attempt,
+            "name": spec.name,
+            "group": group.path,
+            "workflow": group.workflow.name,
+            "kind": spec.kind.name.lower(),
+            "cores": record.needs.cores,
+            "priority": record.priority,
+            "executor": span.executor.id,
+            "host": span.executor.host,
+        }
+        if asked.question.past:
+            self._history.find(record, index, lambda past: asked.answer({**own, **system, **past}))
+        else:
+            asked.answer({**own, **system})
+
+    # --- early release -----------------------------------------------------------------------------
+
+    def _release(self, asked: _Asked, span: Span) -> None:
+        group = span.record.group
+        if group.workflow.group is group:
+            raise UserError("the task is in no group that it could release")
+        new = not (group.released or group.settled)
+        self._shell.news(GroupReleased(GroupId(group.id)), then=lambda: asked.answer({"released": new}))
+
+    # --- locks -------------------------------------------------------------------------------------
+
+    def _lock(self, asked: _Asked, _: Span) -> None:
+        name = asked.lock
+        waiting = self._waiting.setdefault(name, deque())
+        owner = self._state.locks.get(name)
+        if owner == _as_owner(asked):
+            asked.answer({"taken": True, "new": False})
+            return
+        if not asked.question.wait and (owner is not None or waiting):
+            asked.answer({"taken": False, "new": False, "owner": self._name_of(owner) if owner else ""})
+            return
+        self._refuse_deadlock(asked)
+        waiting.append(asked)
+        self._serve(name)
+
+    def _serve(self, name: str) -> None:
+        """Give a lock to who has waited longest, if it is free."""
+        waiting = self._waiting.get(name)
+        while waiting and name not in self._taking:
+            first = waiting[0]
+            owner = self._state.locks.get(name)
+            if owner == _as_owner(first):
+                waiting.popleft()
+                first.answer({"taken": True, "new": True})
+                continue
+            try:
+                self._span(first)
+            except UserError as error:
+                waiting.popleft()
+                first.refuse(error)
+                continue
+            if owner is None:
+                self._taking.add(name)
+                message = first.message
+                self._shell.news(LockTaken(name, message.span, message.index), then=lambda: self._taken(name))
+            return
+        if not waiting:
+            self._waiting.pop(name, None)
+
+    def _taken(self, name: str) -> None:
+        self._taking.discard(name)
+        self._serve(name)
+
+    def _after_turn(self) -> None:
+        """A lock may have been freed by the end of its owner."""
+        if self._waiting:
+            for name in [name for name in self._waiting if name not in self._state.locks]:
+                self._serve(name)
+
+    def _unlock(self, asked: _Asked, _: Span) -> None:
+        name = asked.lock
+        owner = self._state.locks.get(name)
+        if owner != _as_owner(asked):
+            who = f"it belongs to task {self._name_of(owner)}" if owner else "nobody has it"
+            raise UserError(f"the lock {name!r} is not the task's own: {who}")
+        freed = LockFreed(name, asked.message.span, asked.message.index)
+        self._shell.news(freed, then=lambda: asked.answer({"freed": True}))
+
+    def _forget(self, asked: _Asked) -> None:
+        number, executor = asked.message.request, asked.executor
+        for name, waiting in list(self._waiting.items()):
+            for one in [one for one in waiting if one.executor is executor and one.message.request == number]:
+                if name not in self._taking or one is not waiting[0]:  # else it is told to free it again
+                    waiting.remove(one)
+                    one.answer({"taken": False, "new": False})
+
+    def _refuse_deadlock(self, asked: _Asked) -> None:
+        """A task that waits for one that waits for it would wait for ever."""
+        me, seen = _as_owner(asked), set[locks.Lock]()
+        names = [asked.lock]
+        while names:
+            name = names.pop()
+            owner = self._state.locks.get(name)
+            if owner == me:
+                raise UserError(f"waiting for the lock {asked.lock!r} would never end: its owner waits for {name!r}")
+            if owner is not None and owner not in seen:
+                seen.add(owner)
+                names += [lock for lock, some in self._waiting.items() if any(_as_owner(one) == owner for one in some)]
+
+    def _name_of(self, owner: locks.Lock) -> str:
+        record = self._state.spans[owner.span].record
+        return f"{record.id}.{owner.index}" if record.is_array else str(record.id)
+
+
+def _as_owner(asked: _Asked) -> locks.Lock:
+    return locks.Lock(asked.message.span, asked.message.index)

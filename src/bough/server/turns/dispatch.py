@@ -1,0 +1,165 @@
+"""What goes to an executor with a span: blobs it has not seen, and the values of its inputs.
+
+Rule: a blob goes to an executor once; values are sent as the bytes they were reported as.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from bough.core.records.task_record import Success
+from bough.errors import StoreFailed
+from bough.model.blobs import is_blob
+from bough.model.events.facts import SpanEnded
+from bough.model.events.orders import SendSpan
+from bough.model.ids import BlobId, RecordId
+from bough.model.outcomes import Detail, ResultFile, Results
+from bough.model.tasks import Dep, Kind, On, TaskSpec
+from bough.server.peers import Executor
+from bough.server.turns.result_parts import Pages, ResultCache, part
+from bough.wire.client_messages import Blob
+from bough.wire.executor_messages import Run, Value, spread
+from bough.wire.file_messages import Workplace
+
+MOST_CARRIED = 64 << 20  # bytes of a value that goes with a span to an executor that cannot read our files
+
+
+class Sender:
+    """Makes messages of `SendSpan` orders."""
+
+    def __init__(
+        self,
+        results: ResultCache,
+        read_blob: Callable[[BlobId], bytes],
+        result_turns: Callable[[Dep], list[Success]],
+        workplace: Callable[[RecordId], Workplace] | None = None,
+    ) -> None:
+        self._results = results
+        self._read_blob = read_blob
+        self._result_turns = result_turns
+        self._workplace = workplace  # of a service: where the commands of a workflow run
+
+    def send(self, order: SendSpan, executor: Executor) -> None:
+        """Say it to the executor; StoreFailed when something it needs is not in the store."""
+        spec = order.spec
+        blobs = []
+        place = self._workplace(spec.id) if self._workplace is not None and spec.kind is Kind.COMMAND else None
+        if spec.body and spec.body not in executor.blobs:
+            blobs.append(Blob(spec.body, self._blob(spec.body)))
+        if isinstance(spec, TaskSpec):
+            inputs = [self._value(dep) for dep in spec.inputs] if spec.inputs else []
+            payload, path = spec.payload, spec.payload_path
+            if not executor.shared:
+                inputs = [_carried(value) for value in inputs]
+                if path and os.path.getsize(path) <= MOST_CARRIED:  # what is bigger is asked for as a file
+                    payload, path = _content(path), ""
+            run = Run(
+                order.span,
+                spec.id,
+                order.start,
+                order.stop,
+                order.attempt,
+                spec.kind,
+                spec.body,
+                payload=payload,
+                payload_path=path,
+                needs=spec.needs,
+                limits=spec.limits,
+                inputs=inputs,
+                expected=order.expected,
+                name=spec.name,
+                behind=order.behind,
+                run=place.run if place is not None else 0,
+                along=list(order.along),
+                chained=order.chained,
+            )
+        else:
+            if spec.table and spec.table not in executor.blobs:
+                blobs.append(Blob(spec.table, self._blob(spec.table)))
+            run = Run(
+                order.span,
+                spec.id,
+                order.start,
+                order.stop,
+                order.attempt,
+                spec.kind,
+                spec.body,
+                is_array=True,
+                table=spec.table,
+                pages=order.pages,
+                star=spec.star,
+                needs=spec.needs,
+                limits=spec.limits,
+                expected=order.expected,
+                name=spec.name,
+                behind=order.behind,
+                run=place.run if place is not None else 0,
+            )
+        say = executor.connection.say
+        if place is not None and place.run not in executor.workplaces:
+            executor.workplaces.add(place.run)
+            say(place)
+        for blob in blobs:
+            executor.has(blob.id)
+            say(blob)
+        if run.along and not executor.hello.together:
+            for one in spread(run):
+                say(one)
+        else:
+            say(run)
+
+    def _blob(self, blob: BlobId) -> bytes:
+        try:
+            data = self._read_blob(blob)
+        except KeyError:
+            raise StoreFailed(f"its function or table {blob.hex()} was never sent to the server") from None
+        if not is_blob(blob, data):
+            raise StoreFailed(f"its function or table {blob.hex()} was damaged in the store: see bough store check")
+        return data
+
+    def _value(self, dep: Dep) -> Value:
+        successes = self._result_turns(dep)
+        if not successes and dep.on is On.TASK:
+            return Value(dep.index, dep.index + 1, [])  # it is made just before, by the one this one is behind
+        if dep.on is On.TASK:
+            return self._one(dep.index, successes[0])
+        pages: Pages = []
+        for success in successes:
+            shift = success.start - success.source_start
+            end = success.source_start + success.stop - success.start
+            source = RecordId(success.source)
+            for low, high, span in self._results.successes(success.turn, source, success.source_start, end):
+                pages.append((low + shift, high + shift, _page(span, part(span, low, high), low, high)))
+        return Value(pages[0][0] if pages else 0, pages[-1][1] if pages else 0, pages, single=False)
+
+    def _one(self, index: int, success: Success) -> Value:
+        """One element: the worker takes it from the whole page, which need not be cut for it."""
+        shift = success.start - success.source_start
+        span = self._results.find(success.turn, RecordId(success.source), index - shift)
+        page = _page(span, span.results, span.start, span.stop)
+        return Value(index, index + 1, [(span.start + shift, span.stop + shift, page)])
+
+
+def _carried(value: Value) -> Value:
+    """The same for an executor that cannot read our files."""
+    pages: Pages = [
+        (start, stop, _content(page.path) if isinstance(page, ResultFile) and page.size <= MOST_CARRIED else page)
+        for start, stop, page in value.pages
+    ]
+    return Value(value.start, value.stop, pages, value.single)
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _page(span: SpanEnded, results: Results, start: int, stop: int) -> bytes | ResultFile:
+    """The values of some elements: results of functions, or what is known of commands."""
+    if results is not None:
+        return results
+    import pickle
+
+    details = {detail.index: detail for detail in span.details}
+    return pickle.dumps([details.get(index) or Detail(index) for index in range(start, stop)])

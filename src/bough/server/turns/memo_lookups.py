@@ -1,0 +1,84 @@
+"""Questions of the core for successes of earlier runs, answered from the store.
+
+Loose tasks are looked up together, a batch in one statement. Rule: answers are news of the next turn, and looking
+takes only a slice of time between two turns; a store that cannot be asked has found nothing, because running again is
+always right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from bough.core.machine import Machine
+from bough.errors import StoreFailed
+from bough.model.events.facts import Recalled
+from bough.model.events.orders import Recall
+from bough.model.ids import MemoKey, RecordId
+from bough.server.server_log import log
+from bough.server.turns.run_info import RunInfo
+from bough.stores.store import Store
+
+_SLICE = 0.02  # seconds of looking up between turns
+_TOGETHER = 256  # loose tasks looked up at once
+
+
+class Lookups:
+    """See the module."""
+
+    def __init__(self, store: Store, machine: Machine, info: RunInfo) -> None:
+        self._store = store
+        self._machine = machine
+        self._info = info
+        self._is_projected = not info.memos
+        self.waiting: deque[Recall] = deque()
+
+    def refresh(self) -> None:
+        """What other workflows did meanwhile is to be found from now on."""
+        self._is_projected = False
+
+    def answers(self) -> list[Recalled]:
+        """What is found, and what is not, in a slice of time."""
+        until = time.monotonic() + _SLICE
+        found: list[Recalled] = []
+        while self.waiting:
+            found += self._answer(*self._next())
+            if time.monotonic() >= until:
+                break
+        return found
+
+    def _next(self) -> tuple[list[Recall], int]:
+        """The next lookup, with the loose tasks of the same workflow that follow it; and the run they are of."""
+        waiting = self.waiting
+        first = waiting.popleft()
+        some, run = [first], self._run_of(first)
+        while (
+            waiting
+            and len(some) < _TOGETHER
+            and not (first.reuse or waiting[0].reuse)
+            and self._run_of(waiting[0]) == run
+        ):
+            some.append(waiting.popleft())
+        return some, run
+
+    def _run_of(self, order: Recall) -> int:
+        """The run whose workflow's earlier runs count, 0: all; -1: nothing is to be found."""
+        if not self._info.memos or order.record not in self._machine.state.records:
+            return -1
+        return 0 if self._info.embedded else self._machine.workflow_of(order.record)
+
+    def _answer(self, orders: Sequence[Recall], run: int) -> Sequence[Recalled]:
+        if run >= 0:
+            try:
+                if not self._is_projected:
+                    self._store.project()
+                    self._is_projected = True
+                if len(orders) > 1:
+                    wanted: list[tuple[RecordId, MemoKey]] = [(order.record, order.key) for order in orders]
+                    return self._store.recall_loose(wanted, run)
+                only = orders[0]
+                return self._store.recall(only.record, only.start, only.stop, only.key, only.reuse, run)
+            except StoreFailed as error:
+                log(f"results of earlier runs could not be looked up: {error}")
+        return [Recalled(order.record, order.start, order.stop, found=False) for order in orders]

@@ -1,0 +1,67 @@
+"""What the server knows of its run; its steady clock.
+
+What a server knows of the run it serves.
+
+The server's clock: what the system's says at the start, and steady from then on.
+
+Waits that end at a time (another attempt, a rest of an executor) must not end early or late because somebody set
+the clock. Rule: `now` never goes back, and goes on as fast as time does, also while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from bough.model.ids import ExecutorId, Seconds
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """One run of one workflow, as its server knows it."""
+
+    run: int
+    store_dir: str  # absolute
+    marker: str  # in the environment of everything an executor starts
+    first_record: int = 1  # the numbers that a session's clients and executors get; a service keeps a book of its own
+    first_group: int = 1
+    first_executor: ExecutorId = ExecutorId(1)
+    memos: bool = False  # earlier runs may hold results to reuse
+    embedded: bool = True
+    piggyback: bool = True  # work may travel with acknowledgements
+    pickup: int = 0  # most tasks in one hand-out; 0: as the core sees fit
+    token: str = ""  # of a service: the content of the file `token` in its store's folder
+
+    def folder(self, name: str) -> str:
+        """A folder of the store."""
+        return f"{self.store_dir}/{name}"
+
+
+_NOTED = 5.0  # seconds of difference that are spoken of
+
+
+_boot_time = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class Clock:
+    """See the module."""
+
+    def __init__(self, wall: Callable[[], Seconds] = time.time, steady: Callable[[], Seconds] = _boot_time) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._offset = wall() - steady()
+        self._noted = 0.0
+
+    def now(self) -> Seconds:
+        """Seconds since the epoch."""
+        return self._offset + self._steady()
+
+    def jump(self) -> Seconds:
+        """By how much the system's clock was set since the last time this was asked; 0: not to speak of."""
+        apart = self._wall() - self.now()
+        if abs(apart - self._noted) < _NOTED:
+            return 0.0
+        jumped, self._noted = apart - self._noted, apart
+        return jumped

@@ -1,0 +1,436 @@
+"""Everything that arrived, one turn, one row, then the orders.
+
+The live driver of the core: everything that arrived, one turn, one row, then the orders.
+
+Whatever arrives is put into the inbox as news. A turn takes all of it, is written to the store, and
+only then has effects: orders are carried out, clients are told, executors may forget their reports.
+All that a turn says to one connection is one frame. Rule: nothing of a turn takes effect before
+`append` has returned; a turn that cannot be written is kept and tried again, and no other one is made
+meanwhile.
+
+A shell that does not let work travel with acknowledgements: Falkon without piggy-backing, for drawing its curves.
+
+A report is acknowledged at once by a message of its own; what is placed on that executor meanwhile waits here until
+it has said `Ready`. Rule: an executor is sent everything that the core has placed on it, in order, only later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from bough.core.graph.readiness import unanswered
+from bough.core.machine import Machine, Turn
+from bough.errors import BoughError, InternalError, SiteError, StoreFailed
+from bough.model.events.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
+from bough.model.events.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
+from bough.model.ids import RecordId, Seconds, SpanId
+from bough.model.outcomes import Cause, Failure
+from bough.server.handler_errors import Faults
+from bough.server.peer_connection import Connection
+from bough.server.peers import Client, Executor, Peers
+from bough.server.server_log import log
+from bough.server.turns.background import Upkeep
+from bough.server.turns.dispatch import Sender
+from bough.server.turns.memo_lookups import Lookups
+from bough.server.turns.result_parts import ResultCache
+from bough.server.turns.run_info import Clock, RunInfo
+from bough.server.turns.turn_messages import Message, Patience, Remarks, Teller, is_awaited, struck_by
+from bough.stores.store import Store
+from bough.stores.store_errors import is_passing
+from bough.wire.client_messages import Accepted, GroupDone, Notice, Outcome, Refused
+from bough.wire.executor_messages import Heard, Stop
+from bough.wire.file_messages import Workplace
+
+_TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
+_SOON = 0.001  # seconds of run time after which an outcome is so near that an acknowledgement waits for it
+_ACCEPT_PATIENCE = 0.002  # seconds for which it does
+
+
+class Batch(msgspec.Struct):
+    """What went into one turn, and who is to be told when it is written."""
+
+    now: Seconds
+    turn: Turn
+    requests: dict[int, tuple[Client, int]]
+    reports: list[tuple[Executor, int]]
+    after: list[Callable[[], None]]
+
+
+class Shell:
+    """See the module."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> None:
+        self.loop = loop
+        self.clock = Clock()
+        self.machine = machine
+        self.store = store
+        self.info = info
+        self.peers = Peers()
+        self.faults = Faults()
+        self.dirty: list[Connection] = []
+        self.on_turn: list[Callable[[], None]] = []  # called after every turn
+        self.on_facts: list[Callable[[Sequence[Fact]], None]] = []  # called with the facts of every turn
+        self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
+        self.on_fatal: Callable[[BoughError], None] = _log_fatal
+        self.results = results = ResultCache(store.success)
+        state = machine.state
+        self.patience = Patience(state)
+        self._teller = Teller(results, partial(struck_by, state), partial(is_awaited, machine), self.patience)
+        self._sender = Sender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
+        self.upkeep = Upkeep(loop, store, info.run, machine.snapshot, lambda: len(machine.state.records))
+        self._inbox: list[News] = []
+        self._reporting: set[Executor] = set()
+        self._after: list[Callable[[], None]] = []
+        self._lookups = Lookups(store, machine, info)
+        self._scheduled = False
+        self._stuck: Batch | None = None
+        self.closed = False  # one more turn, and no other
+        self._done = False
+        self._wake: asyncio.TimerHandle | None = None
+        self._remarks = Remarks(loop, machine, self.peers, self.clock, self.announce)
+        self._perform: dict[type, Callable[..., None]] = {
+            SendSpan: self._send_span,
+            StopSpan: self._stop_span,
+            Recall: self._lookups.waiting.append,
+            Settle: lambda order: self.on_settle(order.group, order.failed),
+        }
+        if not info.embedded:
+            self._teller.restore(machine.state)
+
+    # --- what arrives ------------------------------------------------------------------------------
+
+    def news(self, fact: News, then: Callable[[], None] | None = None) -> None:
+        """Put something into the next turn; `then` is called once that turn is written."""
+        self._inbox.append(fact)
+        if then is not None:
+            self._after.append(then)
+        self.schedule()
+
+    def after_turn(self, then: Callable[[], None]) -> None:
+        """Call something once all that has arrived by now is written."""
+        self._after.append(then)
+        self.schedule()
+
+    def report(self, executor: Executor, number: int, news: Sequence[News]) -> None:
+        """An executor's report: acknowledged once it is written, and taken only once."""
+        self._reporting.add(executor)
+        if number > executor.reported:
+            executor.reported = number
+            self._inbox += news
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Make a turn as soon as all that has arrived by now is in the inbox."""
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._make_turn)
+
+    def resume(self) -> None:
+        """Go on after a restart: make a turn, whether or not there is news, and look up memos that nobody answered."""
+        self._lookups.waiting += unanswered(self.machine.state)
+        self.schedule()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a turn waits for the store to be writable again."""
+        return self._stuck is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something waits for a turn."""
+        return bool(self._inbox or self._lookups.waiting or self._stuck)
+
+    def awaits(self, kinds: Container[type]) -> bool:
+        """Whether news of some kinds waits for a turn."""
+        return any(type(news) in kinds for news in self._inbox)
+
+    # --- one turn ----------------------------------------------------------------------------------
+
+    def _make_turn(self) -> None:
+        self._scheduled = False
+        if self._stuck is not None or self._done:
+            return
+        self._done = self.closed
+        events, self._inbox = self._inbox, []
+        after, self._after = self._after, []
+        reports: list[tuple[Executor, int]] = []
+        if self._reporting:
+            reports = [(executor, executor.reported) for executor in self._reporting]
+            self._reporting.clear()
+        now = self.clock.now()
+        try:
+            turn = self.machine.turn(now, events)
+            self._write(Batch(now, turn, self.peers.take_requests(), reports, after))
+        except SiteError as error:
+            self.on_fatal(error)
+        except Exception as error:  # noqa: BLE001 -- half a turn was made: whatever it is, it is ours, and nothing can follow
+            text = f"{type(error).__name__}: {error}; all turns before are stored: start again, and if it comes back"
+            self.on_fatal(
+                InternalError(f"{text}, see bough store check and bough store repair", traceback.format_exc())
+            )
+
+    def _write(self, batch: Batch) -> None:
+        turn = batch.turn
+        if turn.facts:
+            try:
+                self.store.append(turn.number, batch.now, turn.facts)
+            except StoreFailed as error:
+                self._wait_for_store(batch, error)
+                return
+        if self._stuck is not None:
+            self._stuck = None
+            self.announce("the store can be written again")
+            self._pause_executors(on=False)
+        self._take_effect(batch)
+        if turn.facts:
+            self.upkeep.appended(turn.number, 64 * len(turn.facts) + sum(map(_result_bytes, turn.facts)))
+        if self._inbox or self._lookups.waiting:
+            self.schedule()
+        for callback in self.on_turn:
+            callback()
+
+    def _take_effect(self, batch: Batch) -> None:
+        self._tell(batch.turn.facts, goes_on=bool(batch.turn.orders))
+        for hear in self.on_facts:
+            self.faults.guard("counting what a turn brought", partial(hear, batch.turn.facts))
+        self._carry_out(batch.turn.orders, batch.requests)
+        if batch.requests:
+            self._accept(batch.requests, batch.turn.orders)
+        for executor, number in batch.reports:
+            executor.acknowledged = number
+            if executor.leaving:  # it waits for this
+                executor.connection.say(Heard(number))
+            else:
+                executor.connection.say_later(Heard(number), self.loop)  # it goes with the next work, if there is some
+        for callback in batch.after:
+            self.faults.guard("what was to follow a turn failed", callback)
+        self.flush()
+        self._remarks.on(batch.turn)
+        self._set_alarm(batch.turn.wake)
+        if self._lookups.waiting:
+            self._inbox += self._lookups.answers()
+
+    def flush(self) -> None:
+        """Send all that was said, one frame per connection."""
+        for connection in self.dirty:
+            connection.flush()
+        self.dirty.clear()
+
+    def _set_alarm(self, wake: Seconds | None) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if wake is not None:
+            self._wake = self.loop.call_later(max(0.0, wake - self.clock.now()), self.schedule)
+
+    # --- a store that cannot be written ------------------------------------------------------------
+
+    def _wait_for_store(self, batch: Batch, error: StoreFailed) -> None:
+        if not error.transient:
+            self.on_fatal(error)
+            return
+        if self._stuck is None:
+            self.announce(f"{error}; everything waits until then, tried every {_TRY_AGAIN:g} s")
+            self._pause_executors(on=True)
+        self._stuck = batch
+        self.loop.call_later(_TRY_AGAIN, self._write_again)
+
+    def announce(self, text: str) -> None:
+        """Tell operators and users at once."""
+        log(text)
+        for client in self.peers.clients.values():
+            client.connection.say(Notice(text))
+            client.connection.flush()
+
+    def _write_again(self) -> None:
+        if self._stuck is not None:
+            for executor in self.peers.executors.values():  # so that they know that we live
+                executor.connection.send(Heard(executor.acknowledged))
+            try:
+                self._write(self._stuck)
+            except BoughError as error:
+                self.on_fatal(error)
+
+    def _pause_executors(self, *, on: bool) -> None:
+        for executor in self.peers.executors.values():
+            executor.connection.pause(on=on)
+            executor.last_word = self.loop.time()
+
+    # --- orders ------------------------------------------------------------------------------------
+
+    def _carry_out(self, orders: Sequence[Order], requests: dict[int, tuple[Client, int]]) -> None:
+        perform = self._perform
+        for order in orders:
+            if type(order) is Refuse:
+                self._refuse(order, requests)
+            else:
+                perform[type(order)](order)
+
+    def _send_span(self, order: SendSpan) -> None:
+        executor = self.peers.executors.get(order.executor)
+        if executor is None or not executor.ready:
+            return  # its loss is in the inbox, or it will say that it does not have it
+        try:
+            self._sender.send(order, executor)
+        except (StoreFailed, OSError) as error:
+            if is_passing(error):
+                for fact in (SpanReturned(span, order.start, order.stop) for span in _spans_of(order)):
+                    self.loop.call_later(_TRY_AGAIN, self.news, fact)
+                log(f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}")
+                return
+            self._fail_span(order, str(error))
+        except Exception as error:  # noqa: BLE001 -- a bug that concerns these tasks and nobody else
+            self._fail_span(order, self.faults.note(f"span {order.span} could not be sent", error))
+
+    def _fail_span(self, order: SendSpan, reason: str) -> None:
+        failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {reason}")
+        elements = range(order.start, order.stop)
+        self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
+
+    def _workplace(self, record: RecordId) -> Workplace:
+        workflow = self.machine.state.records[record].group.workflow
+        return Workplace(workflow.run, workflow.directory, workflow.token)
+
+    def _stop_span(self, order: StopSpan) -> None:
+        self._teller.withdrawn(order.span, order.start, order.stop)
+        executor = self.peers.executors.get(order.executor)
+        if executor is not None:
+            executor.connection.say(Stop(order.span, order.start, order.stop))
+
+    def _tell_settled(self, group: int, failed: bool) -> None:
+        for client in self.peers.subscribers():
+            client.connection.say(GroupDone(group, failed))
+
+    def _refuse(self, order: Refuse, requests: dict[int, tuple[Client, int]]) -> None:
+        asked = requests.pop(order.request, None)
+        if asked is not None:
+            client, request = asked
+            client.connection.say(Refused(order.message, request, "InvalidWorkload"))
+
+    # --- what clients and executors are told -------------------------------------------------------
+
+    def _tell(self, facts: Sequence[Fact], *, goes_on: bool) -> None:
+        messages = self._teller.messages(facts)
+        if not messages:
+            return
+        if not self.info.embedded:
+            for client, own in self._by_client(messages):
+                self._say_all(client, own, goes_on)
+            return
+        for client in self.peers.subscribers():
+            self._say_all(client, messages, goes_on)
+
+    def _say_all(self, client: Client, messages: Sequence[Message], goes_on: bool) -> None:
+        if goes_on and all(type(message) is Outcome for message in messages):
+            client.connection.stream(messages, self.loop)
+        else:
+            for message in messages:
+                client.connection.say(message)
+
+    def _by_client(self, messages: Sequence[Message]) -> Iterable[tuple[Client, list[Message]]]:
+        """Tell clients of what belongs to their own workflow, and observers of all."""
+        listeners: dict[int, list[Client]] = {}
+        told: dict[Client, list[Message]] = {}
+        run_of = self.machine.workflow_of
+        for message in messages:
+            try:
+                run = run_of(message.record)
+            except KeyError:
+                continue  # its workflow was removed
+            clients = listeners.get(run)
+            if clients is None:
+                clients = listeners[run] = self.peers.listeners(run)
+            for client in clients:
+                told.setdefault(client, []).append(message)
+        return told.items()
+
+    def _accept(self, requests: dict[int, tuple[Client, int]], orders: Sequence[Order]) -> None:
+        accepted: dict[Client, int] = {}
+        for client, request in requests.values():
+            accepted[client] = max(request, accepted.get(client, 0))
+        if self.info.embedded:
+            last = orders[-1] if orders else None
+            if type(last) is SendSpan and 0 < last.expected <= _SOON:  # it goes with the outcome: one wake-up for both
+                for client, request in accepted.items():
+                    client.connection.say_later(Accepted(request), self.loop, _ACCEPT_PATIENCE)
+                return
+            for client, request in accepted.items():
+                client.connection.say(Accepted(request))
+        else:
+            self.upkeep.when_synced(lambda: self.acknowledge(accepted))
+
+    def acknowledge(self, accepted: dict[Client, int]) -> None:
+        """Tell clients that what they submitted is stored; all that a sync brought to the disk at once."""
+        for client, request in accepted.items():
+            client.connection.send(Accepted(request))
+
+    def refresh_memos(self) -> None:
+        """What other workflows did meanwhile is to be found from now on."""
+        self._lookups.refresh()
+
+
+def _result_bytes(fact: Fact) -> int:
+    return len(fact.results) if type(fact) is SpanEnded and type(fact.results) is bytes else 0
+
+
+def _spans_of(order: SendSpan) -> Iterator[SpanId]:
+    """The spans of a hand-out."""
+    return map(SpanId, range(order.span, order.span + 1 + len(order.along)))
+
+
+def _log_fatal(error: BoughError) -> None:
+    log(f"the server cannot go on: {error}")
+
+
+def make_shell(loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> Shell:
+    """The shell of a run: this one, or the usual one."""
+    return (Shell if info.piggyback else SeparateShell)(loop, machine, store, info)
+
+
+class SeparateShell(Shell):
+    """See the module."""
+
+    def ready(self, executor: Executor) -> None:
+        """An executor asks for work: send what waits for it."""
+        orders, executor.kept = executor.kept or [], None
+        for order in orders:
+            super()._send_span(order)
+        self.flush()
+
+    def _take_effect(self, batch: Batch) -> None:
+        for executor, number in batch.reports:
+            executor.acknowledged = number
+            if executor.kept is None:
+                executor.kept = []
+            executor.connection.send(Heard(number))
+        batch.reports.clear()
+        super()._take_effect(batch)
+
+    def _send_span(self, order: SendSpan) -> None:
+        executor = self.peers.executors.get(order.executor)
+        if executor is not None and executor.kept is not None:
+            executor.kept.append(order)
+        else:
+            super()._send_span(order)
+
+    def _stop_span(self, order: StopSpan) -> None:
+        """What is to be stopped goes out first: it may be a part of it only."""
+        executor = self.peers.executors.get(order.executor)
+        if executor is not None and executor.kept:
+            for kept in [kept for kept in executor.kept if kept.span == order.span]:
+                executor.kept.remove(kept)
+                super()._send_span(kept)
+        super()._stop_span(order)
+
+
+def internal_error(context: dict[str, Any]) -> InternalError:
+    """What went wrong in a callback: ours, since every error that was foreseen is handled where it arises."""
+    error = context.get("exception")
+    story = "".join(traceback.format_exception(error)) if error is not None else ""
+    return InternalError(f"{context.get('message', 'a callback failed')}: {error}", story)

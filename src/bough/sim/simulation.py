@@ -1,0 +1,135 @@
+"""Drives the same machine on its own clock.
+
+The kernel of a simulation: things to come, in the order of their time.
+
+Rule: things at the same time happen in the order they were put down, so that a run repeats exactly.
+
+The simulated shell: drives the same machine as the live server, on a clock of its own.
+
+Rule: what an order causes comes back as news on the agenda, never directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+from bough.core.machine import Machine
+from bough.errors import InternalError
+from bough.model.events.facts import ExecutorLost, Fact, Recalled
+from bough.model.events.orders import Recall, Refuse, SendSpan, StopSpan
+from bough.model.ids import Seconds
+from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
+
+T = TypeVar("T")
+
+
+class Agenda(Generic[T]):
+    """A heap of (time, ticket, thing)."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Seconds, int, T]] = []
+        self._ticket = 0
+
+    def put(self, when: Seconds, thing: T) -> None:
+        """Let something happen at a time."""
+        self._ticket += 1
+        heappush(self._heap, (when, self._ticket, thing))
+
+    def pop(self) -> tuple[Seconds, T]:
+        """The next thing and its time."""
+        when, _, thing = heappop(self._heap)
+        return when, thing
+
+    def next_time(self) -> Seconds | None:
+        """When the next thing happens."""
+        return self._heap[0][0] if self._heap else None
+
+    def __len__(self) -> int:
+        """How many things are to come."""
+        return len(self._heap)
+
+
+class Simulation:
+    """See the module."""
+
+    def __init__(self, machine: Machine, model: Model, executors: Iterable[SimulatedExecutor]) -> None:
+        self.machine = machine
+        self.now: Seconds = 0.0
+        self.journal: list[tuple[int, Seconds, list[Fact]]] = []
+        self.refusals: list[str] = []
+        self._dead: set[int] = set()
+        self._model = model
+        self._agenda: Agenda[Fact | Finish] = Agenda()
+        self._executors: dict[int, SimulatedExecutor] = {}
+        for executor in executors:
+            self.join(0.0, executor)
+
+    def join(self, when: Seconds, executor: SimulatedExecutor) -> None:
+        """Let an executor join at a time."""
+        self._executors[executor.id] = executor
+        self._agenda.put(when, executor.hello())
+
+    def at(self, when: Seconds, *news: Fact) -> None:
+        """Let news arrive at a time."""
+        for fact in news:
+            self._agenda.put(when, fact)
+
+    def run(self, until: Seconds | None = None) -> Seconds:
+        """Run until nothing is left to happen, or to a time; return the time then."""
+        while (when := self._next_time()) is not None and (until is None or when <= until):
+            self.step()
+        return self.now
+
+    def step(self) -> None:
+        """Let everything happen that happens at the next time, in one turn."""
+        when = self._next_time()
+        if when is None:
+            return
+        self.now = when
+        news: list[Fact] = []
+        while self._agenda and self._agenda.next_time() == when:
+            _, thing = self._agenda.pop()
+            if isinstance(thing, Finish):
+                if thing.executor in self._dead:
+                    continue
+                said, started = self._executors[thing.executor].finish(thing, self._model)
+                news += said
+                self._schedule(started)
+            else:
+                if isinstance(thing, ExecutorLost):  # in a simulation that is the truth: nothing more comes from there
+                    self._dead.add(thing.executor)
+                news.append(thing)
+        self._turn(news)
+
+    def _next_time(self) -> Seconds | None:
+        times = [t for t in (self._agenda.next_time(), self._wake()) if t is not None]
+        return max(min(times), self.now) if times else None
+
+    def _wake(self) -> Seconds | None:
+        return self.machine.wake
+
+    def _turn(self, news: list[Fact]) -> None:
+        turn = self.machine.turn(self.now, news)
+        if turn.facts:
+            self.journal.append((turn.number, self.now, turn.facts))
+        for order in turn.orders:
+            if isinstance(order, SendSpan):
+                for one in order.singly():
+                    self._schedule(self._executors[order.executor].take(one, self._model))
+            elif isinstance(order, StopSpan):
+                self._executors[order.executor].stop(order)
+            elif isinstance(order, Refuse):
+                self.refusals.append(order.message)
+            elif isinstance(order, Recall):  # a simulation has no earlier runs
+                self._agenda.put(self.now, Recalled(order.record, order.start, order.stop, found=False))
+
+    def _schedule(self, started: list[Finish]) -> None:
+        for end in started:
+            self._agenda.put(self.now + end.seconds, end)
+
+    def check_complete(self) -> None:
+        """Raise if something submitted has not ended."""
+        if not self.machine.is_idle:
+            raise InternalError(f"the simulation ran dry with tasks left: {self.machine.counts()}")

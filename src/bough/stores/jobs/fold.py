@@ -1,0 +1,452 @@
+"""Folds facts turn by turn: which fold hears which fact; changed descriptions.
+
+Fold a changed description: rows that are gone leave their run, rows that are changed say what they are now.
+
+What a workflow no longer has stays for who asks for it by its number: its rows have the run's number negated, so that
+no name finds them and nothing counts them. Rule: they go with their run when that is removed.
+
+Fold journalled facts into the jobs database and the memos, turn by turn.
+
+Rule: the tables depend on the facts only, never on how many turns were folded at once, nor on the
+process that folded them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from bough.model.commands.command import array_text, task_text
+from bough.model.events import facts as f
+from bough.model.events.facts import Amended
+from bough.model.outcomes import Cause, Failure, ResultFile
+from bough.model.states import PENDING
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
+from bough.stores.jobs.fold_runs import ON, RunFold
+from bough.stores.jobs.fold_tasks import LooseFold, SpanFold, enter
+from bough.stores.jobs.rows import TaskRow, shown
+from bough.stores.jobs.tables import ENDED_LABELS, Blob, Ledger, Success
+from bough.stores.sql.database import Database
+
+_PENDING: Final = frozenset(state.label for state in PENDING)
+_WITHDRAWN: Final = Failure(Cause.CANCELLED, "the workflow's description no longer has it")
+
+
+class AmendFold:
+    """See the module."""
+
+    def __init__(self, ledger: Ledger, loose: LooseFold, runs: RunFold) -> None:
+        self._ledger = ledger
+        self._loose = loose
+        self._runs = runs
+
+    def remove(self, now: float, fact: Amended) -> None:
+        """What is gone is ended, and leaves its run."""
+        self._ledger.write()  # so that there are rows to change
+        for record in fact.removed:
+            row = self._ledger.task(record)
+            if row is not None:
+                if row.state not in ENDED_LABELS:
+                    self._loose.stop(row, now, "cancelled", _WITHDRAWN)
+                row.run = -fact.run
+                self._move("tasks", fact.run, record)
+                self._move("attributes", fact.run, record, "kind = 'task' AND ")
+        for group in fact.removed_groups:
+            self._move("groups", fact.run, group)
+            self._move("group_after", fact.run, group)
+            self._move("attributes", fact.run, group, "kind = 'group' AND ")
+
+    def _move(self, table: str, run: int, number: int, which: str = "") -> None:
+        self._ledger.execute(f"UPDATE {table} SET run = ? WHERE {which}run = ? AND id = ?", (-run, run, number))
+
+    def change(self, fact: Amended) -> None:
+        """What is changed is what it is now; whether it runs again is said elsewhere."""
+        for item in fact.changed:
+            if isinstance(item, GroupSpec):
+                self._ledger.execute("DELETE FROM group_after WHERE run = ? AND id = ?", (fact.run, item.id))
+                on = [(item.id, fact.run, ON[dep.on], dep.id, dep.index) for dep in item.after]
+                self._ledger.gathered["group_after"] += on
+                self._put_attributes(fact.run, "group", item.id, item.attributes)
+            elif isinstance(item, TaskSpec) and (row := self._ledger.task(item.id)) is not None:
+                self._change_task(row, item)
+                self._put_attributes(fact.run, "task", item.id, item.terms.attributes)
+
+    def _put_attributes(self, run: int, kind: str, number: int, own: Sequence[tuple[str, str]]) -> None:
+        self._ledger.execute("DELETE FROM attributes WHERE run = ? AND kind = ? AND id = ?", (run, kind, number))
+        self._ledger.gathered["attributes"] += [(kind, number, *map(shown, pair), run) for pair in own]
+
+    def _change_task(self, row: TaskRow, spec: TaskSpec) -> None:
+        ledger = self._ledger
+        row.command, row.cores, row.priority = shown(task_text(spec)), spec.needs.cores, spec.priority
+        row.waits, row.releases = int(bool(spec.after)), int(spec.terms.release)
+        own = (row.command, row.cores, row.waits, row.releases, row.id)
+        ledger.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)
+        ledger.execute("DELETE FROM after WHERE id = ?", (row.id,))
+        ledger.gathered["after"] += [(row.id, ON[dep.on], dep.id, dep.index, -1) for dep in spec.after]
+        if row.state in _PENDING and row.state != "held":
+            enter(row, "waiting" if row.waits else "ready")
+
+    def close(self, fact: Amended) -> None:
+        """New groups are closed."""
+        for item in fact.added:
+            if isinstance(item, GroupSpec):
+                self._runs.close_group(item.id)
+
+
+KINDS: Final = {Kind.FUNCTION: "function", Kind.COMMAND: "command"}
+HEAVY: Final = 50_000  # gathered rows after which they are written
+
+Targeted = f.Cancelled | f.Killed | f.Held | f.Released | f.Retried
+
+
+class Projector:
+    """See the module."""
+
+    def __init__(
+        self, database: Database, blob: Blob, success: Success, settled: Callable[[bytes], None] = lambda _: None
+    ) -> None:
+        self._ledger = Ledger(database, blob, success)
+        self._loose = LooseFold(self._ledger)
+        self._spans = SpanFold(self._ledger)
+        self._runs = RunFold(self._ledger, self._loose, self._spans, settled)
+        self._amends = AmendFold(self._ledger, self._loose, self._runs)
+        self._now = 0.0
+        self._turn = 0
+        self._handlers: dict[type, Callable[..., None]] = {
+            f.RunOpened: self._on_run_opened,
+            f.RunClosed: self._on_run_closed,
+            f.RunRemoved: self._on_run_removed,
+            f.RunRevived: self._on_run_revived,
+            f.Submitted: self._on_submitted,
+            f.PagesAdded: self._on_pages_added,
+            f.GroupClosed: self._runs.group_closed,
+            f.ExecutorJoined: self._on_executor_joined,
+            f.ExecutorResized: self._on_executor_resized,
+            f.ExecutorLost: self._on_executor_lost,
+            f.Placed: self._on_placed,
+            f.SpanStarted: self._on_span_started,
+            f.SpanEnded: self._on_span_ended,
+            f.ElementFailed: self._on_element_failed,
+            f.SpanReturned: self._on_span_returned,
+            f.RetryDue: self._on_retry_due,
+            f.Recalled: self._on_recalled,
+            f.NotRunnable: self._on_not_runnable,
+            f.Cancelled: self._on_targeted,
+            f.Killed: self._on_targeted,
+            f.Held: self._on_targeted,
+            f.Released: self._on_targeted,
+            f.Retried: self._on_targeted,
+            f.Reset: self._on_reset,
+            f.Amended: self._on_amended,
+            f.GroupReleased: self._on_group_released,
+            f.Prioritised: self._on_prioritised,
+        }  # executors drained, suspended and resumed, runs retired, and Stopping change no row
+
+    @property
+    def position(self) -> int:
+        """The last turn that was folded."""
+        return self._ledger.marks.turn
+
+    @property
+    def heavy(self) -> bool:
+        """Whether it is time to commit."""
+        return self._ledger.weight >= HEAVY
+
+    def fold(self, turn: int, now: float, facts: Sequence[f.Fact]) -> None:
+        """Take the facts of the next turn."""
+        self._turn, self._now = turn, now
+        for fact in facts:
+            handle = self._handlers.get(type(fact))
+            if handle:
+                handle(fact)
+        self._ledger.marks.turn = turn
+
+    def commit(self) -> None:
+        """Write what was folded."""
+        self._ledger.commit()
+
+    def fold_one(self, turn: int, now: float, fact: f.Fact) -> None:
+        """Take one fact of the next turn and write what follows from it into the open transaction."""
+        before = self._ledger.marks.turn
+        self.fold(turn, now, (fact,))
+        self._ledger.marks.turn = before
+        self._ledger.save()
+
+    def reserve(self, numbers: Mapping[str, int]) -> None:
+        """A fact that is not folded gave these numbers away."""
+        self._ledger.reserve(numbers)
+
+    # --- runs, executors and submissions ---
+
+    def _on_run_opened(self, fact: f.RunOpened) -> None:
+        self._runs.opened(self._now, self._turn, fact)
+
+    def _on_run_closed(self, fact: f.RunClosed) -> None:
+        self._runs.closed(self._now, fact)
+
+    def _on_run_removed(self, fact: f.RunRemoved) -> None:
+        self._runs.removed(self._turn, fact.run)
+
+    def _on_run_revived(self, fact: f.RunRevived) -> None:
+        self._runs.revived(self._turn, fact.run)
+
+    def _on_executor_joined(self, fact: f.ExecutorJoined) -> None:
+        self._runs.executor_joined(self._now, fact)
+
+    def _on_executor_resized(self, fact: f.ExecutorResized) -> None:
+        self._runs.executor_resized(fact)
+
+    def _on_executor_lost(self, fact: f.ExecutorLost) -> None:
+        self._runs.executor_lost(self._now, fact)
+
+    def _on_submitted(self, fact: f.Submitted) -> None:
+        self._add(fact.items)
+
+    def _add(self, items: Sequence[Item]) -> None:
+        marks = self._ledger.marks
+        for item in items:
+            if type(item) is TaskSpec:
+                self._add_task(item)
+                marks.record = max(marks.record, item.id)
+            elif type(item) is ArraySpec:
+                self._add_array(item)
+                marks.record = max(marks.record, item.id)
+            elif type(item) is GroupSpec:
+                self._runs.add_group(item)
+
+    def _add_task(self, spec: TaskSpec) -> None:
+        waits, run = int(bool(spec.after)), self._runs.run_of(spec.group)
+        self._ledger.add(
+            TaskRow(
+                spec.id,
+                run,
+                spec.group,
+                shown(spec.name),
+                KINDS[spec.kind],
+                1,
+                0,
+                "waiting" if waits else "ready",
+                0,
+                shown(task_text(spec)),
+                self._now,
+                priority=spec.priority,
+                cores=spec.needs.cores,
+                waits=waits,
+                releases=int(spec.terms.release),
+            )
+        )
+        if waits:
+            self._add_after(spec.id, -1, spec.after)
+        if spec.terms.attributes:
+            self._add_attributes(spec, run)
+        shared = 0 if run == self._ledger.marks.run else run  # a session's paths are those of all its runs
+        if shared:
+            self._runs.use(spec.body, run)
+        if spec.writes:
+            self._ledger.gathered["declared"] += [(shown(path), shared) for path in spec.writes]
+
+    def _add_array(self, spec: ArraySpec) -> None:
+        ledger, waits = self._ledger, int(bool(spec.after or spec.element_after))
+        run = self._runs.run_of(spec.group)
+        length = max(spec.length, max((page.stop for page in spec.pages), default=0))
+        ledger.add(
+            TaskRow(
+                spec.id,
+                run,
+                spec.group,
+                shown(spec.name),
+                KINDS[spec.kind],
+                length,
+                1,
+                "waiting",
+                0,
+                shown(array_text(spec, ledger.blob)),
+                self._now,
+                priority=spec.priority,
+                cores=spec.needs.cores,
+                is_open=int(spec.open),
+                waits=waits,
+                releases=int(spec.terms.release),
+                ended=None if length else self._now,
+            )
+        )
+        self._add_after(spec.id, -1, spec.after)
+        for index, after in spec.element_after:
+            self._add_after(spec.id, index, after)
+        self._add_attributes(spec, run)
+        if run != ledger.marks.run:
+            self._runs.use(spec.body, run)
+            self._runs.use(spec.table, run)
+        if spec.key:
+            ledger.gathered["arrays"].append((spec.id, run, spec.key, length, spec.table))
+            if spec.pages:
+                ledger.gathered["array_pages"].append((spec.id, self._turn))
+
+    def _add_after(self, record: int, index: int, after: Sequence[Dep]) -> None:
+        self._ledger.gathered["after"] += [(record, ON[dep.on], dep.id, dep.index, index) for dep in after]
+
+    def _add_attributes(self, spec: TaskSpec | ArraySpec, run: int) -> None:
+        own = spec.terms.attributes
+        self._ledger.gathered["attributes"] += [("task", spec.id, *map(shown, pair), run) for pair in own]
+
+    def _on_pages_added(self, fact: f.PagesAdded) -> None:
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        self._spans.grown(row, self._now, fact)
+        self._ledger.gathered["lengths"].append((row.length, row.id))
+        if fact.pages:
+            self._ledger.gathered["array_pages"].append((fact.record, self._turn))
+
+    # --- spans ---
+
+    def _on_placed(self, fact: f.Placed) -> None:
+        marks = self._ledger.marks
+        marks.span = max(marks.span, fact.span)
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.placed(row, self._now, fact)
+        else:
+            self._loose.placed(row, self._now, fact)
+
+    def _on_span_started(self, fact: f.SpanStarted) -> None:
+        span = self._ledger.open.get(fact.span)
+        row = self._ledger.task(fact.record or (span.record if span else 0))
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.started(row, self._now, span, fact.start, fact.stop)
+        else:
+            self._loose.started(row, self._now, span)
+
+    def _on_span_ended(self, fact: f.SpanEnded) -> None:
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.ended(row, self._now, self._turn, fact)
+        else:
+            self._loose.ended(row, self._now, self._turn, fact)
+        if fact.key:
+            checked = isinstance(fact.results, ResultFile) or any(detail.outputs for detail in fact.details)
+            memo = (fact.key, row.id, fact.start, fact.stop, fact.attempt, self._turn, row.run, int(checked))
+            self._ledger.gathered["memo"].append(memo)
+
+    def _on_element_failed(self, fact: f.ElementFailed) -> None:
+        row = self._ledger.task(fact.record)
+        if row is None:
+            return
+        if row.is_array:
+            self._spans.failed(row, self._now, self._turn, fact)
+        else:
+            self._loose.failed(row, self._now, self._turn, fact)
+
+    def _on_span_returned(self, fact: f.SpanReturned) -> None:
+        span = self._ledger.open.get(fact.span)
+        row = self._ledger.task(span.record) if span else None
+        if span is None or row is None:
+            return
+        if row.is_array:
+            self._spans.given_back(row, self._now, span, fact.start, fact.stop, lost=None)
+        else:
+            self._loose.given_back(row, self._now, span, lost=None)
+
+    def _on_retry_due(self, fact: f.RetryDue) -> None:
+        row = self._ledger.task(fact.record)
+        if row and row.is_array:
+            self._spans.due(row, fact.index)
+        elif row and row.state == "waiting":
+            row.state = "ready"
+
+    def _on_recalled(self, fact: f.Recalled) -> None:
+        row = self._ledger.task(fact.record)
+        if row and row.is_array:
+            self._spans.recalled(row, self._now, fact)
+        elif row:
+            self._loose.recalled(row, self._now, fact)
+        if row and fact.found and row.run != self._ledger.marks.run:
+            self._ledger.gathered["borrowed"].append((fact.turn, fact.source, row.run))
+
+    def _on_not_runnable(self, fact: f.NotRunnable) -> None:
+        row = self._ledger.task(fact.record)
+        if row and row.is_array:
+            self._spans.abandoned(row, self._now, fact.start, fact.stop, fact.failure)
+        elif row:
+            self._loose.abandoned(row, self._now, fact.failure)
+
+    # --- what people do to tasks, arrays and groups ---
+
+    def _on_targeted(self, fact: Targeted) -> None:
+        if fact.target.is_group and (isinstance(fact, f.Released) or (isinstance(fact, f.Held) and fact.disabled)):
+            self._runs.group_held(fact.target.id, disabled=isinstance(fact, f.Held))
+        for row in self._targets(fact.target):
+            if not row.is_array:
+                self._do_loose(fact, row)
+                continue
+            start, stop = 0, row.length
+            if not fact.target.is_group and fact.stop:
+                start, stop = fact.target.index, min(fact.stop, row.length)
+            elif fact.target.on is On.TASK:
+                start, stop = fact.target.index, fact.target.index + 1
+            self._do_range(fact, row, start, stop)
+
+    def _do_loose(self, fact: Targeted, row: TaskRow) -> None:
+        match fact:
+            case f.Cancelled():
+                self._loose.cancelled(row, self._now)
+            case f.Killed():
+                self._loose.killed(row, self._now)
+            case f.Held():
+                self._loose.held(row)
+            case f.Released():
+                self._loose.released(row)
+            case f.Retried():
+                self._loose.retried(row)
+
+    def _do_range(self, fact: Targeted, row: TaskRow, start: int, stop: int) -> None:
+        match fact:
+            case f.Cancelled():
+                self._spans.cancelled(row, self._now, start, stop)
+            case f.Killed():
+                self._spans.killed(row, self._now, self._turn, start, stop)
+            case f.Held():
+                self._spans.held(row, self._now, start, stop)
+            case f.Released():
+                self._spans.released(row, start, stop)
+            case f.Retried():
+                self._spans.retried(row, start, stop)
+
+    def _on_amended(self, fact: f.Amended) -> None:
+        self._amends.remove(self._now, fact)
+        self._amends.change(fact)
+        self._on_reset(fact)
+        self._add(fact.added)
+        self._amends.close(fact)
+
+    def _on_reset(self, fact: f.Reset | f.Amended) -> None:
+        for record, start, stop in fact.parts:
+            row = self._ledger.task(record)
+            if row and row.is_array:
+                self._spans.reset(row, self._now, start, stop)
+            elif row:
+                self._loose.reset(row, self._now)
+        for group in {row.grp for record, _, _ in fact.parts if (row := self._ledger.task(record))}:
+            self._runs.group_released(group, released=False)
+
+    def _on_group_released(self, fact: f.GroupReleased) -> None:
+        self._runs.group_released(fact.group, released=True)
+
+    def _on_prioritised(self, fact: f.Prioritised) -> None:
+        for row in self._targets(fact.target):
+            row.priority = fact.priority
+
+    def _targets(self, target: Dep) -> Iterator[TaskRow]:
+        records = [target.id]
+        if target.is_group:
+            records = self._runs.records_in(target.id)
+        for record in records:
+            row = self._ledger.task(record)
+            if row:
+                yield row

@@ -1,0 +1,436 @@
+"""... of loose tasks and of ranges of arrays.
+
+Fold what happened to loose tasks into their rows and attempts.
+
+Fold what happened to ranges of arrays into spans, elements and counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bough.model.events.facts import ElementFailed, PagesAdded, Placed, Recalled, SpanEnded
+from bough.model.ids import ExecutorId, RecordId, SpanId
+from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.states import OCCUPYING, PENDING, UNSUCCESSFUL, TaskState
+from bough.stores.jobs import array_states as moves
+from bough.stores.jobs.array_states import ArrayFold
+from bough.stores.jobs.rows import AttemptRow, Open, SpanRow, TaskRow, put_detail, put_failure, shown
+from bough.stores.jobs.tables import ENDED_LABELS, Ledger
+
+_PENDING = frozenset(state.label for state in PENDING)
+_OCCUPYING = frozenset(state.label for state in OCCUPYING)
+_UNSUCCESSFUL = frozenset(state.label for state in UNSUCCESSFUL)
+
+
+class LooseFold:
+    """See the module."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def placed(self, row: TaskRow, now: float, fact: Placed) -> None:
+        """It was given to an executor."""
+        host = self._ledger.host(fact.executor)
+        attempt = AttemptRow(row.id, 0, fact.attempt, fact.executor, host, now, span=fact.span)
+        self._ledger.place(Open(fact.span, row.id, fact.attempt, fact.executor, now, [(0, 1)], row=attempt))
+        self._ledger.put_attempt(attempt)
+        enter(row, "placed")
+        row.attempt, row.executor, row.host = fact.attempt, fact.executor, host
+        row.started = row.ended = row.seconds = None
+
+    def started(self, row: TaskRow, now: float, span: Open | None) -> None:
+        """The executor said that it runs."""
+        enter(row, "running")
+        row.started = now
+        if span and span.row:
+            span.row.state, span.row.started = "running", now
+            self._ledger.put_attempt(span.row)
+
+    def ended(self, row: TaskRow, now: float, turn: int, fact: SpanEnded) -> None:
+        """It succeeded."""
+        if fact.span not in self._ledger.open:
+            self._overtaken(row, now)
+        enter(row, "done")
+        row.attempt, row.turn, row.ended, row.seconds = fact.attempt or row.attempt, turn, now, fact.seconds
+        row.cause = row.message = row.signal = row.exit_code = None
+        if fact.executor:
+            row.executor, row.host = fact.executor, fact.host or self._ledger.host(fact.executor)
+        if row.started is None:
+            row.started = now - fact.seconds
+        self._detail(row, fact.details[0] if fact.details else None)
+        attempt = self._attempt(row, fact.span, row.attempt)
+        attempt.state, attempt.started, attempt.ended, attempt.exit_code = "done", row.started, row.ended, row.exit_code
+
+    def failed(self, row: TaskRow, now: float, turn: int, fact: ElementFailed) -> None:
+        """An attempt failed; perhaps it will be tried again."""
+        enter(row, "waiting" if fact.retry_at >= 0 else "failed")
+        row.attempt, row.turn, row.ended = fact.attempt or row.attempt, turn, now
+        if fact.executor:
+            row.executor, row.host = fact.executor, fact.host or self._ledger.host(fact.executor)
+        self._detail(row, fact.detail)
+        put_failure(row, fact.failure)
+        attempt = self._attempt(row, fact.span, row.attempt)
+        attempt.state = "lost" if fact.failure.cause is Cause.LOST else "failed"
+        attempt.started, attempt.ended = row.started, row.ended
+        put_failure(attempt, fact.failure)
+        if fact.retry_at >= 0:
+            row.ended = None
+
+    def given_back(self, row: TaskRow, now: float, span: Open, *, lost: str | None) -> None:
+        """It is ready again: given back unstarted, or its executor was lost."""
+        if row.state in _OCCUPYING:
+            enter(row, "ready")
+            row.started = row.executor = row.host = None
+        attempt = span.row
+        self._ledger.heard(span, 0, 1)
+        if attempt is None:
+            return
+        if lost is None:
+            self._ledger.drop_attempt(attempt)
+        else:
+            attempt.state, attempt.ended, attempt.cause, attempt.message = "lost", now, Cause.LOST.value, shown(lost)
+            self._ledger.put_attempt(attempt)
+
+    def recalled(self, row: TaskRow, now: float, fact: Recalled) -> None:
+        """An earlier run did it."""
+        if not fact.found:
+            return
+        enter(row, "done")
+        row.reused, row.turn, row.attempt, row.ended = 1, fact.turn, fact.source_attempt, now
+        success = self._ledger.success(fact.turn, fact.source, fact.source_start)
+        if success:
+            row.seconds = success.seconds
+            for detail in success.details:
+                if detail.index == fact.source_start:
+                    self._detail(row, detail)
+
+    def abandoned(self, row: TaskRow, now: float, failure: Failure) -> None:
+        """It will not run."""
+        if row.state not in ENDED_LABELS:
+            self.stop(row, now, "notrun", failure)
+
+    def cancelled(self, row: TaskRow, now: float) -> None:
+        """Somebody cancelled it."""
+        if row.state not in ENDED_LABELS:
+            self.stop(row, now, "cancelled", Failure(Cause.CANCELLED))
+
+    def killed(self, row: TaskRow, now: float) -> None:
+        """Somebody killed it."""
+        if row.state in _OCCUPYING:
+            self.stop(row, now, "failed", Failure(Cause.KILLED, "killed on request"))
+
+    def held(self, row: TaskRow) -> None:
+        """It shall not start."""
+        if row.state in _PENDING:
+            enter(row, "held")
+
+    def released(self, row: TaskRow) -> None:
+        """It may start."""
+        if row.state == "held":
+            enter(row, "waiting" if row.waits else "ready")
+
+    def retried(self, row: TaskRow) -> None:
+        """It is tried again."""
+        if row.state in _UNSUCCESSFUL:
+            enter(row, "waiting" if row.waits else "ready")
+            row.ended = None
+
+    def reset(self, row: TaskRow, now: float) -> None:
+        """It has not started, whatever was; its attempts are remembered."""
+        if row.state in _OCCUPYING:
+            self.stop(row, now, "cancelled", Failure(Cause.CANCELLED, "it was reset"))
+        self._ledger.forget_successes(row.id, 0, 1)
+        enter(row, "waiting" if row.waits else "ready")
+        row.started = row.ended = row.seconds = row.executor = row.host = None
+        row.cause = row.message = row.signal = row.exit_code = row.memory = row.cpu = None
+        row.reused = 0
+
+    def stop(self, row: TaskRow, now: float, state: str, failure: Failure) -> None:
+        """It ended without success, and so did what an executor has of it."""
+        enter(row, state)
+        row.ended = now
+        put_failure(row, failure)
+        for number in list(self._ledger.of_record.get(row.id, ())):
+            span = self._ledger.open[number]
+            self._ledger.heard(span, 0, 1)
+            if span.row:
+                span.row.state, span.row.ended = ("lost" if state == "notrun" else state), now
+                put_failure(span.row, failure)
+                self._ledger.put_attempt(span.row)
+
+    def _overtaken(self, row: TaskRow, now: float) -> None:
+        """An executor that was given up brought the result; whoever has the task now is stopped."""
+        for number in list(self._ledger.of_record.get(row.id, ())):
+            span = self._ledger.open[number]
+            self._ledger.heard(span, 0, 1)
+            if span.row:
+                span.row.state, span.row.ended, span.row.message = "cancelled", now, "another attempt was first"
+                self._ledger.put_attempt(span.row)
+
+    def _attempt(self, row: TaskRow, number: int, attempt: int) -> AttemptRow:
+        """The row of the attempt that a span was."""
+        span = self._ledger.open.get(number)
+        if span and span.row:
+            found = span.row
+            self._ledger.heard(span, 0, 1)
+        else:  # cancelled, killed or lost before
+            found = AttemptRow(row.id, 0, attempt, row.executor, row.host, None, span=number)
+        self._ledger.put_attempt(found)
+        return found
+
+    def _detail(self, row: TaskRow, detail: Detail | None) -> None:
+        if detail is None:
+            return
+        put_detail(row, detail)
+        for made in detail.outputs:
+            self._ledger.gathered["files"].append((row.id, 0, made.slot, made.path, made.size, made.mtime_ns))
+
+
+def enter(row: TaskRow, state: str) -> None:
+    """Change a loose task's state and its counts of one."""
+    row.state = state
+    row.done = int(state == "done")
+    row.failed = int(state == "failed")
+    row.notrun = int(state == "notrun")
+    row.cancelled = int(state == "cancelled")
+
+
+_RANGED: Final = {
+    TaskState.NOTRUN: moves.ABANDON,
+    TaskState.CANCELLED: moves.CANCEL,
+    TaskState.HELD: moves.HOLD,
+}
+
+
+class SpanFold:
+    """See the module."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def grown(self, row: TaskRow, now: float, fact: PagesAdded) -> None:
+        """Pages were added to an open array."""
+        fold = self._ledger.array(row)
+        fold.grow(max((page.stop for page in fact.pages), default=0))
+        if fact.last:
+            row.is_open, row.ended = 0, now
+
+    def placed(self, row: TaskRow, now: float, fact: Placed) -> None:
+        """A span was given to an executor."""
+        fold = self._ledger.array(row)
+        fold.move(fact.start, fact.stop, moves.PLACE)
+        for index in fold.rows_in(fact.start, fact.stop):  # tried again: what an earlier attempt left no longer holds
+            element = fold.element(index)
+            element.attempt, element.executor = fact.attempt, fact.executor
+            element.host = self._ledger.host(fact.executor)
+            element.started = element.ended = element.seconds = None
+            element.cause = element.message = element.signal = element.exit_code = None
+        rest = [(fact.start, fact.stop)]
+        self._ledger.place(Open(fact.span, row.id, fact.attempt, fact.executor, now, rest))
+        row.attempt = max(row.attempt, fact.attempt)
+        if row.started is None:
+            row.started = now
+
+    def started(self, row: TaskRow, now: float, span: Open | None, start: int, stop: int) -> None:
+        """Elements run."""
+        self._ledger.array(row).move(start, stop, moves.START)
+        if span:
+            span.started = span.started or now
+            self._ledger.touch(span)
+
+    def ended(self, row: TaskRow, now: float, turn: int, fact: SpanEnded) -> None:
+        """Elements succeeded."""
+        span = self._ledger.open.get(fact.span)
+        fold = self._ledger.array(row)
+        fold.move(fact.start, fact.stop, moves.SUCCEED)
+        row.ended = now
+        row.seconds = (row.seconds or 0) + fact.seconds
+        executor, attempt = fact.executor or None, fact.attempt
+        placed, started = (span.placed, span.started) if span else (None, None)
+        started = started or now - fact.seconds
+        done = SpanRow(
+            row.id, fact.start, fact.stop, "done", attempt, executor, placed, started, now, fact.seconds, turn,
+            span=fact.span,
+        )  # fmt: skip
+        self._ledger.span_rows.append(done)
+        self._succeed(fold, done, fact.details, host=fact.host)
+        if span:
+            self._ledger.heard(span, fact.start, fact.stop)
+        else:  # an executor that was given up brought results; whoever has the elements now is stopped
+            for number in list(self._ledger.of_record.get(row.id, ())):
+                self._ledger.heard(self._ledger.open[number], fact.start, fact.stop)
+
+    def failed(self, row: TaskRow, now: float, turn: int, fact: ElementFailed) -> None:
+        """One element failed; perhaps it will be tried again."""
+        span = self._ledger.open.get(fact.span)
+        fold, index = self._ledger.array(row), fact.index
+        fold.move(index, index + 1, moves.WAIT if fact.retry_at >= 0 else moves.FAIL)
+        row.ended = now
+        element = fold.element(index)
+        host = fact.host or self._ledger.host(fact.executor)
+        element.attempt, element.executor, element.host = fact.attempt, fact.executor or None, host
+        element.started, element.ended, element.turn = span.started if span else None, now, turn
+        if fact.detail:
+            self._detail(fold, element.idx, fact.detail)
+        put_failure(element, fact.failure)
+        attempt = AttemptRow(
+            row.id, index, fact.attempt, fact.executor or None, host, span.placed if span else None,
+            element.started, element.ended, "lost" if fact.failure.cause is Cause.LOST else "failed", span=fact.span,
+        )  # fmt: skip
+        put_failure(attempt, fact.failure)
+        self._ledger.put_attempt(attempt)
+        if span:
+            self._ledger.heard(span, index, index + 1)
+
+    def given_back(self, row: TaskRow, now: float, span: Open, start: int, stop: int, *, lost: str | None) -> None:
+        """Elements are ready again: given back unstarted, or their executor was lost."""
+        fold = self._ledger.array(row)
+        for low, high in list(span.rest):
+            begin, end = max(low, start), min(high, stop)
+            if begin >= end:
+                continue
+            fold.move(begin, end, moves.GIVE_BACK)
+            if lost is not None:
+                self._ledger.span_rows.append(
+                    SpanRow(
+                        row.id,
+                        begin,
+                        end,
+                        "lost",
+                        span.attempt,
+                        span.executor,
+                        span.placed,
+                        span.started,
+                        now,
+                        cause=Cause.LOST.value,
+                        message=shown(lost),
+                        span=span.span,
+                    )
+                )
+        self._ledger.heard(span, start, stop)
+
+    def recalled(self, row: TaskRow, now: float, fact: Recalled) -> None:
+        """Elements were done in an earlier run."""
+        if not fact.found:
+            return
+        fold = self._ledger.array(row)
+        fold.move(fact.start, fact.stop, moves.SUCCEED)
+        row.ended = now
+        row.reused += fact.stop - fact.start
+        done = SpanRow(row.id, fact.start, fact.stop, "done", fact.source_attempt, ended=now, turn=fact.turn, reused=1)
+        self._ledger.span_rows.append(done)
+        details: list[Detail] = []
+        if row.kind == "command":  # elements of function arrays seldom have anything of their own
+            at = fact.source_start
+            while at < fact.source_start + fact.stop - fact.start:
+                success = self._ledger.success(fact.turn, fact.source, at)
+                if success is None:
+                    break
+                details += (detail for detail in success.details if detail.index >= at)
+                at = success.stop
+        self._succeed(fold, done, details, fact.start - fact.source_start)
+
+    def abandoned(self, row: TaskRow, now: float, start: int, stop: int, failure: Failure) -> None:
+        """Elements will not run."""
+        self._range(row, now, (start, stop), TaskState.NOTRUN, failure)
+
+    def cancelled(self, row: TaskRow, now: float, start: int, stop: int) -> None:
+        """Somebody cancelled elements."""
+        self._range(row, now, (start, stop), TaskState.CANCELLED, Failure(Cause.CANCELLED))
+
+    def killed(self, row: TaskRow, now: float, turn: int, start: int, stop: int) -> None:
+        """Somebody killed elements: those that an executor has fail."""
+        spans = [self._ledger.open[number] for number in self._ledger.of_record.get(row.id, ())]
+        for span in spans:
+            for low, high in list(span.rest):
+                for index in range(max(low, start), min(high, stop)):
+                    failure = Failure(Cause.KILLED, "killed on request")
+                    fact = ElementFailed(
+                        SpanId(span.span),
+                        index,
+                        failure,
+                        record=RecordId(row.id),
+                        attempt=span.attempt,
+                        executor=ExecutorId(span.executor),
+                    )
+                    self.failed(row, now, turn, fact)
+
+    def held(self, row: TaskRow, now: float, start: int, stop: int) -> None:
+        """Elements shall not start."""
+        self._range(row, now, (start, stop), TaskState.HELD, None)
+
+    def released(self, row: TaskRow, start: int, stop: int) -> None:
+        """Elements may start."""
+        fold = self._ledger.array(row)
+        fold.move(start, stop, moves.RELEASE[fold.first])
+
+    def retried(self, row: TaskRow, start: int, stop: int) -> None:
+        """Elements are tried again."""
+        fold = self._ledger.array(row)
+        fold.move(start, stop, moves.REVIVE[fold.first])
+
+    def reset(self, row: TaskRow, now: float, start: int, stop: int) -> None:
+        """Elements have not started, whatever was: successes are cut out of what is written."""
+        fold = self._ledger.array(row)
+        for number in list(self._ledger.of_record.get(row.id, ())):
+            self._ledger.heard(self._ledger.open[number], start, stop)
+        self._ledger.forget_successes(row.id, start, stop)
+        fold.move(start, stop, moves.RESET[fold.first])
+        for index in fold.rows_in(start, stop):
+            element = fold.element(index)
+            element.started = element.ended = element.seconds = element.executor = element.host = None
+            element.cause = element.message = element.signal = element.exit_code = None
+        row.ended = None
+
+    def due(self, row: TaskRow, index: int) -> None:
+        """An element waited long enough."""
+        self._ledger.array(row).move(index, index + 1, moves.FREE)
+
+    def _range(self, row: TaskRow, now: float, place: tuple[int, int], to: TaskState, failure: Failure | None) -> None:
+        """Bring elements to a state that is kept as ranges."""
+        fold = self._ledger.array(row)
+        for low, high in fold.move(*place, _RANGED[to]):
+            piece = SpanRow(row.id, low, high, to.label)
+            if failure:
+                piece.ended, piece.cause, piece.message = now, failure.cause.value, shown(failure.message)
+            fold.add_range(piece)
+            if failure is None:
+                continue
+            row.ended = now
+            for index in fold.rows_in(low, high):
+                element = fold.element(index)
+                element.ended = now
+                put_failure(element, failure)
+            for number in list(self._ledger.of_record.get(row.id, ())):
+                self._ledger.heard(self._ledger.open[number], low, high)
+
+    def _succeed(
+        self,
+        fold: ArrayFold,
+        done: SpanRow,
+        details: list[Detail] | tuple[Detail, ...],
+        shift: int = 0,
+        host: str = "",
+    ) -> None:
+        """Give rows to elements that have something of their own, and update those that failed before."""
+        for index in fold.rows_in(done.start, done.stop):
+            element = fold.element(index)
+            element.attempt, element.executor, element.turn = done.attempt, done.executor, done.turn
+            element.host = host or self._ledger.host(done.executor or 0)
+            element.started, element.ended = done.started, done.ended
+            element.cause = element.message = element.signal = element.exit_code = None
+        for detail in details:
+            index = detail.index + shift
+            if done.start <= index < done.stop:
+                element = fold.element(index)
+                element.attempt, element.executor, element.turn = done.attempt, done.executor, done.turn
+                element.host = host or self._ledger.host(done.executor or 0)
+                element.started, element.ended, element.reused = done.started, done.ended, done.reused
+                self._detail(fold, index, detail)
+
+    def _detail(self, fold: ArrayFold, index: int, detail: Detail) -> None:
+        put_detail(fold.element(index), detail)
+        for made in detail.outputs:
+            values = (fold.row.id, index, made.slot, made.path, made.size, made.mtime_ns)
+            self._ledger.gathered["files"].append(values)

@@ -1,0 +1,461 @@
+"""The tables while facts are folded: rows in memory, written together by statements made from the rows.
+
+The statements that write the jobs database, made from the fields of its rows.
+
+Rule: columns that never change are not written again, and rows that have only the common columns are
+written by statements that name only those.
+
+The jobs database while it is being folded: rows in memory, changes gathered, written together.
+
+Rule: everything needed to go on is in the tables, so a fresh process continues where the last one
+committed; rows in memory are only a cache of what is still changing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+from msgspec.structs import astuple
+
+from bough.model.events.facts import SpanEnded
+from bough.model.states import ENDED
+from bough.stores.jobs.array_states import LABELS, RANGED, ArrayFold
+from bough.stores.jobs.rows import AttemptRow, ElementRow, Open, SpanRow, TaskRow
+from bough.stores.sql.database import Database
+
+_RANGED: Final = ", ".join(f"'{LABELS[state]}'" for state in sorted(RANGED))
+IS_OPEN: Final = "state IN ('placed', 'running')"
+ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({_RANGED})"
+ERASE_SPAN: Final = f"DELETE FROM spans WHERE span = ? AND {IS_OPEN}"
+
+
+def _marks(row: type[msgspec.Struct] | int) -> str:
+    count = row if isinstance(row, int) else len(row.__struct_fields__)
+    return ", ".join("?" * count)
+
+
+def _save(table: str, row: type[msgspec.Struct], key: str, settled: str) -> str:
+    """Insert or update; columns that never change are left alone, which spares their indexes."""
+    skipped = {*key.split(", "), *settled.split()}
+    changes = ", ".join(f"{name} = excluded.{name}" for name in row.__struct_fields__ if name not in skipped)
+    return f"INSERT INTO {table} VALUES ({_marks(row)}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+
+def replace(table: str, key: str, others: str) -> str:
+    """Insert a row, or put it in the place of the one with its key; `key` and `others` name all columns in order."""
+    names = [*key.split(", "), *others.split(", ")]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in others.split(", "))
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({_marks(len(names))})"
+        f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    )
+
+
+def _once(table: str, columns: int) -> str:
+    """Insert a row unless it is there."""
+    return f"INSERT INTO {table} VALUES ({_marks(columns)}) ON CONFLICT DO NOTHING"
+
+
+SAVE: Final = {
+    "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits releases"),
+    "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
+    "elements": _save("elements", ElementRow, "id, idx", ""),
+    "spans": f"INSERT INTO spans VALUES ({_marks(SpanRow)})",
+}
+
+
+# Binding a column costs as much as storing it, and most tasks neither fail nor print: rows whose other
+# columns have their defaults are written by the short statements.
+_FIELDS: Final = TaskRow.__struct_fields__
+_RARE: Final = (  # the first and the last of some in a row
+    slice(_FIELDS.index("exit_code"), _FIELDS.index("message") + 1),
+    slice(_FIELDS.index("memory"), _FIELDS.index("stderr_length") + 1),
+    slice(_FIELDS.index("failed"), _FIELDS.index("is_open") + 1),
+)
+_rare: Final = attrgetter(*(name for some in _RARE for name in _FIELDS[some]))
+_DEFAULTS: Final = _rare(TaskRow(0, 0, 0, "", "", 0, 0, "", 0, "", 0))
+_COMMON: Final = tuple(name for name in _FIELDS if name not in {name for some in _RARE for name in _FIELDS[some]})
+_CHANGING: Final = (
+    *("state", "attempt", "started", "ended", "seconds", "executor", "host", "reused"),
+    *("turn", "done", "priority"),
+)
+INSERT_COMMON: Final = f"INSERT INTO tasks ({', '.join(_COMMON)}) VALUES ({_marks(len(_COMMON))})"
+UPDATE_COMMON: Final = f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ?"
+common: Final = attrgetter(*_COMMON)
+changing: Final = attrgetter(*_CHANGING, "id")
+
+
+# statements whose rows are only gathered: name -> SQL
+GATHERED: Final = {
+    "files": replace("files", "id, idx, slot", "path, size, mtime_ns"),
+    "after": _once("after", 5),
+    "group_after": _once("group_after", 5),
+    "attributes": _once("attributes", 5),
+    "declared": _once("declared", 2),
+    "memo": replace("memo", "key, record, start", "stop, attempt, turn, run, checked"),
+    "arrays": replace("arrays", "record", "run, key, length, table_blob"),
+    "lengths": "UPDATE arrays SET length = ? WHERE record = ?",
+    "array_pages": _once("array_pages", 2),
+    "borrowed": _once("borrowed", 3),
+    "blob_uses": _once("blob_uses", 2),
+}
+
+
+def is_rich(row: TaskRow) -> bool:
+    """Whether a row has more than the common columns."""
+    return bool(row.is_array) or _rare(row) != _DEFAULTS
+
+
+MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
+ENDED_CACHED: Final = 5_000  # rows kept before it is looked which of them have ended, and those are forgotten
+KNOWN_HOSTS: Final = 10_000  # of executors
+ENDED_LABELS: Final = frozenset(state.label for state in ENDED)
+Success = Callable[[int, int, int], SpanEnded | None]
+Blob = Callable[[bytes], bytes]
+
+
+class Marks(msgspec.Struct):
+    """How far the folding is, and the highest ids it has seen: the row of `position`."""
+
+    turn: int = 0
+    run: int = 0
+    clean: int = 1
+    record: int = 0
+    group: int = 0
+    executor: int = 0
+    span: int = 0
+    last: int = 0  # the highest run of any kind
+    service: int = 0  # workflows have runs of their own
+
+
+COLUMNS: Final = "turn, run, clean, record, grp, executor, span, last, service"
+HIGHEST: Final = ("record", "group", "executor", "span", "last")  # what must never be used again
+
+
+def keep_numbers(database: Database) -> None:
+    """What was the highest stays so when the tables are folded anew from a journal that has less to say."""
+    columns = ", ".join("grp" if name == "group" else name for name in HIGHEST)
+    highest = database.execute(f"SELECT {columns} FROM position").fetchone()
+    database.execute(
+        "INSERT INTO about VALUES ('highest', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (" ".join(map(str, highest)),),
+    )
+
+
+class Ledger:
+    """See the module."""
+
+    def __init__(self, database: Database, blob: Blob, success: Success) -> None:
+        self._database = database
+        self.blob = blob
+        self.success = success
+        self.open: dict[int, Open] = {}
+        self.of_record: dict[int, set[int]] = {}  # open spans by record
+        self.gathered: dict[str, list[tuple[object, ...]]] = {name: [] for name in GATHERED}
+        self.attempts: dict[tuple[int, int, int, int], AttemptRow] = {}
+        self.span_rows: list[SpanRow] = []
+        self.element_rows: dict[tuple[int, int], ElementRow] = {}
+        self._tasks: dict[int, TaskRow] = {}
+        self._arrays: dict[int, ArrayFold] = {}
+        self._dirty: set[int] = set()
+        self._new: set[int] = set()  # rows that are not in the table yet
+        self._rich: set[int] = set()  # rows in memory that have, or had, more than the common columns
+        self._dirty_spans: set[int] = set()
+        self._dropped_attempts: set[tuple[int, int, int, int]] = set()
+        self._hosts: dict[int, str] = {0: ""}
+        self._look_at = ENDED_CACHED  # rows
+        self.marks = Marks(*self.rows(f"SELECT {COLUMNS} FROM position")[0])  # type: ignore[arg-type]
+        if not self.marks.turn:
+            self._begin_anew()
+        self._load_open()
+
+    def _begin_anew(self) -> None:
+        """Facts of removed runs are gone from the journal, but their numbers are never used again."""
+        for (value,) in self.rows("SELECT value FROM about WHERE name = 'highest'"):
+            self.reserve({name: int(number) for name, number in zip(HIGHEST, str(value).split(), strict=True)})
+
+    def reserve(self, numbers: Mapping[str, int]) -> None:
+        """These were given away, by the name of their mark: what is given next is higher."""
+        for name, number in numbers.items():
+            setattr(self.marks, name, max(number, getattr(self.marks, name)))
+
+    # --- reading ---
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """What a query finds, in what is written."""
+        return self._database.execute(sql, parameters).fetchall()
+
+    def task(self, record: int) -> TaskRow | None:
+        """A task's or an array's row, about to be changed."""
+        row = self._tasks.get(record)
+        if row is None:
+            found = self.rows("SELECT * FROM tasks WHERE id = ?", (record,))
+            if not found:
+                return None
+            row = self._tasks[record] = TaskRow(*found[0])  # type: ignore[arg-type]
+            if is_rich(row):
+                self._rich.add(record)
+        self._dirty.add(record)
+        return row
+
+    def array(self, row: TaskRow) -> ArrayFold:
+        """The fold of an array."""
+        fold = self._arrays.get(row.id)
+        if fold is None:
+            spans = self._database.execute(
+                "SELECT * FROM spans WHERE id = ? AND state != 'lost' ORDER BY start", (row.id,)
+            )
+            elements = self.rows("SELECT * FROM elements WHERE id = ? AND state != 'done'", (row.id,))
+            fold = self._arrays[row.id] = ArrayFold(
+                row,
+                (SpanRow(*values) for values in spans),
+                [ElementRow(*values) for values in elements],  # type: ignore[arg-type]
+            )
+        return fold
+
+    def host(self, executor: int) -> str:
+        """Where an executor is."""
+        if executor not in self._hosts:
+            if len(self._hosts) > KNOWN_HOSTS:
+                self._hosts = {0: ""}
+            found = self.rows("SELECT host FROM executors WHERE id = ?", (executor,))
+            self._hosts[executor] = str(found[0][0]) if found else ""
+        return self._hosts[executor]
+
+    @property
+    def weight(self) -> int:
+        """How much is gathered."""
+        return len(self._dirty) + len(self.span_rows) + len(self.element_rows) + len(self.gathered["files"])
+
+    # --- changing ---
+
+    def execute(self, sql: str, parameters: Sequence[object]) -> None:
+        """Change a small table at once."""
+        self.begin()
+        self._database.execute(sql, parameters)
+
+    def add(self, row: TaskRow) -> None:
+        """A new task or array."""
+        self._tasks[row.id] = row
+        self._dirty.add(row.id)
+        self._new.add(row.id)
+        if row.is_array:
+            self._arrays[row.id] = ArrayFold(row)
+
+    def place(self, span: Open) -> None:
+        """A span was given out."""
+        self.open[span.span] = span
+        self.of_record.setdefault(span.record, set()).add(span.span)
+        self._dirty_spans.add(span.span)
+
+    def heard(self, span: Open, start: int, stop: int) -> None:
+        """Elements of a span were heard of; it is forgotten with the last one."""
+        span.take(start, stop)
+        self._dirty_spans.add(span.span)
+        if not span.rest and span.span in self.open:
+            del self.open[span.span]
+            mine = self.of_record[span.record]
+            mine.discard(span.span)
+            if not mine:
+                del self.of_record[span.record]
+            if span.written:
+                self._erase_span(span)
+
+    def forget_successes(self, record: int, start: int, stop: int) -> None:
+        """Elements were reset: what says that they are done is cut, so that no later run finds it either."""
+        self.write()
+        execute, place = self._database.execute, (record, stop, start)
+        for table, condition, at in (("spans", "id = ? AND state = 'done'", 1), ("memo", "record = ?", 2)):
+            where = f"FROM {table} WHERE {condition} AND start < ? AND stop > ?"
+            rows = execute(f"SELECT * {where}", place).fetchall()
+            execute(f"DELETE {where}", place)
+            for row in rows:  # its start is column `at`, its stop the next one
+                for low, high in ((row[at], start), (stop, row[at + 1])):
+                    if low < high:
+                        values = (*row[:at], low, high, *row[at + 2 :])
+                        execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+        execute("DELETE FROM elements WHERE id = ? AND idx < ? AND idx >= ? AND state = 'done'", place)
+        self.task(record)
+
+    def touch(self, span: Open) -> None:
+        """A span's state changed."""
+        self._dirty_spans.add(span.span)
+
+    def put_attempt(self, row: AttemptRow) -> None:
+        """An attempt's row is new or changed."""
+        key = (row.id, row.idx, row.attempt, row.span)
+        self._dropped_attempts.discard(key)
+        self.attempts[key] = row
+
+    def drop_attempt(self, row: AttemptRow) -> None:
+        """An attempt came to nothing and does not count."""
+        key = (row.id, row.idx, row.attempt, row.span)
+        self.attempts.pop(key, None)
+        self._dropped_attempts.add(key)
+
+    def forget_run(self, run: int) -> None:
+        """Nothing of a run is to be written any more; all that was gathered must be written before."""
+        gone = {record for record, row in self._tasks.items() if abs(row.run) == run}
+        gone |= {record for record in self.of_record if (row := self.task(record)) and abs(row.run) == run}
+        for record in gone:
+            for number in self.of_record.pop(record, ()):
+                del self.open[number]
+            self._arrays.pop(record, None)
+            self._tasks.pop(record, None)
+        self._rich -= gone
+        self._dirty.clear()
+
+    # --- writing ---
+
+    def begin(self) -> None:
+        """Begin a transaction unless one is open."""
+        if not self._database.in_transaction:
+            self._database.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Write everything and the position, together."""
+        self.save()
+        self._database.execute("COMMIT")
+        self._shrink()
+
+    def save(self) -> None:
+        """Write everything and the position into the open transaction."""
+        self.write()
+        self._database.execute(
+            f"UPDATE position SET {COLUMNS.replace(',', ' = ?,')} = ?",
+            astuple(self.marks),
+        )
+
+    def write(self) -> None:
+        """Write what is gathered into the open transaction, so that queries see it."""
+        self.begin()
+        database = self._database
+        for name, rows in self.gathered.items():
+            if rows:
+                database.executemany(GATHERED[name], rows)
+                rows.clear()
+        for record in self._dirty & self._arrays.keys():
+            self._write_array(self._arrays[record])
+        self._write_open_spans()
+        self._write_tasks()
+        if self._dropped_attempts:
+            where = "id = ? AND idx = ? AND attempt = ? AND span = ?"
+            database.executemany(f"DELETE FROM attempts WHERE {where}", list(self._dropped_attempts))
+        self._many("attempts", list(self.attempts.values()))
+        self._many("elements", list(self.element_rows.values()))
+        self._many("spans", self.span_rows)
+        for gathered in (
+            self._dirty,
+            self._new,
+            self._dropped_attempts,
+            self.attempts,
+            self.element_rows,
+            self.span_rows,
+        ):
+            gathered.clear()
+
+    def _many(self, table: str, rows: Sequence[msgspec.Struct]) -> None:
+        if rows:
+            self._database.executemany(SAVE[table], map(astuple, rows))
+
+    def _write_tasks(self) -> None:
+        inserts, updates, saves = [], [], []
+        for record in sorted(self._dirty):
+            row = self._tasks[record]
+            if record in self._rich or is_rich(row):
+                self._rich.add(record)
+                saves.append(row)
+            elif record in self._new:
+                inserts.append(common(row))
+            else:
+                updates.append(changing(row))
+        self._database.executemany(INSERT_COMMON, inserts)
+        self._database.executemany(UPDATE_COMMON, updates)
+        self._many("tasks", saves)
+
+    def _write_array(self, fold: ArrayFold) -> None:
+        fold.settle()
+        for index in fold.dirty:
+            row = fold.bad[index]
+            row.state = LABELS[fold.states[index]]
+            self.element_rows[row.id, index] = row
+            if row.state == "done":
+                del fold.bad[index]
+        fold.dirty.clear()
+        if fold.ranges_changed:
+            self._database.execute(ERASE_RANGES, (fold.row.id,))
+            self.span_rows += fold.ranges
+            fold.ranges_changed = False
+
+    def _write_open_spans(self) -> None:
+        for number in self._dirty_spans:
+            span = self.open.get(number)
+            if span is None or span.row:
+                continue
+            if span.written:
+                self._erase_span(span)
+            span.written = True
+            row = self._tasks.get(span.record) or self.task(span.record)
+            if row is None:
+                continue
+            fold = self.array(row)
+            for low, high in span.rest:
+                for start, stop, state in fold.open_pieces(low, high):
+                    self.span_rows.append(
+                        SpanRow(
+                            span.record,
+                            start,
+                            stop,
+                            state,
+                            span.attempt,
+                            span.executor,
+                            span.placed,
+                            span.started,
+                            span=number,
+                        )
+                    )
+        self._dirty_spans.clear()
+
+    def _erase_span(self, span: Open) -> None:
+        self.begin()
+        self._database.execute(ERASE_SPAN, (span.span,))
+
+    def _shrink(self) -> None:
+        """Forget rows that will hardly change any more."""
+        self._forget(record for record, fold in self._arrays.items() if fold.row.state in ENDED_LABELS)
+        if len(self._tasks) > self._look_at:
+            ended = [record for record, row in self._tasks.items() if row.state in ENDED_LABELS]
+            for record in ended:
+                del self._tasks[record]
+            self._rich.difference_update(ended)
+            self._look_at = max(ENDED_CACHED, 2 * len(self._tasks))  # all are looked at once for each that came
+        if len(self._tasks) > MAX_CACHED:
+            self._tasks = {record: fold.row for record, fold in self._arrays.items()}
+            self._rich &= self._tasks.keys()
+
+    def _forget(self, records: Iterable[int]) -> None:
+        for record in list(records):
+            del self._arrays[record]
+            self._tasks.pop(record, None)
+            self._rich.discard(record)
+
+    def _load_open(self) -> None:
+        for values in self.rows(f"SELECT * FROM attempts WHERE {IS_OPEN}"):
+            row = AttemptRow(*values)  # type: ignore[arg-type]
+            span = Open(row.span, row.id, row.attempt, row.executor or 0, row.placed, [(0, 1)], row.started, row=row)
+            self.place(span)
+        for values in self.rows(f"SELECT * FROM spans WHERE {IS_OPEN} ORDER BY span, start"):
+            piece = SpanRow(*values)  # type: ignore[arg-type]
+            if piece.span not in self.open:
+                known = Open(piece.span, piece.id, piece.attempt, piece.executor or 0, piece.placed, [], written=True)
+                self.place(known)
+            known = self.open[piece.span]
+            if known.rest and known.rest[-1][1] == piece.start:  # only their states differ
+                known.rest[-1] = (known.rest[-1][0], piece.stop)
+            else:
+                known.rest.append((piece.start, piece.stop))
+            known.started = known.started or piece.started
+        self._dirty_spans.clear()

@@ -1,0 +1,297 @@
+"""Take what was said of removed runs out of the journal, a slice at a time.
+
+What the tables still know is alive: a fact about a record, a group or a run that they do not know any more is dropped,
+wherever it is met. That a run was opened and removed is dropped last, in this order, when nothing else of it is left:
+tables that are folded anew in the meantime must know whose its facts are. Rule: a success that a living run reuses
+stays; only rows that no replay will read are touched. A slice is done wholly or not at all, and doing one twice is
+harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from bough.errors import InvariantBroken
+from bough.journal.codec import encode
+from bough.model.events import facts as f
+from bough.model.outcomes import ResultFile
+from bough.model.tasks import GroupSpec, TaskSpec
+from bough.stores.jobs.tables import keep_numbers
+from bough.stores.maintenance.quarantine import NOT_IN_TABLES
+from bough.stores.sql.database import Database, found_in
+
+SLICE_BYTES: Final = 4 << 20  # of journal rows looked at in one go
+_NEVER: Final = 1 << 62
+MOST_BLOBS: Final = 100  # deleted in one go
+
+_OF_RECORD: Final = (
+    f.PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.Recalled,
+    f.NotRunnable, f.LockTaken, f.LockFreed, f.SpanHeard,
+)  # fmt: skip
+_OF_RUN: Final = (f.RunClosed, f.RunRetired, f.RunRevived)
+_LAST: Final = (f.RunOpened, f.RunRemoved)
+_TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.Reset, f.Retried, f.Prioritised)
+_UNUSED: Final = """
+SELECT blob FROM blob_uses WHERE run = 0 AND NOT EXISTS (
+  SELECT 1 FROM blob_uses AS others WHERE others.blob = blob_uses.blob AND others.run != 0) LIMIT ?"""
+
+_OLD_SNAPSHOTS: Final = "DELETE FROM snapshots WHERE turn < ? AND run NOT IN (SELECT run FROM runs WHERE grp != 0)"
+_ROW: Final = "SELECT facts FROM journal WHERE turn = ?"
+_STILL_USED: Final = """
+DELETE FROM blob_uses WHERE run = 0 AND blob IN (SELECT others.blob FROM blob_uses AS others WHERE others.run != 0)"""
+
+
+class Named(msgspec.Struct):
+    """The records, groups and runs that facts are about."""
+
+    records: set[int]
+    groups: set[int]
+    runs: set[int]
+
+
+def named_by(facts: Iterable[f.Fact]) -> Named:
+    """What facts are about."""
+    named = Named(set(), set(), set())
+    for fact in facts:
+        if isinstance(fact, f.Submitted):
+            for item in fact.items:
+                (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
+        elif isinstance(fact, f.Amended):
+            for item in (*fact.added, *fact.changed):
+                (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
+            named.records.update(fact.removed)
+            named.groups.update(fact.removed_groups)
+        elif isinstance(fact, _OF_RECORD):
+            named.records.add(fact.record)
+        elif isinstance(fact, f.GroupClosed | f.GroupReleased):
+            named.groups.add(fact.group)
+        elif isinstance(fact, _OF_RUN + _LAST):
+            named.runs.add(fact.run)
+        elif isinstance(fact, _TARGETED):
+            (named.groups if fact.target.is_group else named.records).add(fact.target.id)
+    return named
+
+
+def without(facts: Sequence[f.Fact], dead: Named, borrowed: set[int]) -> list[f.Fact]:
+    """The facts that are not about what is dead, and successes of borrowed records."""
+    kept: list[f.Fact] = []
+    for fact in facts:
+        if isinstance(fact, f.Submitted):
+            items = [
+                item
+                for item in fact.items
+                if item.id not in (dead.groups if isinstance(item, GroupSpec) else dead.records)
+            ]
+            if items:
+                kept.append(fact if len(items) == len(fact.items) else msgspec.structs.replace(fact, items=items))
+            continue
+        if isinstance(fact, _OF_RECORD):
+            gone = fact.record in dead.records and not (isinstance(fact, f.SpanEnded) and fact.record in borrowed)
+        elif isinstance(fact, f.GroupClosed | f.GroupReleased):
+            gone = fact.group in dead.groups
+        elif isinstance(fact, f.Amended):  # all of it is of one run
+            about = named_by([fact])
+            gone = about.records <= dead.records and about.groups <= dead.groups
+        elif isinstance(fact, _TARGETED):
+            gone = fact.target.id in (dead.groups if fact.target.is_group else dead.records)
+        else:
+            gone = isinstance(fact, _OF_RUN) and fact.run in dead.runs
+        if not gone:
+            kept.append(fact)
+    return kept
+
+
+def files_of(facts: Iterable[f.Fact]) -> set[str]:
+    """Files of results and arguments that facts name."""
+    files = {
+        fact.results.path for fact in facts if isinstance(fact, f.SpanEnded) and isinstance(fact.results, ResultFile)
+    }
+    for fact in facts:
+        if isinstance(fact, f.Submitted):
+            files |= {item.payload_path for item in fact.items if isinstance(item, TaskSpec) and item.payload_path}
+    return files
+
+
+class Removal:
+    """See the module."""
+
+    def __init__(self, database: Database, decode: Callable[[int, bytes], list[f.Fact]]) -> None:
+        self._database = database
+        self._decode = decode
+        self.files: list[str] = []
+        self.rewritten: set[int] = set()  # turns that are not what they were
+        self._husks: set[int] = set()  # turns that say that a run was opened or removed of which nothing else is left
+
+    def sweep(self, at_most: int, *, now: bool) -> bool:
+        """Rewrite the next rows; True when none are left. The tables must have caught up.
+
+        Rows that a replay would read wait for the next snapshot, or, if it must be `now`, are an error.
+        """
+        database = self._database
+        pending = self._pending(now=now)
+        if pending is None:
+            return self._drop_husks(at_most)
+        first, last, removed = pending
+        rows, after = self._slice(first, last, at_most)
+        facts = {turn: self._decode(turn, data) for turn, data in rows}
+        dead = self._dead(named_by(fact for some in facts.values() for fact in some))
+        borrowed: dict[int, set[int]] = {}
+        for turn, source in database.execute(
+            "SELECT turn, source FROM borrowed WHERE turn >= ? AND turn < ?", (first, after)
+        ):
+            borrowed.setdefault(turn, set()).add(source)
+        changed, files = [], set()
+        for turn, some in facts.items():
+            kept = without(some, dead, borrowed.get(turn, set()))
+            if kept != some:
+                changed.append((turn, kept))
+                files |= files_of(some) - files_of(kept)
+            if any(isinstance(fact, _LAST) and fact.run in dead.runs for fact in kept):
+                self._husks.add(turn)
+        with self._writing(changed):
+            self._sweeps_on(first, last, after, removed)
+        self.files += sorted(files)
+        self.rewritten |= {turn for turn, _ in changed}
+        return False
+
+    def _pending(self, *, now: bool) -> tuple[int, int, int] | None:
+        """The rows that are looked at next: ranges that overlap are one, because one look is enough for all."""
+        found = self._database.execute("SELECT first, last, removed FROM sweeps ORDER BY first").fetchall()
+        if not found:
+            return None
+        replayed = self._first_replayed()
+        ripe = [row for row in found if row[2] < replayed]
+        if now and len(ripe) < len(found):
+            removed = max(row[2] for row in found)
+            raise InvariantBroken(f"a run was removed in turn {removed} and no snapshot saved since: save one first")
+        if not ripe:
+            return None
+        first, last, removed = ripe[0]
+        merged = [first]
+        for other, end, by in ripe[1:]:
+            if other > last + 1:
+                break
+            merged.append(other)
+            last, removed = max(last, end), max(removed, by)
+        if len(merged) > 1:
+            self._merge(merged, (first, last, removed))
+        return first, last, removed
+
+    def _merge(self, firsts: list[int], one: tuple[int, int, int]) -> None:
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.executemany("DELETE FROM sweeps WHERE first = ?", [(first,) for first in firsts])
+            database.execute("INSERT INTO sweeps VALUES (?, ?, ?)", one)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+    def _slice(self, first: int, last: int, at_most: int) -> tuple[list[tuple[int, bytes]], int]:
+        """Rows from a turn on, and the turn to go on with."""
+        sizes = self._database.execute(
+            "SELECT turn, length(facts) FROM journal WHERE turn >= ? AND turn <= ? ORDER BY turn LIMIT ?",
+            (first, last, at_most),
+        ).fetchall()
+        total, until = 0, first
+        for turn, size in sizes:
+            total, until = total + size, turn
+            if total > SLICE_BYTES:
+                break
+        if total <= SLICE_BYTES and len(sizes) < at_most:
+            until = last
+        found = self._database.execute(
+            "SELECT turn, facts FROM journal WHERE turn >= ? AND turn <= ? ORDER BY turn", (first, until)
+        ).fetchall()
+        return [(turn, bytes(data)) for turn, data in found], until + 1
+
+    def _first_replayed(self) -> int:
+        """The first turn that a server which starts now would read."""
+        run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
+        if clean:
+            return _NEVER
+        saved = self._database.execute("SELECT turn FROM snapshots WHERE run = ?", (run,)).fetchone()
+        begun = self._database.execute("SELECT turn FROM runs WHERE run = ?", (run,)).fetchone()[0]
+        return int(max(begun, saved[0] + 1 if saved else 0))
+
+    def _dead(self, named: Named) -> Named:
+        records = found_in(self._database, "SELECT id FROM tasks WHERE id IN ({})", named.records)
+        groups = found_in(self._database, "SELECT id FROM groups WHERE id IN ({})", named.groups)
+        runs = found_in(self._database, "SELECT run FROM runs WHERE run IN ({})", named.runs)
+        return Named(named.records - records - {0}, named.groups - groups - {0}, named.runs - runs)
+
+    def _drop_husks(self, at_most: int) -> bool:
+        """Drop the last that is said of removed runs; True when nothing is left to be dropped."""
+        turns = sorted(self._husks)[:at_most]
+        if not turns:
+            return True
+        rows = [(turn, self._database.execute(_ROW, (turn,)).fetchone()) for turn in turns]
+        facts = {turn: self._decode(turn, bytes(row[0])) for turn, row in rows if row is not None}
+        dead = self._dead(named_by(fact for some in facts.values() for fact in some)).runs
+        changed = []
+        for turn, some in facts.items():
+            kept = [fact for fact in some if not (isinstance(fact, _LAST) and fact.run in dead)]
+            if kept != some:
+                changed.append((turn, kept))
+        with self._writing(changed):
+            pass
+        self._husks.difference_update(turns)
+        self.rewritten |= {turn for turn, _ in changed}
+        return False
+
+    @contextmanager
+    def _writing(self, changed: list[tuple[int, list[f.Fact]]]) -> Iterator[None]:
+        """Write changed rows, and what else is written meanwhile, together or not at all."""
+        database = self._database
+        newest = database.execute("SELECT max(turn) FROM journal").fetchone()[0]
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            keep_numbers(database)
+            empty = [(turn,) for turn, kept in changed if not kept and turn != newest]
+            full = [(bytes(encode(kept)), turn) for turn, kept in changed if kept or turn == newest]
+            database.executemany("DELETE FROM journal WHERE turn = ?", empty)
+            database.executemany("UPDATE journal SET facts = ? WHERE turn = ?", full)
+            moved = [(turn, NOT_IN_TABLES) for turn, _ in changed]  # facts have other positions now
+            database.executemany("DELETE FROM quarantine WHERE turn = ? AND scope = ?", moved)
+            yield
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+    def _sweeps_on(self, first: int, last: int, after: int, removed: int) -> None:
+        """Remember where to go on; at the end, snapshots of what is gone go too. Those of retired runs stay."""
+        database = self._database
+        database.execute("DELETE FROM sweeps WHERE first = ?", (first,))
+        if after <= last:
+            database.execute(
+                "INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT (first) DO UPDATE SET last = excluded.last"
+                " WHERE sweeps.last < excluded.last",
+                (after, last, removed),
+            )
+        else:
+            database.execute(_OLD_SNAPSHOTS, (removed,))
+
+    def drop_blobs(self, needed: Iterable[bytes]) -> list[bytes]:
+        """Delete some of the blobs that only removed runs used, and forget about those that are needed again."""
+        database, needed = self._database, set(needed)
+        unused = [bytes(row[0]) for row in database.execute(_UNUSED, (MOST_BLOBS,)).fetchall()]
+        gone = [blob for blob in unused if blob not in needed]
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.executemany("DELETE FROM blobs WHERE id = ?", [(blob,) for blob in gone])
+            database.executemany("DELETE FROM blob_uses WHERE blob = ? AND run = 0", [(blob,) for blob in unused])
+            database.execute(_STILL_USED)
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+        return unused

@@ -1,0 +1,469 @@
+"""What stores in SQL databases share: the order of turns, blobs, the lazy folding, memos, and removal.
+
+A subclass brings the connection (`_database`), writes a turn (`_insert`), reads the journal and gives space
+back. Rule: one process writes (it holds the store's lock), any number reads. A fact that cannot be read or folded
+is set aside (see `quarantine.py`), and costs nothing but itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
+from typing import Final
+
+from bough.errors import InvariantBroken, StoreFailed, UserError
+from bough.journal.codec import Newer, Unreadable, decode, encode, salvage
+from bough.model.events.facts import Fact, Recalled, RunClosed, RunOpened, RunRemoved, SpanEnded
+from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
+from bough.model.tasks import Reuse
+from bough.stores.jobs.catch_up import Folding
+from bough.stores.jobs.fold import Projector
+from bough.stores.jobs.tables import keep_numbers
+from bough.stores.maintenance.quarantine import Quarantine, SetAside
+from bough.stores.maintenance.removal import Removal
+from bough.stores.memos import Memos
+from bough.stores.sql import schema
+from bough.stores.sql.database import Database
+from bough.stores.store import LastRun, OldArray, OldPages
+
+CACHED_BYTES: Final = 32 << 20  # of journal rows kept decoded
+KNOWN_BLOBS: Final = 10_000  # that are known to be there; one that is not known is written again, to no effect
+KINDS: Final = ("session", "service")
+_RUN_FACTS: Final = frozenset({RunOpened, RunClosed, RunRemoved})
+_DECLARED: Final = """
+SELECT path FROM declared WHERE run IN ({0})
+UNION SELECT path FROM files JOIN tasks ON tasks.id = files.id WHERE tasks.run IN ({0})"""
+_SPAN_WITH: Final = "SELECT turn FROM spans WHERE id = ? AND start <= ? AND state = 'done' ORDER BY start DESC LIMIT 1"
+_BORROWED: Final = "SELECT DISTINCT turn FROM borrowed WHERE source = ? ORDER BY turn"
+_NAMESAKES: Final = "SELECT run FROM runs WHERE name = (SELECT name FROM runs WHERE run = :run)"
+
+
+class SqlStore(ABC):
+    """See the module, and `api.Store` for what each method promises."""
+
+    path: str  # how messages name it
+    _last: int  # the newest turn
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.rows_read = 0  # journal rows decoded since the store was opened
+        self._closed = False
+        self._blobs: dict[BlobId, bytes] = {}  # written with the next turn
+        self._known: set[BlobId] = set()
+        self._unsettled: set[bytes] = set()  # blobs that were put and that no folded task uses yet
+        self._stale = True  # a run opened or closed since the last complete projection
+        self._decoded: OrderedDict[int, tuple[int, dict[int, list[SpanEnded]]]] = OrderedDict()
+        self._decoded_bytes = 0
+        self._aside = Quarantine(database)
+        self._folding = Folding(database, self.journal, self._aside, self._new_projector)
+        self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
+        self._removal = Removal(database, self._decode)
+
+    # --- what differs ---
+
+    @abstractmethod
+    def _reported(self) -> AbstractContextManager[None]:
+        """Turn exceptions of the database into ours."""
+
+    @abstractmethod
+    def _insert(self, values: tuple[int, float, bytes | bytearray]) -> None:
+        """Write a turn, and `_blobs` if there are any."""
+
+    @abstractmethod
+    def _rows(self, after: int) -> Iterator[tuple[int, float, bytes]]:
+        """Journal rows after a turn, lazily."""
+
+    def _in_own_words(self, statement: str) -> str:
+        """A statement that makes a table, as this database wants it."""
+        return statement
+
+    def _make_tables(self, *, anew: bool) -> None:
+        """Make all tables in the open transaction; `anew`: what is folded is dropped, to be folded again."""
+        for table in schema.FOLDED if anew else ():
+            self._database.execute(f"DROP TABLE IF EXISTS {table}")
+        for statement in schema.statements():
+            self._database.execute(self._in_own_words(statement))
+
+    def _newest(self) -> int:
+        """The newest turn in the journal, 0 when there is none."""
+        return int(self._database.execute("SELECT coalesce(max(turn), 0) FROM journal").fetchone()[0])
+
+    def reopened(self) -> None:
+        """See what was written besides this object, as if the store had just been opened."""
+        self._folding.forget()
+        self._stale = True
+        with self._reported():
+            self._last = self._newest()
+
+    @abstractmethod
+    def _give_back(self) -> bool:
+        """Return some unused space to the file system; True once all of it is."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Bring everything to the disk."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Close the connection."""
+
+    # --- the journal ---
+
+    def append(self, turn: int, now: Seconds, facts: Sequence[Fact]) -> None:
+        """Write one turn; it survives `kill -9` when this returns."""
+        if turn != self._last + 1:
+            raise InvariantBroken(f"turn {turn} was to follow turn {self._last} in {self.path}")
+        self._insert((turn, now, encode(facts)))
+        self._last = turn
+        if not _RUN_FACTS.isdisjoint(map(type, facts)):
+            self._stale = True
+
+    @property
+    def last_turn(self) -> int:
+        """The newest turn."""
+        return self._last
+
+    def journal(self, after: int = 0) -> Iterator[tuple[int, Seconds, list[Fact]]]:
+        """Turns in order, lazily."""
+        with self._reported():
+            for turn, time, data in self._rows(after):
+                yield turn, time, self._decode(turn, data)
+
+    def turn(self, number: int) -> list[Fact]:
+        """The facts of one turn."""
+        return self._decode(number, self._row(number))
+
+    def turns_of_run(self, run: int) -> int:
+        """Where a run begins."""
+        self._freshen()
+        with self._reported():
+            row = self._database.execute("SELECT turn FROM runs WHERE run = ?", (run,)).fetchone()
+        if row is None:
+            raise KeyError(run)
+        return int(row[0])
+
+    def last_run(self) -> LastRun:
+        """How the store was left."""
+        self.project()
+        with self._reported():
+            row = self._database.execute(
+                "SELECT run, clean, record, grp, executor, span, last FROM position"
+            ).fetchone()
+        run, clean, record, group, executor, span, last = row
+        return LastRun(run, bool(clean), self._last, record, group, executor, span, last, self.kind == "service")
+
+    def has_run(self, run: int) -> bool:
+        """Whether a run was not removed, as far as the tables know."""
+        with self._reported():
+            return self._database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None
+
+    def workflow_names(self) -> list[str]:
+        """The names of all workflows of a service, as far as the tables know."""
+        with self._reported():
+            rows = self._database.execute("SELECT DISTINCT name FROM runs WHERE grp != 0").fetchall()
+        return [row[0] for row in rows]
+
+    @property
+    def kind(self) -> str:
+        """Whose store it is."""
+        with self._reported():
+            said = self._database.execute("SELECT value FROM about WHERE name = 'kind'").fetchone()
+        if said:
+            return str(said[0])
+        self._freshen()
+        with self._reported():
+            run, service = self._database.execute("SELECT run, service FROM position").fetchone()
+        return "service" if service else "session" if run else ""
+
+    def claim(self, kind: str) -> None:
+        """Say whose store it is; `UserError` when it is the other's."""
+        if kind not in KINDS:
+            raise InvariantBroken(f"a store is a session's or a service's, not {kind!r}")
+        now = self.kind
+        if now and now != kind:
+            raise UserError(f"the store {self.path} is a {now}'s, not a {kind}'s: choose another with --store")
+        with self._reported():
+            self._database.execute("INSERT INTO about VALUES ('kind', ?) ON CONFLICT DO NOTHING", (kind,))
+
+    def _row(self, number: int) -> bytes:
+        with self._reported():
+            row = self._database.execute("SELECT facts FROM journal WHERE turn = ?", (number,)).fetchone()
+        if row is None:
+            raise KeyError(number)
+        return bytes(row[0])
+
+    def _decode(self, turn: int, data: bytes) -> list[Fact]:
+        self.rows_read += 1
+        try:
+            return decode(data)
+        except Newer as error:
+            raise StoreFailed(f"turn {turn} of the store {self.path} cannot be read: {error}") from error
+        except Unreadable:
+            good, bad = salvage(data)
+            self._aside.unreadable(turn, bad)
+            return good
+
+    # --- what is set aside ---
+
+    @property
+    def tell(self) -> Callable[[str], None]:
+        """Who is told of what is set aside."""
+        return self._aside.tell
+
+    @tell.setter
+    def tell(self, tell: Callable[[str], None]) -> None:
+        self._aside.tell = tell
+
+    def quarantined(self) -> list[SetAside]:
+        """All facts that were set aside."""
+        with self._reported():
+            return self._aside.all()
+
+    def set_aside(self, found: Sequence[SetAside], after: int) -> None:
+        """Keep what the core passed over in its replay of the turns after one."""
+        with self._reported():
+            self._aside.write_down()
+            with self._transaction():
+                self._aside.passed_over(found, after)
+        self._aside.say(found)
+
+    @property
+    def folded(self) -> int:
+        """The newest turn that the jobs database knows."""
+        with self._reported():
+            return int(self._database.execute("SELECT turn FROM position").fetchone()[0])
+
+    def rebuild(self) -> None:
+        """Forget all that is folded, to fold the whole journal again; what could not be folded is tried again."""
+        self._folding.forget()
+        self._stale = True
+        with self._reported(), self._transaction():
+            keep_numbers(self._database)
+            self._aside.try_again()
+            self._make_tables(anew=True)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    # --- blobs and snapshots ---
+
+    def put_blob(self, blob: BlobId, data: bytes) -> None:
+        """Keep a blob with the next turn."""
+        self._unsettled.add(blob)
+        if len(self._known) > KNOWN_BLOBS:
+            self._known.clear()
+        if blob not in self._known:
+            self._blobs[blob] = data
+
+    def blob(self, blob: BlobId) -> bytes:
+        """A blob's content."""
+        if blob in self._blobs:
+            return self._blobs[blob]
+        with self._reported():
+            row = self._database.execute("SELECT data FROM blobs WHERE id = ?", (blob,)).fetchone()
+        if row is None:
+            raise KeyError(blob)
+        return bytes(row[0])
+
+    def has_blob(self, blob: BlobId) -> bool:
+        """Whether a blob is here."""
+        if blob in self._blobs or blob in self._known:
+            return True
+        with self._reported():
+            return self._database.execute("SELECT 1 FROM blobs WHERE id = ?", (blob,)).fetchone() is not None
+
+    def save_snapshot(self, turn: int, run: int, data: bytes) -> None:
+        """Keep the newest snapshot of a run."""
+        with self._reported():
+            self._database.execute(
+                "INSERT INTO snapshots VALUES (?, ?, ?)"
+                " ON CONFLICT (run) DO UPDATE SET turn = excluded.turn, data = excluded.data",
+                (run, turn, data),
+            )
+
+    def snapshot(self, run: int) -> tuple[int, bytes] | None:
+        """The newest snapshot of a run."""
+        with self._reported():
+            row = self._database.execute("SELECT turn, data FROM snapshots WHERE run = ?", (run,)).fetchone()
+        return (int(row[0]), bytes(row[1])) if row else None
+
+    # --- the jobs database and the memos ---
+
+    def project(self, at_most: int = 0) -> bool:
+        """Fold journalled facts; True once caught up."""
+        try:
+            with self._reported():
+                position = self._folding.fold(self._last, at_most)
+                self._aside.write_down()
+                if position == self._last:
+                    self._stale = False
+                run, clean = self._database.execute("SELECT run, clean FROM position").fetchone()
+        except BaseException as error:
+            self._folding.forget()  # what it holds in memory is ahead of the tables
+            self._roll_back()
+            if not self._folding.can_go_on(error):
+                raise
+            self._fold_what_can_be()
+            return self.project(at_most)
+        self._memos.before = run + 1 if clean else run
+        return position == self._last
+
+    def _fold_what_can_be(self) -> None:
+        try:
+            with self._reported():
+                self._folding.fold_what_can_be(self._roll_back)
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _new_projector(self) -> Projector:
+        return Projector(self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard)
+
+    def _roll_back(self) -> None:
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")
+
+    def _project_for(self, patience: Seconds) -> None:
+        """Fold for about so long; a turn may hold one task or thousands, so that it is done in steps that suit."""
+        now, step = monotonic(), 1
+        until = now + patience
+        while not self.project(at_most=step):
+            begun, now = now, monotonic()
+            if now >= until:
+                return
+            step = 2 * step if now - begun < patience / 20 else max(1, step // 2)
+
+    def _freshen(self) -> None:
+        """Catch up when the answer depends on which run this is."""
+        if self._stale:
+            self.project()
+
+    def recall(  # noqa: PLR0917
+        self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
+    ) -> list[Recalled]:
+        """Successes of earlier runs."""
+        self._freshen()
+        with self._reported():
+            return self._memos.recall(record, start, stop, key, reuse, run=run)
+
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[Recalled]:
+        """Successes of earlier runs for many loose tasks."""
+        self._freshen()
+        with self._reported():
+            return self._memos.recall_loose(wanted, run=run)
+
+    def keep_contents(self, folder: str) -> None:
+        """Outputs that are not in their places on this machine are kept by content in this folder."""
+        self._memos.contents = folder
+
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
+        """Arrays of earlier runs with this body."""
+        self._freshen()
+        with self._reported():
+            return self._memos.old_arrays(body, run)
+
+    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
+        """What generators fed in earlier runs, with this body."""
+        self._freshen()
+        with self._reported():
+            return self._memos.old_feeds(body, run)
+
+    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> OldPages:
+        """A piece of such an array."""
+        with self._reported():
+            return self._memos.fed_pages(record, after, run)
+
+    def declared_paths(self, run: int = 0) -> list[str]:
+        """Paths ever declared or made as outputs."""
+        self.project()
+        sql = _DECLARED.format(_NAMESAKES) if run else "SELECT path FROM declared UNION SELECT path FROM files"
+        with self._reported():
+            rows = self._database.execute(sql, {"run": run} if run else ()).fetchall()
+        return [row[0] for row in rows]
+
+    def success(self, turn: int, record: int, index: int) -> SpanEnded | None:
+        """The success that covers an element; turn 0: whichever it is."""
+        for number in (turn,) if turn else self._turns_with(record, index):
+            for fact in self._successes(number).get(record, ()):
+                if fact.start <= index < fact.stop:
+                    return fact
+        return None
+
+    def _turns_with(self, record: int, index: int) -> Iterator[int]:
+        """Turns that may hold the success of an element; of a removed run, all that others use of it."""
+        self.project()
+        with self._reported():
+            row = self._database.execute(_SPAN_WITH, (record, index)).fetchone()
+            if row is not None:
+                yield row[0]
+                return
+            for (turn,) in self._database.execute(_BORROWED, (record,)).fetchall():
+                yield turn
+
+    def _successes(self, turn: int) -> dict[int, list[SpanEnded]]:
+        """The successes of a turn by record; recently used turns are kept."""
+        if turn in self._decoded:
+            self._decoded.move_to_end(turn)
+            return self._decoded[turn][1]
+        try:
+            data = self._row(turn)
+        except KeyError:
+            return {}
+        found: dict[int, list[SpanEnded]] = {}
+        for fact in self._decode(turn, data):
+            if isinstance(fact, SpanEnded):
+                found.setdefault(fact.record, []).append(fact)
+        self._decoded[turn] = (len(data), found)
+        self._decoded_bytes += len(data)
+        while self._decoded_bytes > CACHED_BYTES and len(self._decoded) > 1:
+            self._decoded_bytes -= self._decoded.popitem(last=False)[1][0]
+        return found
+
+    # --- removal ---
+
+    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
+        """Take removed runs out of the journal, a slice at a time; True once the space is given back."""
+        self.project()
+        with self._reported():
+            for run in runs:
+                if self._database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone():
+                    raise InvariantBroken(f"run {run} of {self.path} was not removed: append RunRemoved first")
+            if not self._removal.sweep(at_most, now=bool(runs)):
+                for turn in self._removal.rewritten & self._decoded.keys():
+                    self._decoded_bytes -= self._decoded.pop(turn)[0]
+                self._removal.rewritten.clear()
+                return False
+            gone = self._removal.drop_blobs(self._unsettled)
+            if gone:
+                self._known -= {BlobId(blob) for blob in gone}
+                return False
+            return self._give_back()
+
+    def forgotten_files(self) -> list[str]:
+        """Files that only removed runs had."""
+        files, self._removal.files = self._removal.files, []
+        return files
+
+    def close(self, patience: Seconds | None = None) -> None:
+        """Catch up, for so long at the most, sync and let go; harmless the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if patience is None:
+                self.project()
+            else:
+                self._project_for(patience)
+            self.sync()
+        finally:
+            self._let_go()

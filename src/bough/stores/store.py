@@ -1,0 +1,168 @@
+"""What a store keeps and promises: the journal, the blobs, the memos and the jobs database of a session or a service.
+
+A *session's* store holds the runs of one workflow, one after the other. A *service's* store holds runs of its own,
+each of which holds the runs of workflows that were opened in it; there `run` says on whose behalf is asked.
+Rule: what `append` returned from has been handed to the operating system and survives `kill -9` of
+every process of ours; what `sync` returned from survives a power cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from bough.model.events.facts import Fact, Recalled, SpanEnded
+from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
+from bough.model.tasks import Reuse
+from bough.stores.maintenance.quarantine import SetAside
+
+
+class LastRun(msgspec.Struct, frozen=True):
+    """How the store was left. `run` is the session's, or the service's own: workflows' runs do not count."""
+
+    run: int  # 0: there was none
+    clean: bool  # the run said that it closed
+    last_turn: int  # of the whole store
+    last_record: int
+    last_group: int
+    last_executor: int
+    last_span: int
+    last_run: int = 0  # the highest number of any run, workflows' included
+    service: bool = False  # it is the store of a service
+
+
+class OldArray(msgspec.Struct, frozen=True):
+    """An array of an earlier run, enough of it to see which of its elements can be reused."""
+
+    record: RecordId
+    length: int
+    table: bytes  # the blob's content, empty when it came in pages
+    pages: list[tuple[int, int, bytes]]
+    done: list[tuple[int, int]]  # successful elements, merged and sorted
+
+
+class OldPages(msgspec.Struct, frozen=True):
+    """A piece of an array of an earlier run that a generator fed."""
+
+    pages: list[tuple[int, int, bytes]]
+    done: list[tuple[int, int]]  # successful elements among them, merged and sorted
+    turn: int  # to ask behind it; 0: there is no more
+
+
+class Store(Protocol):
+    """The durable memory of a session or a service."""
+
+    tell: Callable[[str], None]  # called with a line for the operator when something is set aside
+
+    @property
+    def kind(self) -> str:
+        """Whose store it is: "session", "service", or "" when nothing was written yet."""
+
+    def claim(self, kind: str) -> None:
+        """Say whose store this is to be, before the first turn; `UserError` when it is the other's already."""
+
+    def last_run(self) -> LastRun:
+        """How the store was left."""
+
+    def has_run(self, run: int) -> bool:
+        """Whether a run was not removed, as far as the tables know, which need not have caught up."""
+
+    def workflow_names(self) -> list[str]:
+        """The names of all workflows of a service, likewise."""
+
+    def append(self, turn: int, now: Seconds, facts: Sequence[Fact]) -> None:
+        """Write the facts of one turn as one row. Turn numbers grow by one over the store's whole life."""
+
+    def sync(self) -> None:
+        """Bring everything appended to the disk (fsync)."""
+
+    @property
+    def last_turn(self) -> int:
+        """The number of the newest turn, 0: there is none."""
+
+    def journal(self, after: int = 0) -> Iterator[tuple[int, Seconds, list[Fact]]]:
+        """All turns after a number, in order, lazily; what of them cannot be read is set aside and left out."""
+
+    def turns_of_run(self, run: int) -> int:
+        """The number of the turn that opened a run; replay of that run begins there."""
+
+    def turn(self, number: int) -> list[Fact]:
+        """The facts of one turn."""
+
+    def put_blob(self, blob: BlobId, data: bytes) -> None:
+        """Keep a blob; harmless when it is there already. Durable with the next append."""
+
+    def blob(self, blob: BlobId) -> bytes:
+        """A blob's content; KeyError when there is none."""
+
+    def has_blob(self, blob: BlobId) -> bool:
+        """Whether a blob is here, or was just put."""
+
+    def save_snapshot(self, turn: int, run: int, data: bytes) -> None:
+        """Keep a machine's snapshot, taken after a turn; the newest one per run is kept."""
+
+    def snapshot(self, run: int) -> tuple[int, bytes] | None:
+        """The newest snapshot of a run and the turn it was taken after."""
+
+    def project(self, at_most: int = 0) -> bool:
+        """Fold journalled facts into the jobs database and the memos; True once it has caught up.
+
+        `at_most` bounds the number of turns folded in this call (0: all).
+        """
+
+    def quarantined(self) -> list[SetAside]:
+        """All facts that were set aside, in the order of the journal."""
+
+    def set_aside(self, found: Sequence[SetAside], after: int) -> None:
+        """Keep for people what the core passed over when it replayed the turns after one."""
+
+    def rebuild(self) -> None:
+        """Forget the jobs database; `project` makes it again from the whole journal."""
+
+    def recall(  # noqa: PLR0917
+        self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
+    ) -> list[Recalled]:
+        """Successes of earlier runs for the elements [start, stop), found and not found, in order, covering all.
+
+        A success counts only while its declared outputs are there and unchanged. For a workflow's `run`, earlier runs
+        are those of the same name with a smaller number; 0: all that came before the present one.
+        """
+
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[Recalled]:
+        """As `recall`, for many loose tasks of a workflow at once: one answer for each, in order."""
+
+    def success(self, turn: int, record: RecordId, index: int) -> SpanEnded | None:
+        """The success that covers an element, from the journal row that holds it; turn 0: which one is not known."""
+
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
+        """Arrays of earlier runs with this body, newest run first; `run` as for `recall`."""
+
+    def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
+        """Arrays of earlier runs that generators fed, with this body, newest run first; `run` as for `recall`."""
+
+    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> OldPages:
+        """What came of such an array in turns after a number: a piece of it that is soon read."""
+
+    def keep_contents(self, folder: str) -> None:
+        """Outputs that are not in their places on this machine are kept by content in this folder."""
+
+    def declared_paths(self, run: int = 0) -> list[str]:
+        """Absolute paths that tasks of this workflow, in any of its runs, ever declared as outputs."""
+
+    def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
+        """Take what was said of removed runs out of the journal and give the space back; True once all is done.
+
+        To be called after `RunRemoved` was appended for each of `runs` and a snapshot was saved after that; also goes
+        on with what an earlier process left. A call looks at no more than `at_most` turns. Call until True.
+        """
+
+    def forgotten_files(self) -> list[str]:
+        """Files of results and arguments that removed runs had, since this was last asked: nobody needs them."""
+
+    def close(self, patience: Seconds | None = None) -> None:
+        """Catch up, sync and let go of the store.
+
+        With `patience` it catches up for so many seconds at the most; whoever opens the store next does the rest.
+        """

@@ -1,0 +1,115 @@
+"""Who holds a store: a lock on the file `lock`, with pid and host inside for others to read.
+
+Rule: the lock is the kernel's, so it is gone with the process, however that ends; the file stays and names its last
+holder, since whoever only looks (`is_held`) writes nothing into it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from typing import Final, Self
+
+from bough import private
+from bough.errors import StoreFailed, StoreHeld
+from bough.stores.store_errors import failed
+from bough.stores.store_folder import make_store_folder
+
+FILE: Final = "lock"
+_TAKEN: Final = frozenset({errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK})
+_NOT_OFFERED: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+
+
+class StoreLock:
+    """Held from construction to `release`; `StoreHeld` names who has it instead."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = os.fspath(directory)
+        self._number = -1
+        try:
+            make_store_folder(self.directory)
+            number = private.opener(os.path.join(self.directory, FILE), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise failed(self.directory, error) from error
+        try:
+            self._take(number)
+            text = f"{os.getpid()} {socket.gethostname()}\n".encode()
+            os.pwrite(number, text, 0)  # in place of the last holder's: whoever reads meanwhile finds a whole line
+            os.ftruncate(number, len(text))
+        except BaseException as error:
+            os.close(number)
+            if isinstance(error, OSError):
+                raise failed(self.directory, error) from error
+            raise
+        self._number = number
+
+    def _take(self, number: int) -> None:
+        taken = _take(number, fcntl.LOCK_EX)
+        if taken is None:
+            raise StoreFailed(f"the file system of {self.directory} offers no locks: choose another place with store=")
+        if not taken:
+            raise StoreHeld(held_by(self.directory))
+
+    def release(self) -> None:
+        """Let others have the store."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _take(number: int, kind: int) -> bool | None:
+    """Take a lock without waiting; False if somebody has it, None if there are no locks."""
+    for lock in (fcntl.flock, fcntl.lockf):  # some network file systems offer only the second
+        try:
+            lock(number, kind | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                return False
+            if error.errno not in _NOT_OFFERED:
+                raise
+        else:
+            return True
+    return None
+
+
+def is_held(directory: str | os.PathLike[str]) -> bool:
+    """Whether somebody holds a store; looking leaves no trace, and keeps only who comes in this instant waiting."""
+    try:
+        number = os.open(os.path.join(directory, FILE), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return _take(number, fcntl.LOCK_SH) is False
+    except OSError:
+        return False
+    finally:
+        os.close(number)
+
+
+def holder(directory: str | os.PathLike[str]) -> tuple[int, str]:
+    """The pid and host written in the lock file, (0, "") when none is there."""
+    try:
+        with open(os.path.join(directory, FILE), encoding="utf-8") as file:
+            words = file.readline().split()
+        return int(words[0]), words[1]
+    except (OSError, ValueError, IndexError):
+        return 0, ""
+
+
+def held_by(directory: str | os.PathLike[str]) -> str:
+    """The message for the second to come."""
+    return f"the store {directory} is held by {who_holds(directory)}; wait for it or end it"
+
+
+def who_holds(directory: str | os.PathLike[str]) -> str:
+    """The last holder, for messages."""
+    pid, host = holder(directory)
+    return f"pid {pid} on host {host}" if pid else "another process"

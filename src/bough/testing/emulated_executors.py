@@ -1,0 +1,523 @@
+"""Many emulated executors in one process.
+
+What an emulation knows of one of its executors: its work, its connection, and how far it is with leaving.
+
+Rule: no more than is needed; there are tens of thousands of them.
+
+Many emulated executors in one process: one epoll, one heap of times, one sweep for signs of life.
+
+Each has a connection and a number of its own and keeps the whole protocol; see `emulated` for what they do instead of
+running tasks. Rule: nothing blocks, and one more executor costs a socket and a few kilobytes. Only a few are strangers
+to the server at a time; those that it refuses for want of room, or that are cut off, come again.
+
+Starting emulated executors: as many as one process can have connections.
+
+Rule: too many are refused before anything is begun, with the number that is possible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import heapq
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from bough.errors import BoughError, PeerLost, UserError
+from bough.executor.executor_options import Options, Terms, make_hello, read_terms
+from bough.model.ids import ExecutorId
+from bough.model.resources import Needs
+from bough.testing.emulated_connection import Line, Reader
+from bough.testing.emulated_work import NEVER, Emulated, RunTimes
+from bough.transport.access import Access, find_access
+from bough.wire.client_messages import Blob, Refused
+from bough.wire.executor_messages import (
+    Alive,
+    Appointed,
+    Drain,
+    ExecutorHello,
+    Fetch,
+    Fetched,
+    Heard,
+    Holding,
+    Leave,
+    Leaving,
+    Ready,
+    Run,
+    Stop,
+)
+from bough.wire.framing import frame
+
+if TYPE_CHECKING:
+    from bough.testing.emulated_connection import Line
+
+
+class Parting(enum.Enum):
+    """How far an executor is with leaving."""
+
+    NOT = enum.auto()
+    DRAINING = enum.auto()  # it is to finish what it has, and go
+    SAID = enum.auto()  # it has said that it leaves
+    MAY_GO = enum.auto()  # nothing more will be sent to it: it goes once all that it said is heard
+    OVER = enum.auto()
+
+
+class Member:
+    """See the module."""
+
+    __slots__ = (
+        "due",
+        "idle_since",
+        "line",
+        "marker",
+        "number",
+        "parting",
+        "piggyback",
+        "quiet",
+        "spoke",
+        "watched",
+        "welcome",
+        "work",
+    )
+
+    def __init__(self, cores: float) -> None:
+        self.work = Emulated(cores)
+        self.line: Line | None = None
+        self.watched = 0  # what of the line is watched
+        self.number = ExecutorId(0)
+        self.marker = ""  # of who gave it its number
+        self.piggyback = True
+        self.welcome = False  # the server has answered its hello
+        self.spoke = False  # since the last sweep
+        self.quiet = 0  # sweeps in which nothing was heard
+        self.due = NEVER  # when its work is to be looked at
+        self.idle_since = time.monotonic()
+        self.parting = Parting.NOT
+
+    def hello(self, hello: ExecutorHello) -> ExecutorHello:
+        """A hello as this one says it: with its number, if it comes back."""
+        return replace(hello, executor=self.number, marker=self.marker) if self.number else hello
+
+    def appointed(self, appointed: Appointed) -> None:
+        """The server has let it in."""
+        self.welcome = True
+        self.number = appointed.executor
+        self.marker = sys.intern(appointed.marker)
+        self.piggyback = appointed.piggyback
+        self.idle_since = time.monotonic()
+
+    def told_to_drain(self) -> None:
+        """The server said `Drain`: an order, or the answer to `Leaving`."""
+        if self.parting is Parting.SAID:
+            self.parting = Parting.MAY_GO
+        elif self.parting is Parting.NOT:
+            self.parting = Parting.DRAINING
+
+
+MOST_STRANGERS = 48  # connections on which the server has not answered yet: it and relays bear a few more
+_PATIENCE = 10.0  # seconds that a stranger waits for its answer
+_SLICES = 20  # of a sweep: signs of life are spread over its time
+_SWEEPS = 4  # in the silence after which a server gives an executor up
+_QUIET = 6  # sweeps without a word after which an executor gives the server up
+_FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0  # seconds after a failure before anybody tries again
+_FAREWELL, _EACH = 5.0, 0.001  # seconds that all have to leave, and for each of them
+_FINAL = frozenset({"UnknownName"})  # refusals of one that comes back after which it need not try again
+_ALIVE, _READY = frame(Alive()), frame(Ready())
+
+
+class Emulation:
+    """All of them, from the first hello to the end of the last."""
+
+    def __init__(
+        self, server: str, capacity: Needs, site: str, terms: Terms, count: int, *, seconds: float = 0.0
+    ) -> None:
+        self._server = server
+        self._capacity = capacity
+        self._site = site
+        self._terms = terms
+        self._times = RunTimes(seconds)
+        self._reader = Reader()
+        self._epoll = select.epoll()
+        self._members = [Member(capacity.cores) for _ in range(count)]
+        self._absent = deque(self._members)
+        self._by_fd: dict[int, Member] = {}
+        self._strangers: dict[Member, float] = {}  # until when they wait; in the order in which they came
+        self._left = count  # those that are not over
+        self._inside = 0
+        self._all_in = False
+        self._heap: list[tuple[float, int, Member]] = []
+        self._pushed = 0
+        self._access: Access | None = None
+        self._met = False  # the server has let somebody in
+        self._pause = self._retry_at = 0.0
+        self._alone_since = time.monotonic()
+        self._slice = 0
+        self._sweep_at = NEVER
+        self._heartbeat = 30.0
+        self._over_at = NEVER  # when nobody is waited for any more
+        self._exit: int | None = None
+        self._signals, self._wake = socket.socketpair()
+        for end in (self._signals, self._wake):
+            end.setblocking(False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        self._epoll.register(self._signals.fileno(), select.EPOLLIN)
+
+    def run(self) -> int:
+        """Serve until all have left; the exit code. BoughError when the first finds no server."""
+        self._connect_some(time.monotonic())
+        while self._exit is None and self._left:
+            for fd, _ in self._epoll.poll(self._until_next(time.monotonic())):
+                member = self._by_fd.get(fd)
+                if member is not None:
+                    self._hear(member)
+                elif fd == self._signals.fileno():
+                    self._on_signal()
+            now = time.monotonic()
+            self._on_time(now)
+            if now >= self._sweep_at:
+                self._sweep(now)
+            self._connect_some(now)
+            if now >= self._over_at:
+                break
+        self._epoll.close()
+        return self._exit or 0
+
+    def _until_next(self, now: float) -> float:
+        """Seconds until something is to be done by the clock."""
+        due = min(self._heap[0][0] if self._heap else NEVER, self._sweep_at, self._over_at)
+        if self._absent and len(self._strangers) < self._room:
+            due = min(due, self._retry_at)
+        if self._strangers:
+            due = min(due, next(iter(self._strangers.values())))
+        return max(0.0, min(due - now, 3600.0))
+
+    @property
+    def _room(self) -> int:
+        """How many may be strangers: one until the server is known."""
+        return MOST_STRANGERS if self._met else 1
+
+    # --- coming -------------------------------------------------------------------------------------
+
+    def _connect_some(self, now: float) -> None:
+        while self._strangers and next(iter(self._strangers.values())) <= now:
+            self._fail(next(iter(self._strangers)), PeerLost("the server does not answer", transient=True))
+        while self._absent and len(self._strangers) < self._room and now >= self._retry_at:
+            self._connect(self._absent.popleft(), now)
+        if not self._inside and self._met and now - self._alone_since > self._terms.give_up:
+            _say(f"no server for {self._terms.give_up:g} s; everything is ended")
+            self._exit = 0
+
+    def _connect(self, member: Member, now: float) -> None:
+        self._strangers[member] = now + _PATIENCE
+        try:
+            if self._access is None:  # it may have changed
+                self._access = find_access(self._server, "execute")
+            hello = make_hello(self._site, self._capacity, self._terms, None)
+            line = Line(self._access, frame(member.hello(hello)))
+        except BoughError as error:
+            self._fail(member, error)
+            return
+        member.line = line
+        member.quiet = 0
+        self._by_fd[line.fileno()] = member
+        self._epoll.register(line.fileno(), _mask(line))
+        member.watched = _mask(line)
+
+    def _fail(self, member: Member, error: BoughError) -> None:
+        """It could not come in: again later, with all others; if it was the first there is no sense in that."""
+        self._drop(member)
+        if not self._met:
+            raise error
+        if not isinstance(error, PeerLost):
+            _say(str(error))
+        self._come_again(member, time.monotonic())
+
+    def _come_again(self, member: Member, now: float) -> None:
+        if member.parting is not Parting.NOT:
+            self._end(member)
+            return
+        self._access = None
+        if now >= self._retry_at:
+            self._pause = min(_MOST_PAUSE, 1.5 * self._pause) if self._pause else _FIRST_PAUSE
+            self._retry_at = now + self._pause
+        self._absent.append(member)
+
+    def _drop(self, member: Member) -> None:
+        """Its connection is no more."""
+        self._strangers.pop(member, None)
+        line, member.line = member.line, None
+        if line is not None:
+            self._epoll.unregister(line.fileno())
+            del self._by_fd[line.fileno()]
+            line.close()
+        if member.welcome:
+            member.welcome = False
+            self._inside -= 1
+            self._alone_since = time.monotonic()
+
+    # --- hearing ------------------------------------------------------------------------------------
+
+    def _hear(self, member: Member) -> None:
+        line = member.line
+        assert line is not None
+        try:
+            line.write()
+            messages = line.read(self._reader)
+        except BoughError as error:
+            self._fail(member, error)
+            return
+        if messages:
+            member.quiet = 0
+            now = time.monotonic()
+            for message in messages:
+                kind = type(message)
+                if kind is Run:
+                    self._take(member, message)  # type: ignore[arg-type]
+                elif kind is Heard:
+                    self._heard(member, message.number)  # type: ignore[union-attr]
+                else:
+                    self._on_message(member, message, now)
+            if member.line is line:
+                self._move(member, now)
+        if member.line is not line:
+            return
+        if line.lost:
+            self._lose(member)
+        else:
+            self._watch(member, line)
+
+    def _take(self, member: Member, run: Run) -> None:
+        if member.parting in {Parting.NOT, Parting.DRAINING}:
+            member.work.add(run, self._times.of(run))
+        else:
+            member.work.refuse(run)
+
+    def _heard(self, member: Member, number: int) -> None:
+        member.work.reports.heard(number)
+        if not member.piggyback:
+            self._send(member, _READY)
+
+    def _on_message(self, member: Member, message: object, now: float) -> None:
+        match message:
+            case Blob():
+                self._times.blobs.setdefault(message.id, message.data)
+            case Appointed():
+                self._appointed(member, message, now)
+            case Stop():
+                member.work.stop(message, now)
+            case Drain():
+                member.told_to_drain()
+            case Leave():  # at once: no more is said than what it gives back
+                member.work.give_back(running=True)
+                member.parting = Parting.MAY_GO
+            case Fetch():
+                self._send(member, frame(Fetched(message.request, b"")))
+            case Refused():
+                self._refused(member, message)
+            case _:
+                pass  # of files and places, which are not needed here
+
+    def _appointed(self, member: Member, appointed: Appointed, now: float) -> None:
+        self._strangers.pop(member, None)
+        self._met, self._pause = True, 0.0
+        self._inside += 1
+        member.appointed(appointed)
+        if self._sweep_at == NEVER or appointed.heartbeat < self._heartbeat:
+            self._heartbeat = appointed.heartbeat
+            self._sweep_at = now + self._sweep_pause
+        reports = member.work.reports
+        reports.cut()
+        for report in reports.unheard():  # the server may have missed these
+            self._send(member, report)
+        self._send(member, frame(Holding(member.work.spans())))
+        if self._inside == self._left and not self._all_in:
+            self._all_in = True
+            _say(f"all {self._left} emulated executors have joined")
+
+    def _refused(self, member: Member, message: Refused) -> None:
+        self._drop(member)
+        if not self._met or message.kind in _FINAL:
+            _say(f"refused by the server: {message.message}")
+            self._end(member)
+            if not self._met:
+                self._exit = 3
+        else:
+            self._come_again(member, time.monotonic())
+
+    def _lose(self, member: Member) -> None:
+        was_in = member.welcome
+        self._drop(member)
+        if not was_in:
+            self._fail(member, PeerLost("the server hung up", transient=True))
+            return
+        if self._all_in and member.parting is Parting.NOT:
+            self._all_in = False
+            _say("connections were lost; they are tried again")
+        self._come_again(member, time.monotonic())
+
+    # --- doing --------------------------------------------------------------------------------------
+
+    def _move(self, member: Member, now: float) -> None:
+        """Let time pass for one, report, and see whether it is to go."""
+        work = member.work
+        due = work.advance(now)
+        if due != member.due:
+            member.due = due
+            if due != NEVER:
+                self._pushed += 1
+                heapq.heappush(self._heap, (due, self._pushed, member))
+        report = work.reports.cut()
+        if report is not None and member.welcome:  # before, older ones must go first
+            self._send(member, report)
+        if member.parting is not Parting.NOT:
+            self._part(member)
+        elif due != NEVER:
+            member.idle_since = now
+
+    def _on_time(self, now: float) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            due, _, member = heapq.heappop(heap)
+            if member.due == due:
+                member.due = NEVER
+                self._move(member, now)
+                if member.line is not None:
+                    self._watch(member, member.line)
+
+    def _send(self, member: Member, data: bytearray) -> None:
+        if member.line is not None:
+            member.spoke = True
+            member.line.send(data)
+
+    def _watch(self, member: Member, line: Line) -> None:
+        mask = _mask(line)
+        if mask != member.watched:
+            member.watched = mask
+            self._epoll.modify(line.fileno(), mask)
+
+    @property
+    def _sweep_pause(self) -> float:
+        return self._heartbeat / _SWEEPS / _SLICES
+
+    def _sweep(self, now: float) -> None:
+        """Look at the next few: say that they live, see that the server does, see whether their time is over."""
+        self._sweep_at = now + self._sweep_pause
+        self._slice = (self._slice + 1) % _SLICES
+        terms = self._terms
+        if terms.until and self._over_at == NEVER and time.time() >= terms.leaves_at:
+            self._leave_all("its time is nearly over", max(0.0, terms.ends_at - time.time()), running=False)
+        for member in self._members[self._slice :: _SLICES]:
+            if not member.welcome:
+                continue
+            line = member.line
+            assert line is not None
+            member.quiet += 1
+            if member.quiet > _QUIET:
+                self._lose(member)
+                continue
+            if not member.spoke:
+                self._send(member, _ALIVE)
+                self._watch(member, line)
+            member.spoke = False
+            if terms.idle and member.work.idle and now - member.idle_since >= terms.idle:
+                self._say_leaving(member, f"it had nothing to do for {terms.idle:g} s")
+
+    # --- going --------------------------------------------------------------------------------------
+
+    def _say_leaving(self, member: Member, reason: str) -> None:
+        """Behind the reports of what is given back."""
+        if member.parting in {Parting.SAID, Parting.MAY_GO}:
+            return
+        member.parting = Parting.SAID
+        report = member.work.reports.cut()
+        if report is not None:
+            self._send(member, report)
+        self._send(member, frame(Leaving(reason)))
+
+    def _part(self, member: Member) -> None:
+        work = member.work
+        if not work.idle:
+            return
+        if member.parting is Parting.DRAINING:
+            self._say_leaving(member, "it was drained")
+        elif member.parting is Parting.MAY_GO and not work.reports.unheard():
+            self._end(member)
+
+    def _end(self, member: Member) -> None:
+        self._drop(member)
+        if member.parting is not Parting.OVER:
+            member.parting = Parting.OVER
+            member.due = NEVER
+            self._left -= 1
+
+    def _on_signal(self) -> None:
+        self._signals.recv(64)
+        if self._over_at != NEVER:  # a second time: at once
+            self._exit = 0
+            return
+        self._leave_all("it was told to end", _FAREWELL, running=True)
+
+    def _leave_all(self, reason: str, patience: float, *, running: bool) -> None:
+        """All say that they leave; who is not inside is gone at once."""
+        _say(f"leaving: {reason}")
+        self._over_at = time.monotonic() + patience + _EACH * self._left
+        self._absent.clear()
+        for member in self._members:
+            if member.parting is Parting.OVER:
+                continue
+            if not member.welcome:
+                self._end(member)
+                continue
+            member.work.give_back(running=running)
+            self._say_leaving(member, reason)
+            if member.line is not None:
+                self._watch(member, member.line)
+
+
+def _mask(line: Line) -> int:
+    return select.EPOLLIN | (select.EPOLLOUT if line.wants_write else 0)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"bough executor: {text}\n")
+
+
+_SPARE = 32  # descriptors for everything else
+
+
+def check_count(count: int) -> None:
+    """Raise the limit of open files as far as may be; UserError if that is too little."""
+    if count < 1:
+        raise UserError(f"--emulate {count}: say how many, 1 or more")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and count > soft - _SPARE:
+        raise UserError(
+            f"--emulate {count}: a process may have {soft} open files here, so {soft - _SPARE} are possible:"
+            " start several processes, or raise the limit (ulimit -Hn)"
+        )
+
+
+def emulate(words: list[str], count: int, seconds: float) -> int:
+    """Run emulated executors with the arguments of a real one; the exit code."""
+    options = Options(words)
+    capacity, terms = read_terms(options)
+
+    try:
+        check_count(count)
+        return Emulation(options.server, capacity, options.site, terms, count, seconds=seconds).run()
+    except BoughError as error:
+        sys.stderr.write(f"bough executor: {error}\n")
+        return error.exit_code

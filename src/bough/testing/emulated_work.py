@@ -1,0 +1,295 @@
+"""One of them: a queue, run times, no work.
+
+How long tasks take that are not run: a command `sleep X` takes X seconds, anything else what was said at the start.
+
+Rule: what is alike is looked at once: a template whose text begins with a whole `sleep X`, or with something else than
+`sleep`, is never filled in, however many elements a span has.
+
+One emulated executor: it has a queue, takes the time its tasks would take, and reports them; it runs nothing.
+
+It begins tasks in the order in which they came, as many at a time as it has cores. Rule: as with a real one, every
+element ends in exactly one of: news of its end, a return, or silence because it was stopped. A span of elements that
+take no time costs as much as one element.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+from functools import lru_cache
+
+from bough.executor.reports import Reports
+from bough.executor.worker.serialisation import Shelf
+from bough.model.commands.command import CommandCall, CommandTemplate, decode_call
+from bough.model.commands.rendering import render_call, render_row
+from bough.model.events.facts import SpanEnded, SpanReturned, SpanStarted
+from bough.model.ids import BlobId, Seconds, SpanId
+from bough.model.tasks import Kind
+from bough.wire.executor_messages import Run, Stop, spread
+
+Times = Seconds | list[Seconds]  # of every element, or of each
+
+_KEPT = 4096  # payloads that are remembered, the shorter ones
+_SHORT = 256  # bytes
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_AMOUNT = r"(?:\d+\.?\d*|\.\d+)[smhd]?"
+_SLEEP = re.compile(rf"\s*(?:[^\s'\"]*/)?sleep((?:\s+{_AMOUNT})+)\s*(?=$|[;&|#\n])")
+_OTHER = re.compile(r"\s*(?!\S*sleep)\S+\s")  # a whole first word that is another program
+
+
+def read_sleep(text: str) -> Seconds | None:
+    """The seconds of a command that begins with `sleep X`; None if it does not."""
+    found = _SLEEP.match(text)
+    if found is None:
+        return None
+    return sum(float(word.rstrip("smhd")) * _UNITS.get(word[-1], 1.0) for word in found[1].split())
+
+
+class RunTimes:
+    """See the module. `other`: what everything else takes; `blobs`: those that came, by whichever connection."""
+
+    def __init__(self, other: Seconds) -> None:
+        self._other = other
+        self.blobs: dict[BlobId, bytes] = {}
+        self._shelf = Shelf(self.blobs)
+        self._alike: dict[BlobId, Seconds | None] = {}  # of templates: None when rows differ
+        self._calls: dict[bytes, Seconds] = {}
+
+    def of(self, run: Run) -> Times:
+        """What the elements of a span take."""
+        if run.kind is not Kind.COMMAND:
+            return self._other
+        if not run.is_array:
+            return self._of_call(run)
+        found = self._alike.get(run.body, -1.0)
+        if found == -1.0:
+            found = self._alike[run.body] = self._of_template(run.body)
+        return self._of_rows(run) if found is None else found
+
+    def _of_call(self, run: Run) -> Seconds:
+        payload = run.payload
+        if b"sleep" not in payload:  # nor is one that lies in a file, which is far too long for that
+            return self._other
+        found = self._calls.get(payload)
+        if found is None:
+            found = self._of_words(decode_call(payload), run)
+            if len(payload) <= _SHORT:
+                if len(self._calls) >= _KEPT:
+                    self._calls.clear()
+                self._calls[payload] = found
+        return found
+
+    def _of_template(self, body: BlobId) -> Seconds | None:
+        parts = self._shelf.template(body).parts
+        first = parts[0] if parts else ""
+        if not isinstance(first, str):
+            return None
+        if _OTHER.match(first):
+            return self._other
+        found = _SLEEP.match(first)
+        if found is not None and (len(parts) == 1 or found.end() < len(first)):
+            return read_sleep(first)
+        return None
+
+    def _of_rows(self, run: Run) -> Times:
+        template: CommandTemplate = self._shelf.template(run.body)
+        try:
+            return [self._of_words(render_row(template, row), run) for row in self._shelf.items(run)]
+        except Exception:  # noqa: BLE001 -- values of rows are the user's objects, which need not exist here
+            return self._other
+
+    def _of_words(self, call: CommandCall, run: Run) -> Seconds:
+        words = render_call(call, call.writes, run.needs.cores, run.attempt)
+        found = read_sleep(words[-1] if call.settings.shell else " ".join(words))
+        return self._other if found is None else found
+
+
+NEVER = math.inf
+_LONG = 0.045  # seconds from which on the server is told that an element runs, as by a real executor
+_GATHER = 0.05  # seconds that ends of short elements wait for each other
+_ROUND = 1e-6  # clocks and sums are inexact
+
+
+class _Work:
+    """A span, or what is left of one."""
+
+    __slots__ = ("begun", "high", "low", "run", "times")
+
+    def __init__(self, run: Run, low: int, high: int, times: Times) -> None:
+        self.run = run
+        self.low = low  # the first element that has not ended
+        self.high = high
+        self.times = times  # of all its elements, or of each from the run's first on
+        self.begun: Seconds = 0.0  # when the first of them began
+
+    def takes(self) -> Seconds:
+        """Seconds of the first element."""
+        times = self.times
+        return times[self.low - self.run.start] if isinstance(times, list) else times
+
+    def end_by(self, now: Seconds) -> tuple[int, Seconds]:
+        """The first element that has not ended by now, and the seconds that those before it took."""
+        now += _ROUND
+        if isinstance(self.times, list):
+            low, took = self.low, 0.0
+            base = self.run.start
+            while low < self.high and self.begun + took + self.times[low - base] <= now:
+                took += self.times[low - base]
+                low += 1
+            return low, took
+        each = self.times
+        count = self.high - self.low
+        if each > 0:
+            count = min(count, int((now - self.begun) / each))
+        return self.low + count, count * each
+
+    def wakes(self, now: Seconds) -> Seconds:
+        """When to look at it again."""
+        takes = self.takes()
+        if takes >= _GATHER:
+            return self.begun + takes
+        if isinstance(self.times, list):
+            base = self.run.start
+            rest = sum(self.times[self.low - base : self.high - base])
+        else:
+            rest = takes * (self.high - self.low)
+        return min(self.begun + rest, max(self.begun + takes, now + _GATHER))
+
+
+@lru_cache(maxsize=64)
+def _nothings(count: int) -> bytes:
+    """The results of so many functions that return None."""
+    return pickle.dumps([None] * count, 5)
+
+
+class Emulated:
+    """See the module. Times are the caller's."""
+
+    __slots__ = ("_free", "_last", "_queue", "_running", "reports")
+
+    def __init__(self, cores: float) -> None:
+        self._free = cores
+        self._running: list[_Work] = []
+        self._queue: list[_Work] = []
+        self._last = SpanId(0)  # that came last: the one that another may be behind
+        self.reports = Reports()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self._running and not self._queue
+
+    def spans(self) -> list[SpanId]:
+        """All that is here."""
+        return list(dict.fromkeys(work.run.span for work in (*self._running, *self._queue)))
+
+    def add(self, run: Run, times: Times) -> None:
+        """Queue a span; one that is to follow another comes right behind that one, or goes back."""
+        for one in spread(run) if run.along else (run,):
+            if one.behind and one.behind != self._last:
+                self.refuse(one)
+                continue
+            self._last = one.span
+            self._queue.append(_Work(one, one.start, one.stop, times))
+
+    def refuse(self, run: Run) -> None:
+        """Return what came too late."""
+        for one in spread(run) if run.along else (run,):
+            self.reports.add(SpanReturned(one.span, one.start, one.stop))
+
+    def advance(self, now: Seconds) -> Seconds:
+        """End what is over and begin what comes next; when to look again."""
+        running = self._running
+        if running:
+            for work in list(running):
+                self._go_on(work, now)
+            self._running = running = [work for work in running if not self._is_over(work)]
+        queue = self._queue
+        if queue:
+            begun = 0
+            while begun < len(queue):  # it may become shorter behind what begins
+                work = queue[begun]
+                needed = work.run.needs.cores
+                if running and needed > self._free + _ROUND:
+                    break
+                begun += 1
+                work.begun = now
+                self._free -= needed
+                if work.takes() >= _LONG:
+                    self._return_followers(work.run.span)
+                    self.reports.add(SpanStarted(work.run.span, work.low, work.low + 1))
+                else:
+                    self._go_on(work, now)
+                if not self._is_over(work):
+                    running.append(work)
+            del queue[:begun]
+        return min([work.wakes(now) for work in running]) if running else NEVER
+
+    def stop(self, order: Stop, now: Seconds) -> None:
+        """Forget elements of a span; `advance` comes next."""
+        for works in (self._running, self._queue):
+            for work in list(works):
+                if work.run.span == order.span:
+                    if works is self._running:
+                        self._go_on(work, now)
+                    before = work.low
+                    self._cut(work, order, now)
+                    if works is self._running and before < work.low < work.high and work.takes() >= _LONG:
+                        self.reports.add(SpanStarted(work.run.span, work.low, work.low + 1))
+        self._return_followers(order.span)
+        self._running = [work for work in self._running if not self._is_over(work)]
+        self._queue = [work for work in self._queue if work.low < work.high]
+
+    def give_back(self, *, running: bool) -> None:
+        """Return what waits and, if so said, also what has begun."""
+        left = [*self._queue, *(self._running if running else ())]
+        self._queue = []
+        for work in left:
+            self.reports.add(SpanReturned(work.run.span, work.low, work.high))
+        if running:
+            self._free += sum(work.run.needs.cores for work in self._running)
+            self._running = []
+        self._last = SpanId(0)
+
+    def _is_over(self, work: _Work) -> bool:
+        if work.low < work.high:
+            return False
+        self._free += work.run.needs.cores
+        return True
+
+    def _go_on(self, work: _Work, now: Seconds) -> None:
+        """Report the elements that have ended, and the next one if it is long."""
+        low, took = work.end_by(now)
+        if low == work.low:
+            return
+        run = work.run
+        results = _nothings(low - work.low) if run.kind is Kind.FUNCTION else None
+        self.reports.add(SpanEnded(run.span, work.low, low, took, results))
+        work.low = low
+        work.begun += took
+        if low < work.high and work.takes() >= _LONG:
+            self.reports.add(SpanStarted(run.span, low, low + 1))
+
+    def _cut(self, work: _Work, order: Stop, now: Seconds) -> None:
+        """Take the elements [start, stop) out of it; what is left behind them waits."""
+        start, stop = max(order.start, work.low), min(order.stop, work.high)
+        if start >= stop:
+            return
+        high, work.high = work.high, start
+        if start == work.low:  # the running one, if it runs, and the next begins
+            work.low, work.high, work.begun = stop, high, now
+        elif stop < high:
+            self._queue.insert(0, _Work(work.run, stop, high, work.times))
+
+    def _return_followers(self, span: SpanId) -> None:
+        """What was to follow a span that is not run, or that is long, goes back."""
+        gone = {span}
+        for work in self._queue:
+            if work.run.behind in gone and work.run.span != span:
+                gone.add(work.run.span)
+                self.reports.add(SpanReturned(work.run.span, work.low, work.high))
+        if len(gone) > 1:
+            self._queue[:] = [work for work in self._queue if work.run.span not in gone or work.run.span == span]
+        if self._last in gone:
+            self._last = SpanId(0)

@@ -1,0 +1,415 @@
+"""Letting peers in: TLS, challenge, proof; who was refused lately.
+
+Lines in the log about peers that were not let in: a few at a time, the others are counted.
+
+Rule: neither memory nor the log grows with the number of strangers, and no address is treated differently because of
+what another peer of the same address did.
+
+Accepting connections one after the other, also when the process runs out of descriptors.
+
+Rule: connections never take the last descriptors, which those inside need for their files. Who comes then is let go at
+once, with a line in the log now and then, and everybody inside is served on; it is tried again all the time.
+
+Peers that have not proven anything yet: at most so many, and when another one comes the oldest gives way.
+
+A peer that knows its token proves it within milliseconds. One that holds a connection without doing so is in nobody's
+way for longer than a moment: `SILENT` seconds if it has said nothing at all, `SPEAKING` seconds if its handshake is
+under way. Those who come while nobody has been there for so long wait in the kernel's queue, so that a crowd of honest
+peers does not push itself out. Rule: addresses do not count; many peers share one on a login node or behind a NAT.
+
+A door to other machines: listening, TLS, and the time between a first packet and a proof.
+
+What an unproven peer talks to is a `Gate`, which somebody else makes: the server's own asks for a proof, a relay's
+passes everything on to the server. Rule: an unproven peer costs one socket and a few small objects, whatever it does;
+TLS begins only when it speaks, and of many that speak at once only a few begin in one round of the loop, so that peers
+inside do not wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import resource
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from bough.errors import SiteError
+from bough.transport.dial import tune
+
+_MOST_LINES = 20
+_WINDOW = 10.0  # seconds
+
+
+class Refusals:
+    """See the module. Times are the caller's, in seconds."""
+
+    def __init__(self, say: Callable[[str], None], *, most: int = _MOST_LINES, window: float = _WINDOW) -> None:
+        self._say = say
+        self._most = most  # lines within a window
+        self._window = window
+        self._lines: deque[float] = deque()
+        self._unsaid = 0
+
+    def refused(self, peer: str, reason: str, now: float) -> None:
+        """A peer was not let in."""
+        self.note(f"a connection from {peer} was refused: {reason}", now)
+
+    def note(self, text: str, now: float) -> None:
+        """Write a line to the log, unless there were many lately; those are counted."""
+        while self._lines and now - self._lines[0] > self._window:
+            self._lines.popleft()
+        if len(self._lines) >= self._most:
+            self._unsaid += 1
+            return
+        self._lines.append(now)
+        if self._unsaid:
+            self._say(f"{self._unsaid} more refusals were not logged")
+            self._unsaid = 0
+        self._say(text)
+
+
+_SPARE = 64  # descriptors that connections leave to files and processes
+_BREATH = 0.2  # seconds to wait when there are none left
+_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+def allow_many_files() -> None:
+    """One descriptor for each peer: as many as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def accept(
+    listener: socket.socket,
+    receive: Callable[[socket.socket, str], Awaitable[None]],
+    refusals: Refusals,
+    give_way: Callable[[], bool] = lambda: False,
+) -> None:
+    """Give every connection to `receive`, with the peer's address, until cancelled.
+
+    `give_way` lets go of a connection that matters less than a new one; whether there was one.
+    """
+    listener.setblocking(False)
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            sock, address = await loop.sock_accept(listener)
+        except OSError as error:
+            if error.errno in _USED_UP:
+                refusals.note(f"nobody can be let in for a moment: {error.strerror}", loop.time())
+                give_way()
+                await asyncio.sleep(_BREATH)
+            continue  # else it left at once
+        if _is_one_of_the_last(sock) and not give_way():
+            sock.close()
+            used = f"nearly all of the {_limit()} descriptors are used up, see ulimit -n"
+            refusals.note(f"nobody can be let in for a moment: {used}", loop.time())
+            await asyncio.sleep(_BREATH)
+            continue
+        peer = str(address[0]) if isinstance(address, tuple) else "this host"
+        try:
+            await receive(sock, peer)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it concerns this peer: the next one is received
+            sock.close()
+            refusals.refused(peer, f"{type(error).__name__}: {error}", loop.time())
+        await asyncio.sleep(0)  # the next one may be there already: others first
+
+
+def _limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _is_one_of_the_last(sock: socket.socket) -> bool:
+    """The kernel gives the lowest number that is free: a high one says how many are taken."""
+    limit = _limit()
+    return limit != resource.RLIM_INFINITY and sock.fileno() >= limit - min(_SPARE, limit // 4)
+
+
+class Acceptor:
+    """Accepts whoever comes to a Unix socket, whose file's permissions say who may."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        say: Callable[[str], None],
+    ) -> None:
+        self._listener = listener
+        self._make = make
+        self._task = asyncio.ensure_future(accept(listener, self._receive, Refusals(say)))
+
+    async def _receive(self, sock: socket.socket, _: str) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(self._make, sock)
+
+    def close(self) -> None:
+        """Accept nobody any more; who is inside stays."""
+        self._task.cancel()
+        self._task.add_done_callback(lambda _: self._listener.close())
+
+
+SILENT = 0.25  # seconds
+SPEAKING = 2.0
+
+
+class Stranger:
+    """One of them. `drop` ends its connection."""
+
+    __slots__ = ("drop", "since")
+
+    def __init__(self, drop: Callable[[], None], since: float) -> None:
+        self.drop = drop
+        self.since = since
+
+
+class Strangers:
+    """See the module. Times are the caller's, in seconds."""
+
+    def __init__(self, most: int, *, silent: float = SILENT, speaking: float = SPEAKING) -> None:
+        self._most = most
+        self._silent_for = silent
+        self._speaking_for = speaking
+        self._silent: OrderedDict[Stranger, None] = OrderedDict()
+        self._speaking: OrderedDict[Stranger, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._silent) + len(self._speaking)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one must give way before another one may come."""
+        return len(self) >= self._most
+
+    def add(self, stranger: Stranger, *, speaks: bool) -> None:
+        """One more."""
+        (self._speaking if speaks else self._silent)[stranger] = None
+
+    def spoke(self, stranger: Stranger) -> None:
+        """It has said its first word."""
+        if stranger in self._silent:
+            del self._silent[stranger]
+            self._speaking[stranger] = None
+
+    def remove(self, stranger: Stranger) -> None:
+        """It was let in, or is gone."""
+        self._silent.pop(stranger, None)
+        self._speaking.pop(stranger, None)
+
+    def free_at(self) -> float:
+        """From when on one gives way."""
+        return min((since for since, _ in self._first()), default=0.0)
+
+    def drop_due(self) -> None:
+        """Let the one go that gives way first."""
+        _, those = min(self._first(), key=lambda found: found[0])
+        those.popitem(last=False)[0].drop()
+
+    def drop_oldest(self) -> bool:
+        """Let one go that has said nothing, else the oldest; whether there was any."""
+        those = self._silent or self._speaking
+        if not those:
+            return False
+        those.popitem(last=False)[0].drop()
+        return True
+
+    def _first(self) -> list[tuple[float, OrderedDict[Stranger, None]]]:
+        """When the oldest of both kinds give way."""
+        kinds = ((self._silent, self._silent_for), (self._speaking, self._speaking_for))
+        return [(next(iter(those)).since + patience, those) for those, patience in kinds if those]
+
+
+_BACKLOG = 4096  # the kernel may allow less
+_AT_ONCE = 8  # TLS handshakes that begin in one round of the loop
+MOST = 256  # unproven peers
+
+
+class Gate(asyncio.Protocol, ABC):
+    """What a peer talks to until it has proven itself. `over`: it was let in, or is gone."""
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_connected = False  # its socket has an owner, who closes it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It can speak now."""
+        self.is_connected = True
+
+    @abstractmethod
+    def give_up(self, reason: str) -> None:
+        """Hang up, unless it was let in; without a reason nothing is said of it."""
+
+
+class Door(ABC):
+    """See the module. `patience`: seconds from the first packet to the proof; `most`: unproven peers at a time."""
+
+    def __init__(self, say: Callable[[str], None], *, patience: float, most: int = MOST) -> None:
+        self.patience = patience
+        self.refusals = Refusals(say)
+        self._strangers = Strangers(most)
+        self._left = asyncio.Event()  # one of them was let in, or is gone
+        self._ready: deque[asyncio.Future[None]] = deque()  # who speaks, and waits for its turn to begin
+        self._listeners: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    def gate(self, peer: str) -> Gate:
+        """What the next peer talks to."""
+
+    async def listen(self, host: str, port: int, context: ssl.SSLContext) -> int:
+        """Open the door at an address; port 0 takes any free one. The port."""
+        loop = asyncio.get_running_loop()
+        listeners: list[socket.socket] = []
+        problem: OSError | None = None
+        try:
+            found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except OSError as error:
+            raise SiteError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        for family, *_, address in dict.fromkeys(found):
+            try:
+                listeners.append(_bind(family, (address[0], port or address[1], *address[2:])))
+            except OSError as error:  # a name may have addresses that this machine cannot use
+                problem = error
+                continue
+            port = int(listeners[-1].getsockname()[1])
+        if not listeners:
+            reason = problem.strerror if problem else "it has no address"
+            raise SiteError(f"cannot listen on {host}:{port}: {reason}") from problem
+        for listener in listeners:
+            self.serve(listener, context)
+        return port
+
+    def serve(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Open the door at a socket that listens already; without a context it is a Unix socket."""
+        self._listeners.append(listener)
+
+        async def receive(sock: socket.socket, peer: str) -> None:
+            await self._make_room()
+            self._welcome(sock, peer, context)
+
+        self._start(accept(listener, receive, self.refusals, self._strangers.drop_oldest))
+
+    async def close(self) -> None:
+        """Shut the door; who is inside stays."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def refused(self, peer: str, reason: str) -> None:
+        """Note a peer that was not let in."""
+        self.refusals.refused(peer, reason, asyncio.get_running_loop().time())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _make_room(self) -> None:
+        """Wait until one more may come: mostly not at all."""
+        loop = asyncio.get_running_loop()
+        while self._strangers.is_full:
+            wait = self._strangers.free_at() - loop.time()
+            if wait <= 0:
+                self._strangers.drop_due()
+                return
+            self._left.clear()
+            timer = loop.call_later(wait, self._left.set)
+            await self._left.wait()
+            timer.cancel()
+
+    def _welcome(self, sock: socket.socket, peer: str, context: ssl.SSLContext | None) -> None:
+        """One more stranger."""
+        loop = asyncio.get_running_loop()
+        gate = self.gate(peer)
+
+        def drop() -> None:
+            gate.give_up("others came, and it had not proven anything")
+            task.cancel()
+
+        stranger = Stranger(drop, loop.time())
+        self._strangers.add(stranger, speaks=context is None)
+        task = self._start(self._receive(sock, context, gate, stranger))
+
+    async def _receive(
+        self, sock: socket.socket, context: ssl.SSLContext | None, gate: Gate, stranger: Stranger
+    ) -> None:
+        """One stranger, until it is let in or refused."""
+        loop = asyncio.get_running_loop()
+        why = ""  # the door is shut
+        try:
+            async with asyncio.timeout(self.patience):
+                if context is None:
+                    await loop.connect_accepted_socket(lambda: gate, sock)
+                else:
+                    tune(sock)
+                    await _until_it_speaks(sock)
+                    self._strangers.spoke(stranger)
+                    await self._turn()
+                    await loop.connect_accepted_socket(
+                        lambda: gate, sock, ssl=context, ssl_handshake_timeout=self.patience, ssl_shutdown_timeout=1.0
+                    )
+                await asyncio.shield(gate.over)  # that we do not wait any longer is not its end
+        except TimeoutError:
+            why = "no proof in time"
+        except OSError as error:  # ssl.SSLError is one
+            why = f"no TLS: {getattr(error, 'reason', None) or error.strerror or error}"
+        finally:
+            self._strangers.remove(stranger)
+            self._left.set()
+            gate.give_up(why)
+            if not gate.is_connected:
+                sock.close()
+
+    async def _turn(self) -> None:
+        """Wait for the next round if many begin in this one."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._ready:
+            asyncio.get_running_loop().call_soon(self._begin_some)
+        self._ready.append(turn)
+        await turn
+
+    def _begin_some(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._ready))):
+            turn = self._ready.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._begin_some)
+
+
+async def _until_it_speaks(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    spoken: asyncio.Future[None] = loop.create_future()
+
+    def hear() -> None:
+        if not spoken.done():
+            spoken.set_result(None)
+
+    loop.add_reader(sock, hear)
+    try:
+        await spoken
+    finally:
+        loop.remove_reader(sock)
+
+
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
