@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from bough.bench.bench_setup import ROUNDS, Pair, pair
 from bough.bench.measure_tasks import array_of, chain, fan, hop, map_all, submit_all, trips, two_executors
-from bough.bench.timing import Row, Side, Took, by_turns, compare, family, rate_row, time_row
+from bough.bench.timing import BenchRow, Side, Took, by_turns, compare, family, rate_row, time_row
 
 ENVIRONMENTS = {"ray": "ray", "executorlib": "executorlib", "hyperqueue": "hq", "joblib": "loky", "dask": "dask"}
 TITLES = {"ray": "Ray", "executorlib": "executorlib", "hyperqueue": "HyperQueue", "joblib": "joblib", "dask": "Dask"}
@@ -80,7 +80,7 @@ WORKS = (
 )
 
 
-def measure(folder: str, *, full: bool) -> Iterator[Row]:
+def measure(folder: str, *, full: bool) -> Iterator[BenchRow]:
     for name in ENVIRONMENTS:
         python = find(name)
         if python is None:
@@ -153,7 +153,7 @@ def peer(name: str, python: str) -> Iterator[Other]:
             process.wait()
 
 
-def _rate(both: Pair, other: Other, name: str, work: Work, *, full: bool) -> Row:
+def _rate(both: Pair, other: Other, name: str, work: Work, *, full: bool) -> BenchRow:
     count, theirs = work.count[full], work.counts[name][full]
     ours, found = compare(both.ours(partial(work.run, both.session, count)), other.side(work.do, theirs), ROUNDS)
     title = TITLES[name] if theirs == count else f"{TITLES[name]}, {theirs:,} of them"
@@ -161,7 +161,7 @@ def _rate(both: Pair, other: Other, name: str, work: Work, *, full: bool) -> Row
     return rate_row(subject, count, ours, title, found, target=work.targets[name], peer_count=theirs)
 
 
-def _trips(both: Pair, other: Other, bunch: int = 50) -> Row:
+def _trips(both: Pair, other: Other, bunch: int = 50) -> BenchRow:
     times: tuple[list[float], list[float]] = ([], [])
     by_turns(
         [
@@ -173,7 +173,7 @@ def _trips(both: Pair, other: Other, bunch: int = 50) -> Row:
     return time_row("round trip, median", median(times[0]), "Ray", median(times[1]), target=0.25)
 
 
-def _hops(folder: str, other: Other, *, full: bool) -> Row:
+def _hops(folder: str, other: Other, *, full: bool) -> BenchRow:
     length, theirs = 2_000, 2_000 if full else 500
     with two_executors(folder) as (there, session):
         ours, found = compare(there.side(session, lambda: hop(session, length)), other.side("chain", theirs), ROUNDS)

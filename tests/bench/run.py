@@ -19,10 +19,10 @@ import time
 from collections.abc import Iterator
 
 from bough.bench import bench_table
-from bough.bench.bench_setup import Setting
-from bough.bench.catalogue import CATALOGUE, Measure, Outcome, choose, run
-from bough.bench.timing import Row
-from bough.cli.commands.bench import PLAIN_WIDTH, Progress
+from bough.bench.bench_setup import BenchSetting
+from bough.bench.catalogue import CATALOGUE, BenchOutcome, Measure, choose, run
+from bough.bench.timing import BenchRow
+from bough.cli.commands.bench import PLAIN_WIDTH, BenchProgress
 from bough.cli.main import report
 from bough.errors import UserError
 
@@ -41,7 +41,7 @@ def main() -> int:
         chosen = choose(options.names, full=options.full, catalogue=catalogue)
     except UserError as error:
         return report(error)
-    progress = Progress(len(chosen), sys.stderr)
+    progress = BenchProgress(len(chosen), sys.stderr)
     try:
         outcome = run(chosen, full=options.full, folder=options.folder, tell=progress)
     finally:
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _subject(name: str) -> Measure:
-    def measure(setting: Setting) -> Iterator[Row]:
+    def measure(setting: BenchSetting) -> Iterator[BenchRow]:
         return importlib.import_module(name).measure(setting.folder, full=setting.full)
 
     return Measure(OTHERS[name], measure, usual=False)
@@ -69,7 +69,7 @@ def _parser(catalogue: dict[str, Measure]) -> argparse.ArgumentParser:
     return parser
 
 
-def _show(form: str | None, outcome: Outcome, seconds: float) -> None:
+def _show(form: str | None, outcome: BenchOutcome, seconds: float) -> None:
     if form == "json":
         print(json.dumps(bench_table.value(outcome, seconds), indent=2))
         return

@@ -22,7 +22,7 @@ from bough.model.ids import ExecutorId
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policy.interface import Place, PlacementPolicy, Room, View, Work
+from bough.policy.interface import ExecutorView, Place, PlacementPolicy, ReadyWork, View
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
 from tests.builders import array, executor, limits, needs, submit, task
@@ -38,7 +38,7 @@ class Watch:
         self.looks = 0
         self.wishes = 0
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         return self.inner.rank(work)
 
     def place(self, view: View, /) -> Iterable[Place]:
@@ -54,7 +54,7 @@ class _Watched:
         self.now = view.now
         self.random = view.random
 
-    def ready(self) -> Iterator[Work]:
+    def ready(self) -> Iterator[ReadyWork]:
         for work in self._view.ready():
             self._watch.looks += 1
             yield work
@@ -62,13 +62,13 @@ class _Watched:
     def skip(self, needs: Needs) -> None:
         self._view.skip(needs)
 
-    def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
+    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
         return self._view.room_for(work, excluding)
 
-    def rooms(self) -> list[Room]:
+    def rooms(self) -> list[ExecutorView]:
         return self._view.rooms()
 
-    def roomiest(self, needs: Needs) -> Room | None:
+    def roomiest(self, needs: Needs) -> ExecutorView | None:
         return self._view.roomiest(needs)
 
 

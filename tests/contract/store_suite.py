@@ -27,11 +27,10 @@ from bough.model.events.facts import (
     Fact,
     GroupClosed,
     Held,
-    NotRunnable,
+    MemoLookedUp,
     PagesAdded,
     Placed,
     Prioritised,
-    Recalled,
     Released,
     Retried,
     RetryDue,
@@ -40,6 +39,7 @@ from bough.model.events.facts import (
     RunRemoved,
     RunRetired,
     RunRevived,
+    Skipped,
     SpanEnded,
     SpanReturned,
     SpanStarted,
@@ -47,7 +47,7 @@ from bough.model.events.facts import (
 )
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskSpec, Terms
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_placement
 from bough.stores.jobs.rows import TaskRow
 from bough.stores.maintenance.copies import check, copy
@@ -101,7 +101,7 @@ A_HISTORY: list[list[Fact]] = [
     [ended(2, 3, 22, 50, key=KEY), ended(4, 1, attempt=2), Placed(5, 3, 20, 21, 2, 1)],
     [ended(5, 3, 20, 21, attempt=2, key=KEY), Cancelled(Dep(On.ARRAY, 3, 60), 80)],
     [Placed(6, 2, 0, 1, 1, 1), ExecutorLost(1, "it was killed"), ExecutorJoined(2, "local", "here", 9, Needs())],
-    [failed(6, 2), NotRunnable(4, 5, 9, Failure(Cause.DEPENDENCY, "task 2 failed"))],
+    [failed(6, 2), Skipped(4, 5, 9, Failure(Cause.DEPENDENCY, "task 2 failed"))],
     [Retried(Dep(On.GROUP, 0)), PagesAdded(4, [], last=True)],
     [Placed(7, 3, 50, 60, 2, 2), ended(7, 3, 50, 55, attempt=2, executor=2, key=KEY)],
     [RunClosed(1, "interrupted")],
@@ -119,7 +119,7 @@ A_SERVICE: list[list[Fact]] = [
     [GroupClosed(5), RunClosed(2)],
     [RunOpened(3, "w", "there", 9, group=7)],
     [Submitted([GroupSpec(8, "sub", 7), a_task(4, group=8), a_task(5, group=8, after=(Dep(On.TASK, 4),))])],
-    [Recalled(4, 0, 1, True, 1, 0, 1, 7)],
+    [MemoLookedUp(4, 0, 1, True, 1, 0, 1, 7)],
     [Placed(5, 5, 0, 1, 1, 1)],
     [SpanReturned(5, 0, 1, 5), Held(Dep(On.GROUP, 7)), Released(Dep(On.GROUP, 7))],
 ]
@@ -313,8 +313,8 @@ class StoreSuite:
         done = ended(1, 1, key=KEY, results=b"r")
         self.write(store, OPENED, [Submitted([a_task(1)]), Placed(1, 1, 0, 1, 1, 1)], [done], [RunClosed(1)])
         self.write(store, [RunOpened(2, "w", "here", 7)])
-        assert store.recall(9, 0, 1, KEY, ()) == [Recalled(9, 0, 1, True, 1, 0, 1, 3)]
-        assert store.recall(9, 0, 1, b"other", ()) == [Recalled(9, 0, 1, False)]
+        assert store.recall(9, 0, 1, KEY, ()) == [MemoLookedUp(9, 0, 1, True, 1, 0, 1, 3)]
+        assert store.recall(9, 0, 1, b"other", ()) == [MemoLookedUp(9, 0, 1, False)]
         assert store.success(3, 1, 0) == done
         assert store.success(3, 1, 1) is None
         assert store.success(99, 1, 0) is None
@@ -350,7 +350,7 @@ class StoreSuite:
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)])
         store.project()
-        assert store.recall(2, 0, 1, KEY, ()) == [Recalled(2, 0, 1, False)]
+        assert store.recall(2, 0, 1, KEY, ()) == [MemoLookedUp(2, 0, 1, False)]
 
     def test_a_success_without_a_key_is_never_recalled(self, opened):
         store = opened()
@@ -394,29 +394,29 @@ class StoreSuite:
         self.write(store, OPENED, [Submitted([an_array(1, 40, key=KEY)])], facts[:1], facts[1:], [RunClosed(1)])
         paths[1].unlink()
         assert store.recall(9, 100, 145, KEY, [Reuse(102, 142, 1, 0)]) == [
-            Recalled(9, 100, 102, False),
-            Recalled(9, 102, 112, True, 1, 0, 1, 3),
-            Recalled(9, 112, 122, True, 1, 10, 1, 4),
-            Recalled(9, 122, 127, False),
-            Recalled(9, 127, 132, True, 1, 25, 2, 4),
-            Recalled(9, 132, 133, True, 1, 30, 1, 4),
-            Recalled(9, 133, 134, False),
-            Recalled(9, 134, 135, True, 1, 32, 1, 4),
-            Recalled(9, 135, 145, False),
+            MemoLookedUp(9, 100, 102, False),
+            MemoLookedUp(9, 102, 112, True, 1, 0, 1, 3),
+            MemoLookedUp(9, 112, 122, True, 1, 10, 1, 4),
+            MemoLookedUp(9, 122, 127, False),
+            MemoLookedUp(9, 127, 132, True, 1, 25, 2, 4),
+            MemoLookedUp(9, 132, 133, True, 1, 30, 1, 4),
+            MemoLookedUp(9, 133, 134, False),
+            MemoLookedUp(9, 134, 135, True, 1, 32, 1, 4),
+            MemoLookedUp(9, 135, 145, False),
         ]
         # the middle of a success, one that continues another, and a second candidate for what the first lacks
-        assert store.recall(9, 3, 6, KEY, [Reuse(0, 40, 1, 0)]) == [Recalled(9, 3, 6, True, 1, 3, 1, 3)]
+        assert store.recall(9, 3, 6, KEY, [Reuse(0, 40, 1, 0)]) == [MemoLookedUp(9, 3, 6, True, 1, 3, 1, 3)]
         assert store.recall(9, 0, 6, KEY, [Reuse(0, 6, 1, 20), Reuse(0, 6, 1, 4)]) == [
-            Recalled(9, 0, 5, True, 1, 4, 1, 3),
-            Recalled(9, 5, 6, True, 1, 25, 2, 4),
+            MemoLookedUp(9, 0, 5, True, 1, 4, 1, 3),
+            MemoLookedUp(9, 5, 6, True, 1, 25, 2, 4),
         ]
-        assert store.recall(9, 0, 6, b"other", [Reuse(0, 40, 1, 0)]) == [Recalled(9, 0, 6, False)]
+        assert store.recall(9, 0, 6, b"other", [Reuse(0, 40, 1, 0)]) == [MemoLookedUp(9, 0, 6, False)]
 
     def test_pieces_of_one_turn_that_continue_each_other_are_one(self, opened):
         store = opened()
         facts: list[Fact] = [ended(1, 1, start, start + 5, key=KEY) for start in range(0, 20, 5)]
         self.write(store, OPENED, [Submitted([an_array(1, 20, key=KEY)])], facts, [RunClosed(1)])
-        assert store.recall(9, 0, 20, KEY, [Reuse(0, 20, 1, 0)]) == [Recalled(9, 0, 20, True, 1, 0, 1, 3)]
+        assert store.recall(9, 0, 20, KEY, [Reuse(0, 20, 1, 0)]) == [MemoLookedUp(9, 0, 20, True, 1, 0, 1, 3)]
 
     def test_old_arrays_come_with_their_table_or_pages_and_what_is_done(self, opened):
         store = opened()
@@ -619,7 +619,7 @@ class StoreSuite:
         assert store.blob(BODY) == b"content"  # run 3 has tasks with this body
         with pytest.raises(KeyError):
             store.blob(b"c" * 16)
-        assert store.recall(9, 0, 1, b"l" * 16, (), 3) == [Recalled(9, 0, 1, False)]
+        assert store.recall(9, 0, 1, b"l" * 16, (), 3) == [MemoLookedUp(9, 0, 1, False)]
         assert store.snapshot(1) == (last.last_turn, b"the core")
         # the tables made anew from what is left say the same
         whole = self.tables(store)
@@ -769,10 +769,10 @@ class StoreSuite:
             store,
             [RunOpened(1, zero, zero, 7, user=zero), ExecutorJoined(1, zero, zero, 8, Needs())],
             [Submitted([GroupSpec(1, zero, attributes=(("a", zero),)), a_task(1, name=zero)])],
-            [Submitted([an_array(2, 9, name=zero, template=zero, terms=Terms(attributes=(("a", zero),)))])],
+            [Submitted([an_array(2, 9, name=zero, template=zero, terms=TaskExtras(attributes=(("a", zero),)))])],
             [Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 4, 1, 1), failed(1, 1, failure=loss, retry_at=9.0)],
             [ElementFailed(2, 0, Failure(Cause.EXIT, zero, stderr=zero), record=2, attempt=1, executor=1)],
-            [NotRunnable(2, 5, 9, Failure(Cause.DEPENDENCY, zero)), ExecutorLost(1, zero)],
+            [Skipped(2, 5, 9, Failure(Cause.DEPENDENCY, zero)), ExecutorLost(1, zero)],
             [RunClosed(1, zero)],
         )
         assert store.project()

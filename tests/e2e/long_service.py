@@ -40,8 +40,8 @@ from bough.wire.client_messages import (
     Ask,
     Blob,
     ClientHello,
-    Close,
     Closed,
+    CloseSession,
     Refused,
     Submit,
     Welcome,
@@ -200,7 +200,7 @@ def run_workflow(path: Path, name: str, tasks: int) -> None:
     ]
     line.say(Blob(BODY_ID, BODY), Blob(table_id, table), Submit(items, 1))
     line.wait(Accepted)
-    line.say(GroupClosed(group), Close("drain"))
+    line.say(GroupClosed(group), CloseSession("drain"))
     line.wait(Closed)
     line.close()
 

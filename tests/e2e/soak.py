@@ -31,10 +31,10 @@ from bough.journal.codec import decode
 from bough.model.events.facts import (
     ElementFailed,
     ExecutorLost,
-    NotRunnable,
     Placed,
     RunClosed,
     RunOpened,
+    Skipped,
     SpanEnded,
     SpanReturned,
     Submitted,
@@ -390,7 +390,7 @@ class Journal:
                     if placed.executor == fact.executor:
                         self.lost.update(f"{placed.record}.{index}" for index in left)
                         del self._spans[span]
-            case NotRunnable():
+            case Skipped():
                 self.unsuccessful.append(fact)
 
     def _end(self, span: int, indices: set[int]) -> None:

@@ -21,7 +21,7 @@ from chaos_workflow_labels import labels_of, text_of
 from processes import PATIENCE, Processes, Script, kill, parent_of, until
 
 from bough.journal.codec import decode
-from bough.model.events.facts import Recalled, RunClosed, RunOpened, SpanEnded, Submitted
+from bough.model.events.facts import MemoLookedUp, RunClosed, RunOpened, SpanEnded, Submitted
 from bough.model.tasks import ArraySpec, TaskSpec
 
 KILLS = int(os.environ.get("BOUGH_CHAOS_KILLS", "15"))
@@ -131,7 +131,7 @@ class Journal:
                     names.update((item.id, item) for item in fact.items if isinstance(item, TaskSpec | ArraySpec))
                 elif isinstance(fact, SpanEnded):
                     self._succeeded(fact, names[fact.record])
-                elif isinstance(fact, Recalled):
+                elif isinstance(fact, MemoLookedUp):
                     self.recalls += fact.found * (fact.stop - fact.start)
                 elif isinstance(fact, RunOpened):
                     self.opened.append(fact.run)

@@ -28,7 +28,7 @@ from bough.describe.make.make_database import ignored_lines, read_output
 from bough.describe.plan import PlanTask
 from bough.describe.steps import steps
 from bough.describe.trellisdag.description_script import is_description
-from bough.describe.wfformat import Emulation
+from bough.describe.wfformat import TraceReplay
 from bough.errors import BoughError
 from tests.fuzz.hostile import (
     NUMBERS,
@@ -512,7 +512,7 @@ class Descriptions:
         else:
             name, data = ("x.make", self.broken(TRELLIS)) if form == "trellis" else ("s.py", self.script())
         target = dice.choice(tuple(WRITERS))
-        emulation = Emulation("sleep", 2.0, 1.5, "f") if form == "wfformat" and dice.random() < 0.5 else None
+        emulation = TraceReplay("sleep", 2.0, 1.5, "f") if form == "wfformat" and dice.random() < 0.5 else None
         source = Source(name, data.decode("utf-8", "surrogateescape"), emulation=emulation)
         return call(lambda: _said(lambda: _translate(source, form, target))), (form, target, data)
 

@@ -41,19 +41,19 @@ from bough.wire.client_messages import (
     Ask,
     Blob,
     ClientHello,
-    Close,
+    CloseSession,
     FromClient,
-    Manage,
+    ManageService,
     Proof,
     Refused,
     Subscribe,
     Welcome,
 )
-from bough.wire.executor_messages import Appointed, ExecutorHello, FromExecutor, Leaving, Run
-from bough.wire.file_messages import Put
+from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome, FromExecutor, Leaving, RunSpan
+from bough.wire.file_messages import PutPiece
 from bough.wire.framing import Frames, frame, frame_list, to_client_frames, to_executor_frames
 from bough.wire.questions import AnyQuestion, Sql
-from bough.wire.relay_channels import FromRelay, Linked, RelayHello, ToRelay
+from bough.wire.relay_channels import FromRelay, RelayHello, RelayWelcome, ToRelay
 from tests.fuzz.messages import hostile, kinds, valid
 
 ROLES = ("stranger", "read", "execute", "relay", "member", "task", "submit", "owner")  # the last two may do all
@@ -395,8 +395,8 @@ class Reader(Attacker):
 class Submitter(Attacker):
     """A client; what ends the server by right is not said, and nothing but garbage is submitted to run."""
 
-    never = frozenset({Manage})
-    seldom = frozenset({Proof, ClientHello, Close})
+    never = frozenset({ManageService})
+    seldom = frozenset({Proof, ClientHello, CloseSession})
 
     def make(self, kind: type) -> Any:
         made = super().make(kind)
@@ -409,7 +409,7 @@ class Submitter(Attacker):
 class Asker(Attacker):
     """A client that only asks, in every role."""
 
-    never = frozenset({Manage})
+    never = frozenset({ManageService})
 
     def make(self, kind: type) -> Any:
         return msgspec.to_builtins(super().make(kind), builtin_types=(bytes,))
@@ -424,7 +424,7 @@ class Worker(Attacker):
     """An executor that says what it likes of the work it is given, and of what it is not."""
 
     union = FromExecutor
-    seldom = frozenset({Proof, ExecutorHello, Put, Leaving})
+    seldom = frozenset({Proof, ExecutorHello, PutPiece, Leaving})
     last = (["hb"], "heard Heard")
     frames = staticmethod(to_executor_frames)
 
@@ -434,10 +434,10 @@ class Worker(Attacker):
     def listen(self, messages: Sequence[Any]) -> None:
         super().listen(messages)
         for message in messages:
-            if isinstance(message, Run):
+            if isinstance(message, RunSpan):
                 self.known["span"] = [message.span, message.span, *self.known["span"][:5]]
                 self.known["record"] = [message.record, *self.known["record"][:5]]
-            elif isinstance(message, Appointed):
+            elif isinstance(message, ExecutorWelcome):
                 self.known["executor"] = [message.executor, ExecutorId(1), ExecutorId(2)]
 
 
@@ -464,7 +464,7 @@ class RelayLine(Attacker):
         return [RelayHello(VERSION, "there", os.getpid(), "bad")]
 
     def listen(self, messages: Sequence[Any]) -> None:
-        super().listen([message for message in messages if not isinstance(message, Linked)])
+        super().listen([message for message in messages if not isinstance(message, RelayWelcome)])
 
 
 class Stranger(Attacker):

@@ -17,12 +17,21 @@ from collections import Counter
 from collections.abc import Callable
 
 from bough.errors import ProtocolError
-from bough.server.peer_connection import Connection
+from bough.server.peer_connection import PeerConnection
 from bough.wire.client_messages import FromClient, ToClient
 from bough.wire.executor_messages import FromExecutor, ToExecutor
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import split_first
-from bough.wire.relay_channels import Carried, Channels, FromRelay, Granted, Opened, RelayHello, Shut, ToRelay
+from bough.wire.relay_channels import (
+    ChannelClosed,
+    ChannelCredit,
+    ChannelData,
+    ChannelOpened,
+    Channels,
+    FromRelay,
+    RelayHello,
+    ToRelay,
+)
 from tests.fuzz.messages import kinds, valid
 
 UNIONS: dict[str, object] = {
@@ -152,10 +161,10 @@ class Ears:
 
     heard_count = 0
 
-    def heard(self, _connection: Connection, messages: list[typing.Any]) -> None:
+    def heard(self, _connection: PeerConnection, messages: list[typing.Any]) -> None:
         self.heard_count += len(messages)
 
-    def lost(self, _connection: Connection) -> None:
+    def lost(self, _connection: PeerConnection) -> None:
         pass
 
 
@@ -173,7 +182,7 @@ def read_as_frames(union: object, data: bytes, dice: random.Random) -> str:
 def read_as_server(data: bytes) -> str:
     """As the server reads from a peer it has let in."""
     ears, transport = Ears(), Silent()
-    connection = Connection(ears, [])
+    connection = PeerConnection(ears, [])
     connection.connection_made(transport)
     connection.data_received(data)
     return "refused" if transport.closed else "understood" if ears.heard_count else "waiting"
@@ -184,11 +193,11 @@ def read_as_line(data: bytes, dice: random.Random) -> str:
     frames: Frames[object] = Frames(FromRelay)
     channels = Channels(opens=False)
     for number in range(dice.randrange(4)):
-        channels.hear(Opened(number + 1))
+        channels.hear(ChannelOpened(number + 1))
         channels.write(number + 1, b"x")
     try:
         for message in frames.feed(data):
-            if isinstance(message, Opened | Carried | Granted | Shut):
+            if isinstance(message, ChannelOpened | ChannelData | ChannelCredit | ChannelClosed):
                 channels.hear(message)
                 channels.used(message.channel, 1)
     except ProtocolError:

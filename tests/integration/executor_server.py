@@ -20,7 +20,7 @@ from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import Kind
 from bough.wire.client_messages import VERSION, Blob
-from bough.wire.executor_messages import Appointed, ExecutorHello, Heard, Report, Run
+from bough.wire.executor_messages import Acknowledged, ExecutorHello, ExecutorWelcome, Report, RunSpan
 from bough.wire.framing import Frames, frame_list, server_frames
 
 PATIENCE = 20.0
@@ -51,7 +51,7 @@ class Server:
         self.frames: Frames[Any] = server_frames()
         self.until(lambda: any(isinstance(said, ExecutorHello) for said in self.said))
         out, results, spill = (str(self.folder / name) for name in ("out", "results", "spill"))
-        self.send(Appointed(VERSION, 7, out, results, spill, "marker-1", self.embedded))
+        self.send(ExecutorWelcome(VERSION, 7, out, results, spill, "marker-1", self.embedded))
 
     def send(self, *messages: object) -> None:
         self.sock.settimeout(PATIENCE)
@@ -77,7 +77,7 @@ class Server:
                 for news in message.news:
                     self.news += _apart(news) if isinstance(news, CallsEnded) else [news]
                 if self.hear:
-                    self.send(Heard(message.number))
+                    self.send(Acknowledged(message.number))
 
     def blob(self, data: bytes) -> BlobId:
         name = BlobId(hashlib.blake2b(data, digest_size=16).digest())
@@ -93,7 +93,7 @@ class Server:
         body = self.blob(cloudpickle.dumps(fn))
         payload = pickle.dumps((args, settings.pop("kwargs", {})))
         self.send(
-            Run(
+            RunSpan(
                 span,
                 RecordId(span + 100),
                 0,
@@ -114,7 +114,7 @@ class Server:
         body = self.blob(cloudpickle.dumps(fn))
         along = list(zip(records[1:], payloads[1:], strict=True))
         lead = {"payload": payloads[0], "along": along}
-        self.send(Run(spans[0], records[0], 0, 1, 1, Kind.FUNCTION, body, **lead, **settings))
+        self.send(RunSpan(spans[0], records[0], 0, 1, 1, Kind.FUNCTION, body, **lead, **settings))
         return spans
 
     def map(self, fn: Any, table: Any, **settings: Any) -> SpanId:
@@ -124,7 +124,7 @@ class Server:
         start = settings.pop("start", 0)
         attempt = settings.pop("attempt", 1)
         self.send(
-            Run(span, RecordId(span + 100), start, stop, attempt, Kind.FUNCTION, body, True, table=rows, **settings)
+            RunSpan(span, RecordId(span + 100), start, stop, attempt, Kind.FUNCTION, body, True, table=rows, **settings)
         )
         return span
 
@@ -140,7 +140,7 @@ class Server:
             call = CommandCall(CommandSettings(cwd, BASH, **own), parts=parts or [text], writes=writes or {})
         attempt = settings.pop("attempt", 1)
         self.send(
-            Run(
+            RunSpan(
                 span,
                 RecordId(span + 100),
                 0,

@@ -25,11 +25,11 @@ from bough.wire.client_messages import (
     Ask,
     Blob,
     ClientHello,
-    Close,
     Closed,
-    Outcome,
+    CloseSession,
     Submit,
-    Unsuccess,
+    TasksFailed,
+    TasksSucceeded,
     Welcome,
 )
 from bough.wire.framing import frame, to_client_frames
@@ -148,13 +148,13 @@ class Client:
     def accepted(self) -> None:
         self.wait(Accepted, lambda message: message.request == self.request)
 
-    def outcome(self, record: int) -> Outcome:
-        found = self.wait(Outcome | Unsuccess, lambda message: message.record == record)
-        assert isinstance(found, Outcome), found
+    def outcome(self, record: int) -> TasksSucceeded:
+        found = self.wait(TasksSucceeded | TasksFailed, lambda message: message.record == record)
+        assert isinstance(found, TasksSucceeded), found
         return found
 
-    def unsuccess(self, record: int) -> Unsuccess:
-        return self.wait(Unsuccess, lambda message: message.record == record)
+    def unsuccess(self, record: int) -> TasksFailed:
+        return self.wait(TasksFailed, lambda message: message.record == record)
 
     def values(self, record: int, length: int) -> list[object]:
         """All values of an array, when they are all there."""
@@ -162,8 +162,8 @@ class Client:
 
         def add() -> bool:
             for message in self.heard:
-                assert not isinstance(message, Unsuccess), message
-                if isinstance(message, Outcome) and message.record == record:
+                assert not isinstance(message, TasksFailed), message
+                if isinstance(message, TasksSucceeded) and message.record == record:
                     found.update(zip(range(message.start, message.stop), pickle.loads(message.results), strict=True))
             self.listen()
             return len(found) == length
@@ -178,7 +178,7 @@ class Client:
         return int(until(self.executors, "an executor")[0]["pid"])
 
     def close(self, how: str = "drain") -> Closed:
-        self.say(Close(how))
+        self.say(CloseSession(how))
         closed = self.wait(Closed)
         assert self.server.wait(DEADLINE) == 0
         return closed

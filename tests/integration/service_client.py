@@ -14,7 +14,7 @@ import msgspec
 from server_client import DEADLINE, Client, is_alive, until
 
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.wire.client_messages import VERSION, ClientHello, Close, Closed, Manage, Welcome
+from bough.wire.client_messages import VERSION, ClientHello, Closed, CloseSession, ManageService, Welcome
 from bough.wire.framing import to_client_frames
 
 HEARTBEAT, RECONNECT = 1.0, 2.0  # seconds; short, so that faults are noticed within a test
@@ -55,7 +55,7 @@ class WorkflowClient(Client):
         return number
 
     def close(self, how: str = "drain") -> Closed:
-        self.say(Close(how))
+        self.say(CloseSession(how))
         closed = self.wait(Closed)
         self.sock.close()
         return closed
@@ -65,7 +65,7 @@ class WorkflowClient(Client):
 
         self.request += 1
         number = self.request
-        self.say(Manage(number, what, list(executors)))
+        self.say(ManageService(number, what, list(executors)))
         return self.wait(Answer, lambda answer: answer.request == number).value
 
     def executors(self) -> list[dict[str, object]]:

@@ -13,7 +13,7 @@ from executor_server import PATIENCE, Server
 
 from bough.model.outcomes import Cause
 from bough.model.refs import Ref
-from bough.wire.executor_messages import Stop, Value
+from bough.wire.executor_messages import StopElements, Value
 
 LINK = pickle.dumps(((Ref(0),), {}))
 BEFORE = Value(0, 1, [])
@@ -88,7 +88,7 @@ def test_a_killed_worker_costs_the_one_that_ran(server: Server) -> None:
 def test_one_that_is_stopped_while_it_waits_sends_the_others_back(server: Server) -> None:
     go, busy = occupied(server)
     spans = chain(server, lambda x: x + 1, 0, *[LINK] * 4)
-    server.send(Stop(spans[2], 0, 1))
+    server.send(StopElements(spans[2], 0, 1))
     server.until(lambda: all(server.count(span) for span in spans[3:]))
     go.touch()
     assert kinds(server, [*busy, *spans[:2], *spans[3:]]) == [*["SpanEnded"] * 4, *["SpanReturned"] * 2]
@@ -101,7 +101,7 @@ def test_one_of_like_tasks_that_is_stopped_while_they_wait_behind_another_sends_
     go, busy = occupied(server)
     first = server.call(lambda: 5)
     fan = server.together(lambda x: x, LINK, LINK, LINK, behind=first, inputs=[BEFORE])
-    server.send(Stop(fan[1], 0, 1))
+    server.send(StopElements(fan[1], 0, 1))
     server.until(lambda: all(server.count(span) for span in (fan[0], fan[2])))
     go.touch()
     assert kinds(server, [*busy, first, fan[0], fan[2]]) == [*["SpanEnded"] * 3, *["SpanReturned"] * 2]

@@ -22,7 +22,7 @@ from bough.model.events.facts import Cancelled
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Limits, On
 from bough.transport.access import rotate_token
-from bough.wire.client_messages import Act
+from bough.wire.client_messages import DoAction
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
@@ -139,7 +139,7 @@ def test_cancelling_ends_what_runs_and_drops_what_waits(tier: Tier) -> None:
     begun(tier.folder, "t1")
     for task in tasks:
         client.request += 1
-        client.say(Act(client.request, Cancelled(Dep(On.TASK, task))))
+        client.say(DoAction(client.request, Cancelled(Dep(On.TASK, task))))
     after = client.command("echo after")
     assert client.outcome(after)
     pids = [int((tier.folder / f"t{n}.runs").read_text()) for n in range(2)]

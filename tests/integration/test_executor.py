@@ -20,14 +20,14 @@ import cloudpickle
 import pytest
 from executor_server import BASH, PATIENCE, Server
 
-from bough.model.commands.command import CommandSettings, CommandTemplate, Slot, encode_call
+from bough.model.commands.command import CommandSettings, CommandTemplate, TemplateSlot, encode_call
 from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, ResultFile, Stream
 from bough.model.refs import Ref
 from bough.model.resources import Needs
 from bough.model.tasks import Kind, Limits, Page
-from bough.wire.executor_messages import ExecutorHello, Heard, Leave, Run, Stop, Value
+from bough.wire.executor_messages import Acknowledged, ExecutorHello, Leave, RunSpan, StopElements, Value
 from bough.wire.framing import server_frames
 
 
@@ -71,7 +71,7 @@ def test_a_part_of_an_array_over_pages_is_run(server: Server) -> None:
     span = server.span()
     body = server.blob(cloudpickle.dumps(lambda a, b: a + b))
     pages = tuple(Page(at, at + 10, pickle.dumps([(i, 1000) for i in range(at, at + 10)])) for at in (0, 10))
-    server.send(Run(span, RecordId(1), 5, 15, 1, Kind.FUNCTION, body, True, pages=pages, star=True))
+    server.send(RunSpan(span, RecordId(1), 5, 15, 1, Kind.FUNCTION, body, True, pages=pages, star=True))
     assert server.values(span, 10) == [i + 1000 for i in range(5, 15)]
 
 
@@ -127,7 +127,7 @@ def test_system_exit_ends_the_element_and_not_the_worker(server: Server) -> None
 def test_a_missing_module_is_named_and_the_function_was_not_started(server: Server) -> None:
     span = server.span()
     body = server.blob(b"cno_such_module_here\nfn\n.")
-    server.send(Run(span, RecordId(1), 0, 1, 1, Kind.FUNCTION, body, payload=pickle.dumps(((), {}))))
+    server.send(RunSpan(span, RecordId(1), 0, 1, 1, Kind.FUNCTION, body, payload=pickle.dumps(((), {}))))
     failure = server.failure(span).failure
     assert failure.cause == Cause.NOT_STARTED
     assert "no_such_module_here" in failure.message
@@ -265,7 +265,7 @@ def test_a_stopped_function_says_nothing_and_others_of_its_span_come_back(server
 
     span = server.map(fn, range(5))
     (pid,) = written(pid_file)
-    server.send(Stop(span, 1, 3, 0.5))
+    server.send(StopElements(span, 1, 3, 0.5))
     news = server.wait(span, 3)
     assert [(n.start, n.stop) for n in news if isinstance(n, SpanEnded)] == [(0, 1)]
     assert [(n.start, n.stop) for n in news if isinstance(n, SpanReturned)] == [(3, 5)]
@@ -343,7 +343,7 @@ def test_standard_input_is_empty_a_text_or_a_file(server: Server) -> None:
 def test_outputs_appear_on_success_under_their_final_names(server: Server) -> None:
     final = server.folder / "deep" / "hits.txt"
     look = server.folder / "look"
-    parts = ["ls -a deep > look; echo 42 > ", Slot("o", mode="w"), "; ls -a deep >> look"]
+    parts = ["ls -a deep > look; echo 42 > ", TemplateSlot("o", mode="w"), "; ls -a deep >> look"]
     (news,) = server.wait(span := server.command("", parts=parts, writes={"o": str(final)}))
     (output,) = detail_of(news).outputs
     assert final.read_text() == "42\n"
@@ -354,7 +354,7 @@ def test_outputs_appear_on_success_under_their_final_names(server: Server) -> No
 
 def test_outputs_of_a_failed_attempt_are_deleted_and_so_are_leftovers(server: Server) -> None:
     final = server.folder / "o.txt"
-    parts = ["echo 42 > ", Slot("o", mode="w"), "; exit 1"]
+    parts = ["echo 42 > ", TemplateSlot("o", mode="w"), "; exit 1"]
     leftover = server.folder / ".bough-101.0-1.o.txt"
     leftover.write_text("old")
     server.failure(server.command("", parts=parts, writes={"o": str(final)}, attempt=2))
@@ -371,14 +371,23 @@ def test_a_missing_output_is_a_failure_that_names_it(server: Server) -> None:
 def test_a_command_array_renders_its_rows(server: Server) -> None:
     template = CommandTemplate(
         CommandSettings(str(server.folder), BASH),
-        ["echo ", Slot("x"), " > ", Slot("o", mode="w"), "; echo ", Slot("attempt"), " ", Slot("cores")],
+        [
+            "echo ",
+            TemplateSlot("x"),
+            " > ",
+            TemplateSlot("o", mode="w"),
+            "; echo ",
+            TemplateSlot("attempt"),
+            " ",
+            TemplateSlot("cores"),
+        ],
         ("x",),
-        {"o": ["hits/", Slot("x"), ".txt"]},
+        {"o": ["hits/", TemplateSlot("x"), ".txt"]},
     )
     body = server.blob(encode_call(template))
     rows = server.blob(pickle.dumps([(f"a {i}",) for i in range(20)]))
     span = server.span()
-    server.send(Run(span, RecordId(9), 5, 15, 1, Kind.COMMAND, body, True, table=rows))
+    server.send(RunSpan(span, RecordId(9), 5, 15, 1, Kind.COMMAND, body, True, table=rows))
     news = server.wait(span, 10)
     details = [detail for n in news for detail in n.details]
     assert [(detail.index, text(detail.stdout)) for detail in details] == [(i, "1 1\n") for i in range(5, 15)]
@@ -415,7 +424,7 @@ def test_a_stopped_command_is_ended_silently_and_queued_elements_are_dropped(ser
     running = server.command("echo $$ > pid; sleep 600", needs=Needs(cores=2))
     queued = server.map(lambda x: x, range(10), needs=Needs(cores=2))
     (pid,) = written(server.folder / "pid")
-    server.send(Stop(queued, 2, 8), Stop(running, 0, 1, 0.2))
+    server.send(StopElements(queued, 2, 8), StopElements(running, 0, 1, 0.2))
     assert server.values(queued, 4) == [0, 1, 8, 9]
     assert eventually(lambda: gone(pid))
     assert server.ended(running) == []
@@ -474,7 +483,7 @@ def test_many_loose_tasks_and_spans_all_come_back_once(server: Server) -> None:
     runs = []
     for i in range(3000):
         payload = pickle.dumps(((i,), {}))
-        runs.append(Run(SpanId(10 + i), RecordId(i), 0, 1, 1, Kind.FUNCTION, body, payload=payload, expected=1e-5))
+        runs.append(RunSpan(SpanId(10 + i), RecordId(i), 0, 1, 1, Kind.FUNCTION, body, payload=payload, expected=1e-5))
     server.send(*runs)
     server.until(lambda: sum(isinstance(n, SpanEnded) for n in server.news) >= 3000)
     ended = [n for n in server.news if isinstance(n, SpanEnded)]  # on a busy machine some are seen running, too
@@ -483,7 +492,7 @@ def test_many_loose_tasks_and_spans_all_come_back_once(server: Server) -> None:
     table = server.blob(pickle.dumps(range(100_000)))
     for at in range(0, 100_000, 1000):
         span = SpanId(10_000 + at)
-        server.send(Run(span, RecordId(1), at, at + 1000, 1, Kind.FUNCTION, body, True, table=table, expected=1e-6))
+        server.send(RunSpan(span, RecordId(1), at, at + 1000, 1, Kind.FUNCTION, body, True, table=table, expected=1e-6))
     server.news.clear()
     server.until(lambda: sum(n.stop - n.start for n in server.news) >= 100_000)
     values = [v for n in sorted(server.news, key=lambda n: n.start) for v in pickle.loads(n.results)]
@@ -619,5 +628,5 @@ def test_an_executor_that_is_not_embedded_goes_on_and_says_again_what_was_not_he
     assert server.values(span) == [1]
     hellos = [said for said in server.said if isinstance(said, ExecutorHello)]
     assert hellos[0].executor == 7
-    server.send(Heard(1000), Leave(0))
+    server.send(Acknowledged(1000), Leave(0))
     server.end()

@@ -28,8 +28,8 @@ from bough.model.events.facts import ElementFailed
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.wire.client_messages import VERSION
-from bough.wire.executor_messages import Appointed, ExecutorHello, Holding, Report, Run
-from bough.wire.file_messages import DIGEST, Get, Kept, Located, Made, Offer, Piece, Want
+from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome, Report, RunSpan, SpansHeld
+from bough.wire.file_messages import DIGEST, FileLocated, FilePiece, FilesKept, GetPiece, MadeFile, OfferFiles, WantFile
 from bough.wire.framing import frame, to_executor_frames
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -441,8 +441,8 @@ class HandExecutor:
         self._heard: list[object] = []
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         self.say(ExecutorHello(VERSION, "local", "here", os.getpid(), Needs(1), version))
-        self.hear(Appointed)
-        self.say(Holding([]))
+        self.hear(ExecutorWelcome)
+        self.say(SpansHeld([]))
 
     def say(self, *messages: object) -> None:
         self.sock.sendall(frame(*messages))
@@ -468,7 +468,7 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
                 session.sweep("cat {x:r} > {o:w}", bough.tie(n=[1]), x="in.txt", o="out{n}.txt")
             else:
                 session.command("cat {x:r} > {o:w}", x="in.txt", o="out1.txt")
-            run = executor.hear(Run)
+            run = executor.hear(RunSpan)
             for path in (
                 here / "secret.txt",
                 "/etc/passwd",
@@ -476,20 +476,20 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
                 here / ".bough/token",
                 "in.txt",
             ):
-                executor.say(Want(1, run.span, 0, str(path)))
-                assert "is not a declared input" in executor.hear(Located).error
-            executor.say(Want(1, run.span, 1, str(here / "in.txt")), Want(2, 999, 0, str(here / "in.txt")))
-            assert "not wanted from this executor" in executor.hear(Located).error
-            assert "not wanted from this executor" in executor.hear(Located).error
+                executor.say(WantFile(1, run.span, 0, str(path)))
+                assert "is not a declared input" in executor.hear(FileLocated).error
+            executor.say(WantFile(1, run.span, 1, str(here / "in.txt")), WantFile(2, 999, 0, str(here / "in.txt")))
+            assert "not wanted from this executor" in executor.hear(FileLocated).error
+            assert "not wanted from this executor" in executor.hear(FileLocated).error
             for path in (here / "secret.txt", f"{here}/sub/../out1.txt", here / ".bough/token", ""):
-                executor.say(Offer(3, run.span, 0, [Made(str(path), made, len(data))] * 2))
-                assert "is not a declared output" in executor.hear(Kept).error
-            executor.say(Offer(4, run.span, 0, [Made(str(here / "out1.txt"), made, len(data))]))
-            get = executor.hear(Get)
-            executor.say(Piece(4, get.offset, b"liar"))
-            assert "not what was announced" in executor.hear(Kept).error
-            executor.say(Want(5, run.span, 0, str(here / "in.txt")))
-            assert executor.hear(Located).size == 3
+                executor.say(OfferFiles(3, run.span, 0, [MadeFile(str(path), made, len(data))] * 2))
+                assert "is not a declared output" in executor.hear(FilesKept).error
+            executor.say(OfferFiles(4, run.span, 0, [MadeFile(str(here / "out1.txt"), made, len(data))]))
+            get = executor.hear(GetPiece)
+            executor.say(FilePiece(4, get.offset, b"liar"))
+            assert "not what was announced" in executor.hear(FilesKept).error
+            executor.say(WantFile(5, run.span, 0, str(here / "in.txt")))
+            assert executor.hear(FileLocated).size == 3
             session.detach()
             executor.say(Report(1 + sweep, [ElementFailed(run.span, 0, Failure(Cause.EXIT, "over", exit_code=1))]))
     finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import bough
-from bough.api.futures.feed_elements import FedElements
+from bough.api.futures.feed_elements import FeedElements
 from bough.api.session.session import Session
 from bough.api.submit import feeds
 from bough.errors import UserError
@@ -61,9 +61,9 @@ class Numbers:
             yield number
 
 
-def elements_of(feed: bough.Array) -> FedElements:
+def elements_of(feed: bough.Array) -> FeedElements:
     found = feed._elements  # type: ignore[attr-defined]
-    assert isinstance(found, FedElements)
+    assert isinstance(found, FeedElements)
     return found
 
 

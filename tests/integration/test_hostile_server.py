@@ -15,12 +15,21 @@ from executor_server import Server
 from bough.errors import ProtocolError
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.wire.client_messages import Challenge, Refused
-from bough.wire.executor_messages import Appointed, Drain, Fetch, Fetched, Holding, Leave, Run, ToExecutor
+from bough.wire.executor_messages import (
+    Drain,
+    ExecutorWelcome,
+    Leave,
+    OutputRead,
+    ReadOutput,
+    RunSpan,
+    SpansHeld,
+    ToExecutor,
+)
 from bough.wire.framing import frame_list
 from tests.fuzz.messages import hostile, kinds, valid
 
 SECONDS = float(os.environ.get("BOUGH_FUZZ_EXECUTOR_SECONDS", "6"))
-_ORDERS = frozenset({Appointed, Leave, Drain, Refused, Challenge})  # which end it, or its connection, by right
+_ORDERS = frozenset({ExecutorWelcome, Leave, Drain, Refused, Challenge})  # which end it, or its connection, by right
 
 
 def rounds(folder: Path, dice: random.Random, known: dict[str, list[Any]]) -> Any:
@@ -29,11 +38,11 @@ def rounds(folder: Path, dice: random.Random, known: dict[str, list[Any]]) -> An
     for _ in range(dice.choice((1, 5, 20))):
         kind = dice.choice([kind for kind in kinds(ToExecutor) if kind not in _ORDERS])
         message = valid(kind, dice, known)
-        if isinstance(message, Run) and (message.stop - message.start > 50 or message.span > 2**60):
+        if isinstance(message, RunSpan) and (message.stop - message.start > 50 or message.span > 2**60):
             continue  # as much work as it says would be done; spans are numbered from 1
         made.append(message)
     if dice.random() < 0.05:
-        kind = dice.choice([kind for kind in kinds(ToExecutor) if kind not in _ORDERS and kind is not Run])
+        kind = dice.choice([kind for kind in kinds(ToExecutor) if kind not in _ORDERS and kind is not RunSpan])
         made.append(hostile(kind, dice, known))
     return made
 
@@ -42,7 +51,7 @@ def rounds(folder: Path, dice: random.Random, known: dict[str, list[Any]]) -> An
 def test_an_executor_outlives_whatever_its_server_says(tmp_path: Path) -> None:
     dice = random.Random(int(os.environ.get("BOUGH_FUZZ_SEED", "1")))
     server = Server(tmp_path, 2, False)
-    server.until(lambda: any(isinstance(said, Holding) for said in server.said))  # it is appointed
+    server.until(lambda: any(isinstance(said, SpansHeld) for said in server.said))  # it is appointed
     paths = ["", str(tmp_path / "out" / "x"), "/etc/passwd", f"{tmp_path}/out/../secret"]
     known: dict[str, list[Any]] = {
         "span": [1, 2, 3, 4], "record": [1, 2, 3], "start": [0], "stop": [1, 2], "attempt": [1], "path": paths,
@@ -70,8 +79,8 @@ def test_an_executor_outlives_whatever_its_server_says(tmp_path: Path) -> None:
         server.sock.close()  # what it was told to do may keep it busy for ever, but it is there for the next server
         server.said.clear()
         server.accept()
-        server.send(Fetch(77, 1, 0, "stdout", "", 0, 10))
-        server.until(lambda: any(isinstance(said, Fetched) and said.request == 77 for said in server.said))
+        server.send(ReadOutput(77, 1, 0, "stdout", "", 0, 10))
+        server.until(lambda: any(isinstance(said, OutputRead) and said.request == 77 for said in server.said))
     finally:
         server.process.kill()
         server.process.wait()
@@ -82,8 +91,8 @@ def test_an_executor_outlives_whatever_its_server_says(tmp_path: Path) -> None:
 def test_a_bug_of_the_executor_fails_the_task_and_not_the_executor(tmp_path: Path) -> None:
     server = Server(tmp_path, 1, False)
     try:
-        server.send(Fetch(5, 1, 0, "stdout", "", 2**62, 10))
-        server.until(lambda: any(isinstance(said, Fetched) and said.request == 5 for said in server.said))
+        server.send(ReadOutput(5, 1, 0, "stdout", "", 2**62, 10))
+        server.until(lambda: any(isinstance(said, OutputRead) and said.request == 5 for said in server.said))
         span = server.call(os.write, 3, b"what nobody understands")  # a task that writes to its worker's socket
         server.until(lambda: any(getattr(one, "span", 0) == span for one in server.news))
         after = server.call(len, "abc")

@@ -19,7 +19,7 @@ import pytest
 from service_client import Service, until
 
 import bough
-from bough.wire.executor_messages import Alive
+from bough.wire.executor_messages import Heartbeat
 from bough.wire.framing import Frames, server_frames, to_executor_frames
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -63,7 +63,7 @@ class Middle:
                 while len(rest) >= 4 and len(rest) >= (size := 4 + int.from_bytes(rest[:4], "big")):
                     heard = frames.feed(bytes(rest[:size]))
                     del rest[:size]
-                    if not all(isinstance(message, Alive) for message in heard):
+                    if not all(isinstance(message, Heartbeat) for message in heard):
                         seen.append([type(message).__name__ for message in heard])
                 sink.sendall(data)
 

@@ -15,7 +15,7 @@ from bough.model.events.facts import GroupClosed, Retried
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.service.finished_workflows import KEPT
-from bough.wire.client_messages import Act, Answer, Outcome, Refused, Unsuccess
+from bough.wire.client_messages import Answer, DoAction, Refused, TasksFailed, TasksSucceeded
 from tests.builders import question
 from tests.postgres_server import PostgresServer
 
@@ -68,7 +68,7 @@ def shown(service: Service, *words: str) -> object:
 def act(service: Service, deed: object) -> dict[str, object]:
     client = service.client("")
     client.request += 1
-    client.say(Act(client.request, deed))
+    client.say(DoAction(client.request, deed))
     value = client.wait(Answer, lambda answer: answer.request == client.request).value
     client.sock.close()
     return value
@@ -91,8 +91,8 @@ def test_all_questions_about_a_retired_workflow_are_answered(service: Service, t
 
     client = service.client("")
     assert client.ask("outcomes", records=[old.good, old.bad, old.after, 999_999]) == 3
-    assert client.wait(Outcome).record == old.good
-    assert client.wait(Unsuccess, lambda told: told.record == old.bad).failure.cause is Cause.EXIT
+    assert client.wait(TasksSucceeded).record == old.good
+    assert client.wait(TasksFailed, lambda told: told.record == old.bad).failure.cause is Cause.EXIT
     assert not old.is_here(service), "asking does not bring it back"
 
 

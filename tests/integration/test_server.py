@@ -22,7 +22,17 @@ from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, On
 from bough.server.cleanup import find
 from bough.server.socket_path import store_id
-from bough.wire.client_messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Running, Subscribe
+from bough.wire.client_messages import (
+    VERSION,
+    Accepted,
+    Answer,
+    Ask,
+    ClientHello,
+    DoAction,
+    Refused,
+    Subscribe,
+    TasksRunning,
+)
 from bough.wire.framing import frame, to_client_frames
 from tests.builders import question
 
@@ -263,7 +273,7 @@ def test_a_fresh_run_reuses_nothing(opened: Opener, tmp_path: Path) -> None:
 def test_other_clients_find_the_server_and_may_watch_and_cancel(opened: Opener, tmp_path: Path) -> None:
     client = opened()
     task = client.command("exec sleep 100")
-    client.wait(Running)
+    client.wait(TasksRunning)
     published = json.loads((tmp_path / "store" / "server.json").read_text())
     assert published["pid"] == client.server.pid
     assert stat.S_IMODE(os.stat(published["socket"]).st_mode) == 0o600
@@ -271,7 +281,7 @@ def test_other_clients_find_the_server_and_may_watch_and_cancel(opened: Opener, 
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(published["socket"])
         other.settimeout(10)
-        deed = Act(2, Cancelled(Dep(On.TASK, task)))
+        deed = DoAction(2, Cancelled(Dep(On.TASK, task)))
         other.sendall(frame(ClientHello(VERSION, 1, "here"), Subscribe(), Ask(1, question("status")), deed))
         frames, heard = to_client_frames(), []
         while not any(isinstance(message, Answer) and message.request == 2 for message in heard):

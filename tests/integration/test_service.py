@@ -13,7 +13,16 @@ from service_client import Service, WorkflowClient, is_alive, until
 
 from bough.model.outcomes import Cause
 from bough.model.tasks import GroupSpec, Limits
-from bough.wire.client_messages import Accepted, Ask, Closed, GroupDone, Outcome, Refused, Submit, Unsuccess
+from bough.wire.client_messages import (
+    Accepted,
+    Ask,
+    Closed,
+    GroupFinished,
+    Refused,
+    Submit,
+    TasksFailed,
+    TasksSucceeded,
+)
 from tests.builders import question
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -77,8 +86,8 @@ def test_two_workflows_at_a_time_hear_only_of_their_own(service: Service) -> Non
     assert pickle.loads(two.outcome(yours).results) == [9]
 
     assert one.group != two.group
-    assert {message.record for message in one.heard if isinstance(message, Outcome)} == {mine}
-    assert {message.record for message in two.heard if isinstance(message, Outcome)} == {yours}
+    assert {message.record for message in one.heard if isinstance(message, TasksSucceeded)} == {mine}
+    assert {message.record for message in two.heard if isinstance(message, TasksSucceeded)} == {yours}
 
 
 def test_a_client_touches_nothing_but_its_own_workflow(service: Service) -> None:
@@ -154,12 +163,12 @@ def test_detaching_leaves_the_workflow_going_on_and_draining_ends_it(service: Se
 
     back = service.client("one")
     assert back.welcome().joined
-    from bough.wire.client_messages import Close
+    from bough.wire.client_messages import CloseSession
 
-    back.say(Close("drain"))
+    back.say(CloseSession("drain"))
     begun(folder, "slow")
     go(folder, "slow")
-    assert back.wait(GroupDone).group == back.group
+    assert back.wait(GroupFinished).group == back.group
     assert back.wait(Closed).reason == "done"
     assert not service.client("one").welcome().joined
 
@@ -174,7 +183,7 @@ def test_stopping_a_workflow_cancels_what_has_not_ended(service: Service) -> Non
 
     client.close("stop")
 
-    assert any(isinstance(message, Unsuccess) and message.record == task for message in client.heard)
+    assert any(isinstance(message, TasksFailed) and message.record == task for message in client.heard)
     assert until(lambda: not is_alive(pid), "the end of the task")
 
 
@@ -326,7 +335,7 @@ def test_a_silent_executor_is_given_up_and_its_late_answer_does_no_harm(service:
 
     assert client.outcome(task).record == task
     service.until_executors(lambda found: {entry["state"] for entry in found} == {"idle"}, "the end of both attempts")
-    assert len([message for message in client.heard if isinstance(message, Outcome)]) == 1
+    assert len([message for message in client.heard if isinstance(message, TasksSucceeded)]) == 1
 
 
 def test_an_executor_whose_connection_breaks_for_a_moment_keeps_its_task(service: Service) -> None:

@@ -14,10 +14,10 @@ import pytest
 from service_client import Service, WorkflowClient, is_alive, until
 
 from bough.errors import UserError
-from bough.server.handler_errors import Faults
-from bough.server.peers import Client, Errand
+from bough.server.handler_errors import HandlerErrors
+from bough.server.peers import ClientPeer, DeferredRequest
 from bough.server.service.sql_process import Limits, Sheet
-from bough.server.service.sql_window import SqlWindow
+from bough.server.service.sql_window import SqlQueries
 from bough.stores.open import open_jobs, open_store
 from bough.wire import questions
 from bough.wire.client_messages import Answer, Ask, Refused
@@ -36,9 +36,11 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.clean_up()
 
 
-def asked(line: object, request: int, statement: str) -> Errand[questions.Sql]:
+def asked(line: object, request: int, statement: str) -> DeferredRequest[questions.Sql]:
     """A statement of somebody who is not connected to anything."""
-    return Errand(Client(line, 1, "here"), Ask(request, question("sql", statement=statement)), Faults())
+    return DeferredRequest(
+        ClientPeer(line, 1, "here"), Ask(request, question("sql", statement=statement)), HandlerErrors()
+    )
 
 
 def begin(client: WorkflowClient, statement: str) -> int:
@@ -132,7 +134,7 @@ def test_temporary_files_of_a_statement_are_bounded(tmp_path: Path) -> None:
     )
 
     async def ask() -> Refused | Answer:
-        window = SqlWindow(asyncio.get_running_loop(), str(tmp_path), Limits(files=10 << 20))
+        window = SqlQueries(asyncio.get_running_loop(), str(tmp_path), Limits(files=10 << 20))
         line = FakeLine()
         window.ask(asked(line, 1, statement))
         answer = await line.answer()
@@ -294,7 +296,7 @@ def test_postgresql_is_told_when_who_asked_is_gone(url: str, trick: str) -> None
     statement = f"{trick or 'select '}pg_sleep(120)"
 
     async def ask() -> None:
-        window = SqlWindow(asyncio.get_running_loop(), url)
+        window = SqlQueries(asyncio.get_running_loop(), url)
         line = FakeLine()
         with open_jobs(url) as jobs:
             window.ask(asked(line, 1, statement))

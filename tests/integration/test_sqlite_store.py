@@ -16,7 +16,7 @@ import pytest
 
 from bough.cli.main import main
 from bough.errors import Clash, StoreFailed, StoreHeld, UnknownName, UserError
-from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, TemplateSlot, encode_call
 from bough.model.events.facts import (
     Cancelled,
     ElementFailed,
@@ -25,16 +25,16 @@ from bough.model.events.facts import (
     Fact,
     Held,
     Killed,
-    NotRunnable,
+    MemoLookedUp,
     PagesAdded,
     Placed,
     Prioritised,
-    Recalled,
     Released,
     Retried,
     RetryDue,
     RunClosed,
     RunOpened,
+    Skipped,
     SpanEnded,
     SpanReturned,
     SpanStarted,
@@ -137,12 +137,16 @@ def test_a_loose_task_goes_through_its_states(folding):
 
 def test_a_command_shows_its_text_its_streams_and_its_files(folding, tmp_path):
     settings = CommandSettings(str(tmp_path))
-    shell = CommandCall(settings, ["sort in > ", Slot("o", mode="w"), " # ", Slot("cores")], writes={"o": "/a b"})
+    shell = CommandCall(
+        settings, ["sort in > ", TemplateSlot("o", mode="w"), " # ", TemplateSlot("cores")], writes={"o": "/a b"}
+    )
     words = CommandCall(
-        settings, argv=[["touch"], [Slot("o", mode="w"), ".x"], [Slot("attempt")]], writes={"o": "/a b"}
+        settings, argv=[["touch"], [TemplateSlot("o", mode="w"), ".x"], [TemplateSlot("attempt")]], writes={"o": "/a b"}
     )
     template = CommandTemplate(
-        settings, ["blast ", Slot("q", mode="r"), " ", Slot("e", format=".3f"), Slot("q", "stem")], ("q", "e")
+        settings,
+        ["blast ", TemplateSlot("q", mode="r"), " ", TemplateSlot("e", format=".3f"), TemplateSlot("q", "stem")],
+        ("q", "e"),
     )
     folding.store.put_blob(b"t" * 16, encode_call(template))
     detail = Detail(0, 0, 1.0, 3.0, 1.5, 4096, Stream("/out", 5, 6), None, (Output("o", "/a b", 7, 8),))
@@ -270,8 +274,8 @@ def test_what_cannot_run_names_its_cause_and_a_closed_run_leaves_nothing_open(fo
         Submitted([a_task(1), a_task(2), an_array(3, 4), a_task(4), an_array(5, 0, open=True)]),
         Placed(1, 1, 0, 1, 1, 1),
         Placed(2, 3, 0, 1, 1, 1),
-        NotRunnable(2, 0, 1, because),
-        NotRunnable(3, 2, 4, because),
+        Skipped(2, 0, 1, because),
+        Skipped(3, 2, 4, because),
         PagesAdded(5, [Page(0, 2, b"")]),
     )
     assert folding.counts(3) == ("running", 0, 0, 2, 0)
@@ -296,7 +300,9 @@ def test_reused_work_says_so_and_shows_what_the_first_run_knew(folding):
     array = ArraySpec(1, Kind.COMMAND, b"unknown", 5)
     folding.tell(Submitted([array, a_task(2)]), ended(1, 1, 0, 5, details=(out,)), ended(2, 2), RunClosed(1))
     folding.tell(RunOpened(2, "w", "here", 9), Submitted([ArraySpec(3, Kind.COMMAND, b"unknown", 5), a_task(4)]))
-    folding.tell(Recalled(3, 1, 4, True, 1, 2, 1, 2), Recalled(3, 4, 5, False), Recalled(4, 0, 1, True, 2, 0, 1, 2))
+    folding.tell(
+        MemoLookedUp(3, 1, 4, True, 1, 2, 1, 2), MemoLookedUp(3, 4, 5, False), MemoLookedUp(4, 0, 1, True, 2, 0, 1, 2)
+    )
     assert folding.rows("SELECT id, state, reused, done, turn FROM tasks WHERE run = 2") == [
         (3, "waiting", 3, 3, 0),
         (4, "done", 1, 1, 2),

@@ -17,7 +17,7 @@ from bough.model.events import facts
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
-from bough.model.states import Window
+from bough.model.states import StateWindow
 from bough.model.tasks import Dep, On, Page
 from bough.policies.placement.fifo import Fifo
 from tests.builders import array, executor, limits, submit
@@ -129,7 +129,7 @@ def test_what_succeeded_is_let_go_of() -> None:
         while twins.fed.state.spans:
             twins.step("succeed", 0)
     record = twins.array(twins.fed)
-    assert isinstance(record.states, Window)
+    assert isinstance(record.states, StateWindow)
     assert record.states.base >= 960
     assert len(record.paged) <= 3
     assert len(record.found) <= 30
@@ -149,7 +149,7 @@ def test_what_succeeded_is_let_go_of() -> None:
     )
 )
 def test_a_window_says_of_every_element_what_plain_bytes_would(steps: list[tuple[str, int, int, int]]) -> None:
-    ours, plain = Window(), bytearray()
+    ours, plain = StateWindow(), bytearray()
     for what, start, count, state in steps:
         if what == "grow":
             ours.extend(bytes([state]) * count)

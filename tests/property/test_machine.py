@@ -15,12 +15,12 @@ from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.model.events import facts
 from bough.model.events.facts import decode_facts, encode_facts
-from bough.model.events.orders import Recall, Refuse, SendSpan
+from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.tasks import PLAIN, Dep, On, Terms
+from bough.model.tasks import NO_EXTRAS, Dep, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.interface import Place, View, Work
+from bough.policy.interface import Place, ReadyWork, View
 from tests.builders import array, executor, group, limits, needs, submit, task
 from tests.unit.core.core_bench import check_waits
 
@@ -28,7 +28,7 @@ from tests.unit.core.core_bench import check_waits
 class Hostile:
     """Wishes for anything: unknown records and executors, what is busy, what does not fit, some of it twice."""
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         return float(work.id % 3)
 
     def place(self, view: View, /) -> Iterable[Place]:
@@ -49,7 +49,7 @@ class Hostile:
 class Raising(Hostile):
     """As hostile, and breaks down in the middle of it."""
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         if work.id % 5 == 0:
             raise ZeroDivisionError
         return 0.0
@@ -65,7 +65,15 @@ POLICIES = {"fifo": Fifo, "sjf": ShortestFirst, "hostile": Hostile, "raising": R
 SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=500), needs(1, gpus=1), needs(9)]
 
 
-TERMS = [PLAIN, PLAIN, Terms(release=True), Terms(final=True), Terms(near=1), Terms(place="host1"), Terms(place="x")]
+TERMS = [
+    NO_EXTRAS,
+    NO_EXTRAS,
+    TaskExtras(release=True),
+    TaskExtras(final=True),
+    TaskExtras(near=1),
+    TaskExtras(place="host1"),
+    TaskExtras(place="x"),
+]
 
 
 DEEDS = [
@@ -78,7 +86,7 @@ DEEDS = [
     facts.Retried,
     facts.Reset,
     partial(facts.Reset, cascade=True),
-    facts.Declared,
+    facts.DeclaredDone,
 ]
 
 
@@ -98,7 +106,7 @@ HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], facts.News]] = {
     "started": lambda _, span, start, stop: facts.SpanStarted(span, start, stop),
     "returned": lambda _, span, start, stop: facts.SpanReturned(span, start, stop),
     "locked": lambda _, span, start, stop: facts.LockTaken("a", span, start),
-    "heard": lambda _, span, start, stop: facts.SpanHeard(span),
+    "heard": lambda _, span, start, stop: facts.SpanAlive(span),
 }
 
 
@@ -115,7 +123,7 @@ class Histories(RuleBasedStateMachine):
         self.next_executor = 1
         self.next_run = 2
         self.sent: list[SendSpan] = []
-        self.recalls: list[Recall] = []
+        self.recalls: list[LookUpMemo] = []
         self.journal: list[tuple[int, float, list[facts.Fact]]] = []
         self.retired: dict[int, tuple[bytes, dict[str, dict[int, object]]]] = {}  # by run: what was kept, and seen
         self.turn(facts.RunOpened(1, "test", "h", 1, fail_fast and policy == "fifo", policy, memos))
@@ -126,7 +134,7 @@ class Histories(RuleBasedStateMachine):
         for order in turn.orders:
             if isinstance(order, SendSpan):
                 self.sent += order.singly()
-            elif isinstance(order, Recall):
+            elif isinstance(order, LookUpMemo):
                 self.recalls.append(order)
         if turn.facts:
             self.journal.append((turn.number, self.now, turn.facts))
@@ -265,7 +273,7 @@ class Histories(RuleBasedStateMachine):
                 after = [Dep(On.TASK, self.next_id - 1)]
             own = data.draw(st.sampled_from(TERMS))
             if own.near and after and after[0].on is On.TASK:
-                own = Terms(near=after[0].id)
+                own = TaskExtras(near=after[0].id)
             fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "terms": own}
             items.append(task(self.next_id, *after, **fields))
             self.next_id += 1
@@ -341,7 +349,7 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), released=st.booleans())
     def a_task_releases_its_group_or_gives_a_sign_of_life(self, data: st.DataObject, released: bool) -> None:
         order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
-        self.turn(facts.GroupReleased(order.spec.group) if released else facts.SpanHeard(order.span))
+        self.turn(facts.GroupReleased(order.spec.group) if released else facts.SpanAlive(order.span))
 
     @rule(data=st.data(), kind=st.sampled_from(list(HOSTILE)))
     def an_executor_says_what_no_executor_says(self, data: st.DataObject, kind: str) -> None:
@@ -371,7 +379,7 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), found=st.booleans())
     def a_memo_is_looked_up(self, data: st.DataObject, found: bool) -> None:
         order = self.recalls[-data.draw(st.integers(1, min(len(self.recalls), 8)))]
-        self.turn(facts.Recalled(order.record, order.start, order.stop, found, 1, 0, 1, 1))
+        self.turn(facts.MemoLookedUp(order.record, order.start, order.stop, found, 1, 0, 1, 1))
 
     @precondition(lambda self: self.next_id > 1)
     @rule(
@@ -387,7 +395,7 @@ class Histories(RuleBasedStateMachine):
         act = deed(Dep(on, id_, index), stop)
         touched = self.machine.touched(act)
         written = self.turn(act)
-        if isinstance(act, facts.Reset | facts.Declared):
+        if isinstance(act, facts.Reset | facts.DeclaredDone):
             kind = facts.Reset if isinstance(act, facts.Reset) else facts.SpanEnded
             assert any(isinstance(fact, kind) for fact in written) == bool(touched)
 

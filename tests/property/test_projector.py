@@ -17,14 +17,14 @@ from bough.model.events.facts import (
     Fact,
     Held,
     Killed,
-    NotRunnable,
+    MemoLookedUp,
     Placed,
-    Recalled,
     Released,
     Reset,
     Retried,
     RetryDue,
     RunOpened,
+    Skipped,
     SpanEnded,
     SpanReturned,
     SpanStarted,
@@ -109,14 +109,14 @@ class World:
             case "recall" if all(self.states[one] in {"ready", "waiting"} for one in who):
                 for one in who:
                     self.enter(one, "done")
-                return [Recalled(record, start, stop, True, 99, 0, 1, 1)]
+                return [MemoLookedUp(record, start, stop, True, 99, 0, 1, 1)]
             case "cancel" | "abandon":
                 for one in who:
                     if self.states[one] in PENDING | OCCUPYING:
                         self.enter(one, "cancelled" if deed == "cancel" else "notrun")
                 if deed == "cancel":
                     return [Cancelled(**target)]
-                return [NotRunnable(record, start, stop, Failure(Cause.DEPENDENCY, f"because of {low}"))]
+                return [Skipped(record, start, stop, Failure(Cause.DEPENDENCY, f"because of {low}"))]
             case "reset" if all(self.states[one] in BAD | OCCUPYING | {"done"} for one in who):
                 for one in who:
                     self.enter(one, "ready")

@@ -11,10 +11,10 @@ from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, Spa
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
-from bough.relay.distributor import Deck
+from bough.relay.distributor import Distributor
 from bough.relay.members import Member
 from bough.relay.relay_executor import gather
-from bough.wire.executor_messages import Report, Run, Stop
+from bough.wire.executor_messages import Report, RunSpan, StopElements
 
 SIZES = st.integers(1, 12)
 SECONDS = st.sampled_from([0.0001, 0.01, 1.0])
@@ -25,16 +25,16 @@ class Executor:
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        self.held: dict[int, Run] = {}
+        self.held: dict[int, RunSpan] = {}
         self.left: dict[int, list[list[int]]] = {}
         self.reports = 0
         self.is_connected = True
 
     def hear(self, message: object) -> None:
-        if isinstance(message, Run):
+        if isinstance(message, RunSpan):
             self.held[message.span] = message
             self.left[message.span] = [[message.start, message.stop]]
-        elif isinstance(message, Stop) and message.span in self.left:
+        elif isinstance(message, StopElements) and message.span in self.left:
             self.take(message.span, message.start, message.stop)
 
     def take(self, span: int, start: int, stop: int) -> list[list[int]]:
@@ -53,7 +53,7 @@ class Sharing(RuleBasedStateMachine):
 
     @initialize(cores=st.sampled_from([1, 2, 4]))
     def begin(self, cores: int) -> None:
-        self.deck = Deck(Needs(cores, memory=1000))
+        self.deck = Distributor(Needs(cores, memory=1000))
         self.executors: dict[int, Executor] = {}
         self.given: dict[tuple[int, int], int] = {}  # how often each element was told of to its end
         self.stopped: set[tuple[int, int]] = set()
@@ -97,7 +97,7 @@ class Sharing(RuleBasedStateMachine):
             stop = size if is_array else 1
             behind = max(first, self.last - back) if back else 0
             self.deck.run(
-                Run(
+                RunSpan(
                     self.last,
                     1,
                     0,
@@ -122,7 +122,7 @@ class Sharing(RuleBasedStateMachine):
         for index in range(start, start + length):
             if self.given.get((span, index)) == 0:
                 self.stopped.add((span, index))
-        self.deck.stop(Stop(span, start, start + length))
+        self.deck.stop(StopElements(span, start, start + length))
         self.settle()
 
     # --- executors ---

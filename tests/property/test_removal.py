@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bough.model.events.facts import (
     Fact,
     GroupClosed,
+    MemoLookedUp,
     Placed,
-    Recalled,
     RunClosed,
     RunOpened,
     RunRemoved,
@@ -81,7 +81,7 @@ class Service:
                 ]
                 if lent:
                     source, at = lent[choice % len(lent)]
-                    return [Recalled(record, 0, 1, True, source, 0, 1, at)]
+                    return [MemoLookedUp(record, 0, 1, True, source, 0, 1, at)]
             case "close":
                 return [GroupClosed(group)]
             case "remove":

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from bough.driver import Driver
-from bough.driver.job_bundles import LONGEST, Bundle, Group, Job, Stage, read_command, run_stages
-from bough.driver.process_link import Asked, Request, check_startable, read_request
+from bough.driver.job_bundles import LONGEST, Bundle, Job, JobGroup, Stage, read_command, run_stages
+from bough.driver.process_link import AskedProcess, ProcessRequest, check_startable, read_request
 from bough.errors import UserError
 
 
-def asked(args: object, **more: object) -> Asked:
-    defaults = dict.fromkeys(Asked._fields) | {"close_fds": True, "pass_fds": (), "shell": False}
+def asked(args: object, **more: object) -> AskedProcess:
+    defaults = dict.fromkeys(AskedProcess._fields) | {"close_fds": True, "pass_fds": (), "shell": False}
     defaults |= {"umask": -1, "process_group": -1, "restore_signals": True}
     defaults |= dict.fromkeys(("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"), -1)
-    return Asked(**(defaults | {"args": args} | more))  # type: ignore[arg-type]
+    return AskedProcess(**(defaults | {"args": args} | more))  # type: ignore[arg-type]
 
 
 def test_a_text_without_shell_is_a_program() -> None:
@@ -55,7 +55,7 @@ def test_a_program_that_is_not_there_is_missed_as_by_subprocess(tmp_path: Path) 
 
     def failing(*words: str, cwd: str | None = None) -> tuple[int | None, str]:
         with pytest.raises(OSError) as ours:
-            check_startable(Request(list(words), words[0], cwd, None, -1, True))
+            check_startable(ProcessRequest(list(words), words[0], cwd, None, -1, True))
         with pytest.raises(OSError) as real:
             subprocess.run(words, cwd=cwd, check=False)
         assert (ours.value.errno, ours.value.filename) == (real.value.errno, real.value.filename)
@@ -122,7 +122,7 @@ def test_groups_and_pipelines_are_validated() -> None:
 
 
 def test_a_bundle_is_full_at_its_factor_and_due_after_its_timeout() -> None:
-    bundle = Bundle(Group("g", 2, 5.0), False, [])
+    bundle = Bundle(JobGroup("g", 2, 5.0), False, [])
     for key in (1, 2):
         assert not bundle.is_full
         bundle.add([Job(key, "true", Stage(["true"], "/", {}), None, "g")])
@@ -132,7 +132,7 @@ def test_a_bundle_is_full_at_its_factor_and_due_after_its_timeout() -> None:
 
 
 def test_a_bundle_without_a_factor_leaves_at_a_pause_or_after_a_moment() -> None:
-    bundle = Bundle(Group("g", None, 0.0), False, [])
+    bundle = Bundle(JobGroup("g", None, 0.0), False, [])
     bundle.add([Job(1, "true", Stage(["true"], "/", {}), None, "g")])
     assert bundle.due == bundle.changed == bundle.begun
     bundle.changed = bundle.begun + 60

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bough.analysis.run_report import Analysis, Interval
+from bough.analysis.run_report import Analysis, RunInterval
 from bough.errors import SiteError, UserError
 
 KINDS = (".png", ".svg", ".pdf")
@@ -39,7 +39,7 @@ def draw(path: str, one: Analysis, other: Analysis | None = None, seconds: float
     figure.savefig(path, dpi=150)
 
 
-def lanes(intervals: Sequence[Interval]) -> list[tuple[int, Interval]]:
+def lanes(intervals: Sequence[RunInterval]) -> list[tuple[int, RunInterval]]:
     """Each interval with the first lane of its host that is free then."""
     free: dict[str, list[float]] = {}
     found = []

@@ -30,7 +30,7 @@ from bough.sim.schedule import Concurrency, concurrency
 Key = tuple[str, int, int]  # kind, number of a record or group, element
 
 
-class Node(msgspec.Struct):
+class RunNode(msgspec.Struct):
     """Something that is reached after others are."""
 
     seconds: float = 0.0
@@ -61,7 +61,7 @@ class Schedule(msgspec.Struct):
         return found[::-1]
 
 
-def minimal(nodes: Mapping[Key, Node]) -> Schedule:
+def minimal(nodes: Mapping[Key, RunNode]) -> Schedule:
     """The minimal schedule; what is not among the nodes is there from the beginning, and so is what a cycle needs."""
     finish: dict[Key, float] = {}
     waited: dict[Key, Key] = {}
@@ -97,7 +97,7 @@ Ask = Callable[[str, Sequence[object]], Sequence[Row]]
 _OF_RUN = "id in (select id from tasks where run = ?)"
 
 
-class Interval(msgspec.Struct, frozen=True):
+class RunInterval(msgspec.Struct, frozen=True):
     """Something that ran: one task, or one span of an array."""
 
     label: str
@@ -114,7 +114,7 @@ class Recorded:
     def __init__(self, ask: Ask, run: int) -> None:
         self._ask = ask
         self.run = run
-        self.nodes: dict[Key, Node] = {}
+        self.nodes: dict[Key, RunNode] = {}
         self.many: dict[Key, int] = {}  # elements that a node stands for, if not one
         self.names: dict[int, str] = {}
         self.tasks: dict[int, Row] = {}
@@ -173,15 +173,15 @@ class Recorded:
         for row in groups:
             number, gate = row["id"], ("gate", row["id"], 0)
             above = [("gate", row["parent"], 0)] if row["parent"] in known else []
-            self.nodes[gate] = Node(before=gates[number] + above)
+            self.nodes[gate] = RunNode(before=gates[number] + above)
             own = [self._whole(task) for task in members[number]]
             releasing = [self._whole(task) for task in members[number] if task["releases"]]
-            self.nodes["end", number, 0] = Node(before=[gate, *own, *(("end", one, 0) for one in inside[number])])
+            self.nodes["end", number, 0] = RunNode(before=[gate, *own, *(("end", one, 0) for one in inside[number])])
             if releasing:
-                self.nodes["release", number, 0] = Node(before=releasing, first=True)
+                self.nodes["release", number, 0] = RunNode(before=releasing, first=True)
             else:
                 below: list[Key] = [("release", one, 0) for one in inside[number]]
-                self.nodes["release", number, 0] = Node(before=[gate, *own, *below])
+                self.nodes["release", number, 0] = RunNode(before=[gate, *own, *below])
 
     @staticmethod
     def _whole(task: Row) -> Key:
@@ -189,13 +189,13 @@ class Recorded:
 
     def _add_task(self, row: Row) -> None:
         seconds = 0.0 if row["reused"] else float(row["seconds"] or 0.0)
-        self.nodes["task", row["id"], 0] = Node(seconds, [*self._after[row["id"]], ("gate", row["grp"], 0)])
+        self.nodes["task", row["id"], 0] = RunNode(seconds, [*self._after[row["id"]], ("gate", row["grp"], 0)])
 
     def _add_array(self, row: Row) -> None:
         """One node for what all elements wait for, one for the longest of each span, and those with something own."""
         number = row["id"]
         start: Key = ("start", number, 0)
-        self.nodes[start] = Node(before=[*self._after[number], ("gate", row["grp"], 0)])
+        self.nodes[start] = RunNode(before=[*self._after[number], ("gate", row["grp"], 0)])
         lengths = self._lengths(number)
         special = self._needed[number] | set(self._single[number])
         shown = set(special)
@@ -208,8 +208,8 @@ class Recorded:
                 self.many["task", number, longest] = high - low - sum(1 for index in special if low <= index < high)
         for index in shown:
             seconds = next((own.get(index, mean) for low, high, mean, own in lengths if low <= index < high), 0.0)
-            self.nodes["task", number, index] = Node(seconds, [start, *self._single[number].get(index, ())])
-        self.nodes["array", number, 0] = Node(before=[start, *(("task", number, index) for index in shown)])
+            self.nodes["task", number, index] = RunNode(seconds, [start, *self._single[number].get(index, ())])
+        self.nodes["array", number, 0] = RunNode(before=[start, *(("task", number, index) for index in shown)])
 
     def _lengths(self, number: int) -> list[tuple[int, int, float, dict[int, float]]]:
         """Ranges of elements with their mean time and the times of those that have one of their own."""
@@ -233,12 +233,12 @@ class Recorded:
 
     # --- what ran ------------------------------------------------------------------------------------
 
-    def intervals(self) -> list[Interval]:
+    def intervals(self) -> list[RunInterval]:
         """All that ran, also tries that failed, in the order of their starts."""
         hosts = {row["id"]: str(row["host"] or "") for row in self._ask("select id, host from executors", [])}
         ran = "started is not null and ended is not null"
         found = [
-            Interval(
+            RunInterval(
                 self.label(row["id"], row["idx"]),
                 str(row["host"] or "") or hosts.get(row["executor"], ""),
                 row["started"],
@@ -259,7 +259,9 @@ class Recorded:
             label = f"{row['id']}.{low}" if low == high else f"{row['id']}.{low}-{high}"
             cores = float(self.tasks[row["id"]]["cores"] or 1)
             end = max(row["started"], row["ended"])
-            found.append(Interval(label, hosts.get(row["executor"], ""), row["started"], end, row["executor"], cores))
+            found.append(
+                RunInterval(label, hosts.get(row["executor"], ""), row["started"], end, row["executor"], cores)
+            )
         return sorted(found, key=lambda one: (one.start, one.label))
 
     def label(self, number: int, index: int) -> str:
@@ -267,7 +269,7 @@ class Recorded:
         return f"{number}.{index}" if self.tasks[number]["is_array"] else str(number)
 
 
-class Step(msgspec.Struct, frozen=True):
+class RunStep(msgspec.Struct, frozen=True):
     """One task of the critical path, with its place in the minimal schedule."""
 
     label: str
@@ -284,10 +286,10 @@ class Analysis(msgspec.Struct):
     minimal: float  # on any number of processors, without overheads
     work: float  # of all that ran, times cores
     cores: float  # of the executors that ran something
-    path: list[Step]
+    path: list[RunStep]
     measured: Concurrency
     model: Concurrency  # of the minimal schedule
-    intervals: list[Interval]
+    intervals: list[RunInterval]
 
     @property
     def bound(self) -> float:
@@ -331,7 +333,9 @@ def analyse(ask: Ask, run: int) -> Analysis:
     used = {one.executor for one in ran if one.executor}
     cores = sum(row["cores"] or 0 for row in ask("select id, cores from executors", []) if row["id"] in used)
     path = [
-        Step(recorded.label(key[1], key[2]), recorded.names[key[1]], schedule.finish[key] - node.seconds, node.seconds)
+        RunStep(
+            recorded.label(key[1], key[2]), recorded.names[key[1]], schedule.finish[key] - node.seconds, node.seconds
+        )
         for key in schedule.path()
         if key[0] == "task" and (node := recorded.nodes[key]).seconds > 0
     ]

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bough.api.futures.array import Array
-from bough.api.futures.array_view import View
+from bough.api.futures.array_view import ArrayView
 from bough.api.futures.elements import runs_of
 from bough.api.futures.task import Task
 from bough.api.submit.groups import Group
 from bough.errors import UserError
-from bough.model.events.facts import Cancelled, Declared, Held, Killed, Released, Reset
+from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Released, Reset
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 
@@ -65,7 +65,7 @@ def reset(session: Session, what: object, *, cascade: bool) -> int:
 
 def declare_done(session: Session, what: object) -> int:
     """Declare done; returns how many tasks that was, or says why nothing could be."""
-    return _lawfully(session, [Declared(target, stop) for target, stop in targets(session, what)])
+    return _lawfully(session, [DeclaredDone(target, stop) for target, stop in targets(session, what)])
 
 
 def stop(session: Session, what: object, *, disable: bool) -> int:
@@ -75,7 +75,7 @@ def stop(session: Session, what: object, *, disable: bool) -> int:
     return held + sum(session.act(Killed(target, until)) for target, until in aims)
 
 
-def _lawfully(session: Session, deeds: Sequence[Reset | Declared]) -> int:
+def _lawfully(session: Session, deeds: Sequence[Reset | DeclaredDone]) -> int:
     left_out: list[str] = []
     touched = sum(session.act(deed, left_out) for deed in deeds)
     if left_out and not touched:
@@ -87,7 +87,7 @@ def targets(session: Session, what: object) -> Iterator[Target]:
     """What the server is told for a task, array, group or selector."""
     if isinstance(what, Task):
         yield what.dep(), 0
-    elif isinstance(what, View):
+    elif isinstance(what, ArrayView):
         record = RecordId(what.id)
         if what.is_whole:
             yield Dep(On.ARRAY, record), 0

@@ -34,8 +34,8 @@ from bough import private
 from bough.api.pickling import check_sendable
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload, StoreFailed
-from bough.executor.disk_space_wait import Pause, patiently
-from bough.model.commands.command import Clash, CommandTemplate, Slot
+from bough.executor.disk_space_wait import SpaceWait, patiently
+from bough.model.commands.command import CommandTemplate, OnClash, TemplateSlot
 from bough.model.commands.rendering import row_files
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
@@ -65,13 +65,13 @@ def keep_claims(store: str, record: int, digests: bytes, *, more: bool = False) 
         os.replace(f"{path}.new", path)
 
     try:
-        patiently(path, write, Pause())
+        patiently(path, write, SpaceWait())
     except OSError as error:
         why = f"{path} cannot be written: {error.strerror}; make room, or give another store"
         raise StoreFailed(why) from error
 
 
-class Claims:
+class EarlierOutputs:
     """The claims of records below a number: those of earlier runs. They are read when first asked for."""
 
     def __init__(self, store: str, below: int) -> None:
@@ -215,7 +215,7 @@ def files_of(template: CommandTemplate, rows: Sequence[Any]) -> Iterator[tuple[l
             yield row_files(template, row)
 
 
-class Declared(NamedTuple):
+class DeclaredFiles(NamedTuple):
     """What follows from a declaration."""
 
     after: tuple[Dep, ...] = ()  # writers of what it reads; of an array: those every element waits for
@@ -259,8 +259,8 @@ class FileTable:
         reads: Iterable[str] = (),
         writes: Mapping[str, str] | None = None,
         *,
-        clash: Clash = Clash.ERROR,
-    ) -> Declared:
+        clash: OnClash = OnClash.ERROR,
+    ) -> DeclaredFiles:
         """Declare the files of one loose task, as absolute paths; `label` names it in errors."""
         writes = writes or {}
         disk = Disk(many=False)
@@ -275,7 +275,7 @@ class FileTable:
             renames = {wanted: real for real, wanted in taken.items() if real != wanted}
             self._loose.update((real, _Writer(record, 0, label)) for real in taken)
             self._renamed.update(renames)
-        return Declared(self._gathered(deps), (), renamed | renames, tuple(external))
+        return DeclaredFiles(self._gathered(deps), (), renamed | renames, tuple(external))
 
     def declare_array(
         self,
@@ -284,17 +284,17 @@ class FileTable:
         template: CommandTemplate,
         rows: Sequence[Any],
         *,
-        clash: Clash = Clash.ERROR,
+        clash: OnClash = OnClash.ERROR,
         start: int = 0,
-    ) -> Declared:
+    ) -> DeclaredFiles:
         """Declare the files of an array's elements from `start` up: those its template makes of the rows."""
-        if not any(isinstance(part, Slot) and part.mode in {"r", "w"} for part in template.parts):
-            return Declared()
+        if not any(isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts):
+            return DeclaredFiles()
         with self._lock:
             made = ArrayFiles(record, label, template, rows, start)
             reading, digests = self._enter_writes(made, clash)
             renamed = dict(made.renamed)
-            found = self._enter_reads(made, renamed) if reading else Declared()
+            found = self._enter_reads(made, renamed) if reading else DeclaredFiles()
             if made.entries:
                 self._arrays.append(made)
                 self._renamed.update(made.renamed)
@@ -366,14 +366,14 @@ class FileTable:
                 raise _missing(path, label)
         return deps, external, renamed
 
-    def _place(self, path: str, label: str, clash: Clash, disk: Disk, taken: Mapping[str, str]) -> str:
+    def _place(self, path: str, label: str, clash: OnClash, disk: Disk, taken: Mapping[str, str]) -> str:
         """The path an output gets: the wanted one, or with `rename` a free one."""
         writer = self._writer(self._renamed.get(path, path))
         if writer is not None:
             raise Taken(f"{path} would be written by both {writer.label} and {label}: give one of them another name")
-        if clash is Clash.OVERWRITE or not disk.has(path) or self._is_ours(path):
+        if clash is OnClash.OVERWRITE or not disk.has(path) or self._is_ours(path):
             return path
-        if clash is Clash.ERROR:
+        if clash is OnClash.ERROR:
             raise Taken(
                 f"{path}, which {label} would write, is there already and not of this workflow:"
                 ' move it, or use clash="rename" or "overwrite"'
@@ -392,7 +392,7 @@ class FileTable:
         at = bisect_left(self._ours, hash(path))
         return at < len(self._ours) and self._ours[at] == hash(path)
 
-    def _enter_writes(self, made: ArrayFiles, clash: Clash) -> tuple[bool, bytes]:
+    def _enter_writes(self, made: ArrayFiles, clash: OnClash) -> tuple[bool, bytes]:
         """Check and gather the outputs of an array; the answer is whether it also reads files, and their digests."""
         entries: list[int] = []
         digests = bytearray()
@@ -405,7 +405,7 @@ class FileTable:
             for path in writes.values():
                 check_sendable(f"an output of {made.label}[{made.start + index}]", path)
                 real = path
-                if not alone or (clash is not Clash.OVERWRITE and disk.has(path)):
+                if not alone or (clash is not OnClash.OVERWRITE and disk.has(path)):
                     real = self._place(path, f"{made.label}[{made.start + index}]", clash, disk, chosen)
                 if real is not path:
                     if path in made.renamed:
@@ -417,7 +417,7 @@ class FileTable:
         made.seal(entries)
         return reading, bytes(digests)
 
-    def _enter_reads(self, made: ArrayFiles, renamed: dict[str, str]) -> Declared:
+    def _enter_reads(self, made: ArrayFiles, renamed: dict[str, str]) -> DeclaredFiles:
         """Find the writers of what each element reads, among earlier tasks and the other elements."""
         disk = Disk(many=len(made.rows) > 32)
         known: dict[str, Dep | None] = {}  # the same files are read again and again
@@ -450,7 +450,7 @@ class FileTable:
         if common:
             rest = ((index, tuple(dep for dep in deps if dep not in common)) for index, deps in elements)
             elements = [(index, deps) for index, deps in rest if deps]
-        return Declared(self._gathered(dict.fromkeys(common)), tuple(elements), {}, tuple(external))
+        return DeclaredFiles(self._gathered(dict.fromkeys(common)), tuple(elements), {}, tuple(external))
 
     def _gathered(self, deps: dict[Dep, None]) -> tuple[Dep, ...]:
         """Every element of an array as one dependency on the array."""

@@ -37,8 +37,18 @@ from bough.movers.local import digest_of
 from bough.transport.access import find_access
 from bough.transport.dial import dial
 from bough.wire import questions
-from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Outcome, Refused, ToClient, Unsuccess, Welcome
-from bough.wire.file_messages import DIGEST, PIECE, Put
+from bough.wire.client_messages import (
+    VERSION,
+    Answer,
+    Ask,
+    ClientHello,
+    Refused,
+    TasksFailed,
+    TasksSucceeded,
+    ToClient,
+    Welcome,
+)
+from bough.wire.file_messages import DIGEST, PIECE, PutPiece
 from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.questions import Question, check_bounds, read_reply
 
@@ -52,7 +62,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to come back
 T = TypeVar("T")
 
 
-class SideLine:
+class FileConnection:
     """See the module. Methods may be called from any thread, but wait for each other."""
 
     def __init__(self, address: str, patience: float = 600.0) -> None:
@@ -129,7 +139,7 @@ class _Link:
             while True:
                 data = file.read(PIECE)
                 number = next(self._numbers)
-                self._send([Put(number, digest, size, at, data)])
+                self._send([PutPiece(number, digest, size, at, data)])
                 waiting.append(number)
                 at += len(data)
                 if len(waiting) >= _AHEAD:
@@ -169,12 +179,12 @@ class _Link:
 _AT_ONCE = 1000  # digests in one question
 
 
-class FileCarrier:
+class FileTransfer:
     """See the module."""
 
     def __init__(self, session: RemoteSession) -> None:
         self._session = session
-        self._line = SideLine(session.address)
+        self._line = FileConnection(session.address)
         self._digests: dict[tuple[str, int, int, int], bytes] = {}  # of files as they were
         self._there: set[bytes] = set()  # contents that the server has
         self._supplying = threading.Lock()
@@ -278,7 +288,7 @@ class FileCarrier:
                     return
                 message = self._queue[0]
             said: list[ToClient] = [message]
-            if isinstance(message, Outcome) and self._brings(message):
+            if isinstance(message, TasksSucceeded) and self._brings(message):
                 said = list(self._fetched(message))
             if not self._abandoned:
                 self._session.ledger.hear(said)
@@ -286,7 +296,7 @@ class FileCarrier:
                 if self._queue:
                     self._queue.popleft()
 
-    def _fetched(self, outcome: Outcome) -> Iterable[ToClient]:
+    def _fetched(self, outcome: TasksSucceeded) -> Iterable[ToClient]:
         """A success once its files are there; elements whose files cannot be had have failed."""
         failed: list[ToClient] = []
         if isinstance(outcome.results, ResultFile) and not _is_here(outcome.results):
@@ -295,7 +305,7 @@ class FileCarrier:
             except (BoughError, OSError) as error:
                 failure = Failure(Cause.UNSENDABLE, f"its result could not be brought back: {_text(error)}")
                 place = (outcome.record, outcome.start, outcome.stop, outcome.attempt)
-                return [Unsuccess(*place, failure, outcome.host)]
+                return [TasksFailed(*place, failure, outcome.host)]
         for detail in outcome.details if self.is_far else ():
             for output in detail.outputs:
                 hidden = hidden_path(output.path, outcome.record, detail.index, outcome.attempt)
@@ -306,19 +316,19 @@ class FileCarrier:
                     text = f"its output {output.path} could not be brought back: {_text(error)}; see bough fetch"
                     failure = Failure(Cause.MISSING_OUTPUT, text)
                     index, host = detail.index, outcome.host
-                    failed.append(Unsuccess(outcome.record, index, index + 1, outcome.attempt, failure, host))
+                    failed.append(TasksFailed(outcome.record, index, index + 1, outcome.attempt, failure, host))
                     break
         return [*failed, outcome]  # of an element that failed the success is not news any more
 
     def _brings(self, message: ToClient) -> bool:
         """Whether something comes with a message that is not here."""
-        if not isinstance(message, Outcome):
+        if not isinstance(message, TasksSucceeded):
             return False
         if isinstance(message.results, ResultFile) and not _is_here(message.results):
             return True
         return self.is_far and any(output.digest for detail in message.details for output in detail.outputs)
 
-    def _fetch_result(self, outcome: Outcome, result: ResultFile) -> ResultFile:
+    def _fetch_result(self, outcome: TasksSucceeded, result: ResultFile) -> ResultFile:
         """A big result, from a server whose files are not seen here, as a file that goes with this process."""
         if self._folder is None:
             self._folder = private.TemporaryFolder("results")

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from bough.api.futures.array import Array, TaskList
-from bough.api.futures.array_view import View
-from bough.api.futures.elements import Elements
+from bough.api.futures.array_view import ArrayView
+from bough.api.futures.elements import ArrayElements
 from bough.api.futures.progress import ASIDE, Progress
 from bough.api.futures.task import FINISHED, Task
 from bough.errors import StoreFailed, UnknownName
 from bough.journal.codec import Unreadable, decode
 from bough.model import selectors
-from bough.model.events.facts import ElementFailed, Fact, NotRunnable, Recalled, SpanEnded
+from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.selectors import Selector, read_selectors, show_selector
@@ -43,7 +43,7 @@ from bough.server.turns.result_parts import part
 from bough.stores.jobs.jobs_reader import JobsDatabase
 from bough.stores.sql.schema import FILE
 from bough.wire import questions
-from bough.wire.client_messages import Outcome, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
 if TYPE_CHECKING:
     from bough.api.session.remote import RemoteSession
@@ -63,12 +63,12 @@ class Wanted(Protocol):
         """The run it belongs to."""
 
 
-class Past:
+class EarlierRuns:
     """The ends of some records."""
 
     def __init__(self, database: JobsDatabase, wanted: Iterable[Wanted]) -> None:
         self._database = database
-        self._messages: dict[int, list[Outcome | Unsuccess]] = {}
+        self._messages: dict[int, list[TasksSucceeded | TasksFailed]] = {}
         runs: dict[int, set[int]] = {}
         for record in wanted:
             runs.setdefault(record.run, set()).add(record.id)
@@ -77,7 +77,7 @@ class Past:
                 for fact in facts:
                     self._take(fact, records)
 
-    def messages(self, record: int) -> list[Outcome | Unsuccess]:
+    def messages(self, record: int) -> list[TasksSucceeded | TasksFailed]:
         """What was told of a record's ends, the latest of a retried task first."""
         return self._messages.get(record, [])[::-1]
 
@@ -86,14 +86,14 @@ class Past:
         rows = self._database.rows("select slot, path from files where id = ? and idx = ?", (record, index))
         return {str(row["slot"]): str(row["path"]) for row in rows}
 
-    def rows(self, record: int) -> PastRows:
+    def rows(self, record: int) -> EarlierRows:
         """The outputs of an array's elements, as far as they were made."""
         found: dict[int, dict[str, str]] = {}
         for row in self._database.rows("select idx, slot, path from files where id = ?", (record,)):
             if isinstance(row["idx"], int):
                 found.setdefault(row["idx"], {})[str(row["slot"])] = str(row["path"])
         command = self._database.rows("select command from tasks where id = ?", (record,))
-        return PastRows(str(command[0]["command"] or "") if command else "", found)
+        return EarlierRows(str(command[0]["command"] or "") if command else "", found)
 
     def _turns(self, run: int) -> Iterator[list[Fact]]:
         bounds = self._database.rows("select run, turn from runs where run in (?, ?) order by run", (run, run + 1))
@@ -113,17 +113,17 @@ class Past:
 
     def _take(self, fact: Fact, records: set[int]) -> None:
         if isinstance(fact, SpanEnded) and fact.record in records:
-            self._add(Outcome(fact.record, fact.start, fact.stop, fact.attempt, "", fact.results, fact.details))
+            self._add(TasksSucceeded(fact.record, fact.start, fact.stop, fact.attempt, "", fact.results, fact.details))
         elif isinstance(fact, ElementFailed) and fact.record in records and fact.retry_at < 0:
             index = fact.index
-            self._add(Unsuccess(fact.record, index, index + 1, fact.attempt, fact.failure, "", fact.detail))
-        elif isinstance(fact, NotRunnable) and fact.record in records:
-            self._add(Unsuccess(fact.record, fact.start, fact.stop, 0, fact.failure))
-        elif isinstance(fact, Recalled) and fact.record in records and fact.found:
+            self._add(TasksFailed(fact.record, index, index + 1, fact.attempt, fact.failure, "", fact.detail))
+        elif isinstance(fact, Skipped) and fact.record in records:
+            self._add(TasksFailed(fact.record, fact.start, fact.stop, 0, fact.failure))
+        elif isinstance(fact, MemoLookedUp) and fact.record in records and fact.found:
             for message in self._recalled(fact):
                 self._add(message)
 
-    def _recalled(self, fact: Recalled) -> Iterator[Outcome]:
+    def _recalled(self, fact: MemoLookedUp) -> Iterator[TasksSucceeded]:
         rows = self._database.rows("select facts from journal where turn = ?", (fact.turn,))
         shift = fact.start - fact.source_start
         for old in _decode(rows[0]["facts"]) if rows else []:
@@ -132,13 +132,13 @@ class Past:
                 if start < stop:
                     details = tuple(_moved(detail, shift) for detail in old.details)
                     results = part(old, start - shift, stop - shift)
-                    yield Outcome(fact.record, start, stop, old.attempt, "", results, details, reused=True)
+                    yield TasksSucceeded(fact.record, start, stop, old.attempt, "", results, details, reused=True)
 
-    def _add(self, message: Outcome | Unsuccess) -> None:
+    def _add(self, message: TasksSucceeded | TasksFailed) -> None:
         self._messages.setdefault(message.record, []).append(message)
 
 
-class PastRows:
+class EarlierRows:
     """What an array of the past wrote."""
 
     def __init__(self, command: str, files: dict[int, dict[str, str]]) -> None:
@@ -173,7 +173,7 @@ _COLUMNS = "tasks.id, tasks.run, tasks.grp, tasks.name, tasks.kind, tasks.length
 _FROM = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
 
 
-class Jobs(Protocol):
+class JobsQuery(Protocol):
     """A jobs database that answers questions."""
 
     def rows(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
@@ -199,11 +199,11 @@ def find(session: Session, text: str) -> Array:
     with session.jobs() as database:
         runs = range(session.welcome.run, 0, -1)
         found = [row for selector in read_selectors(text) for row in look(database, selector, runs)]
-        past = Past(database, [row for row in found if not _is_live(session, row)])
+        past = EarlierRuns(database, [row for row in found if not _is_live(session, row)])
         if len(found) == 1 and found[0].is_array:
             row = found[0]
             whole = len(row.elements) == row.length
-            return View(_elements(session, row, past), None if whole else row.elements)
+            return ArrayView(_elements(session, row, past), None if whole else row.elements)
         return TaskList(task for row in found for task in _tasks(session, row, past))
 
 
@@ -228,7 +228,7 @@ def targets_of(session: Session, text: str) -> Iterator[tuple[Dep, int]]:
 # --- from selectors to records --------------------------------------------------------------------------
 
 
-def look(database: Jobs, selector: Selector, runs: Sequence[int]) -> list[Found]:
+def look(database: JobsQuery, selector: Selector, runs: Sequence[int]) -> list[Found]:
     """The records that a selector names, in the first of these runs or, by number, in any."""
     found: list[Found] = []
     match selector:
@@ -252,7 +252,7 @@ def look(database: Jobs, selector: Selector, runs: Sequence[int]) -> list[Found]
     return found
 
 
-def _named(database: Jobs, selector: selectors.Within | selectors.Named, run: int) -> list[Found]:
+def _named(database: JobsQuery, selector: selectors.Within | selectors.Named, run: int) -> list[Found]:
     rows = _rows(database, "tasks.run = ?", run)
     if isinstance(selector, selectors.Named):
         names = [row for row in rows if _is_called(row, selector.name)]
@@ -267,7 +267,7 @@ def _is_called(row: Found, pattern: str) -> bool:
     return bool(row.name) and (fnmatchcase(row.name, pattern) or fnmatchcase(full, pattern))
 
 
-def _rows(database: Jobs, condition: str, *values: int) -> list[Found]:
+def _rows(database: JobsQuery, condition: str, *values: int) -> list[Found]:
     rows = database.rows(f"select {_COLUMNS} from {_FROM} where {condition} order by tasks.id", values)
     return [
         Found(
@@ -296,7 +296,7 @@ def _is_live(session: Session, row: Found) -> bool:
     return row.id in session.ledger.tasks or row.id in session.ledger.arrays
 
 
-def _tasks(session: Session, row: Found, past: Past) -> Iterable[Task]:
+def _tasks(session: Session, row: Found, past: EarlierRuns) -> Iterable[Task]:
     if row.is_array:
         elements = _elements(session, row, past)
         return (elements.task(index) for index in row.elements)
@@ -304,19 +304,19 @@ def _tasks(session: Session, row: Found, past: Past) -> Iterable[Task]:
     return (live if live is not None else _ended_task(session, row, past),)
 
 
-def _ended_task(session: Session, row: Found, past: Past) -> Task:
+def _ended_task(session: Session, row: Found, past: EarlierRuns) -> Task:
     writes = past.writes(row.id, 0) if row.is_command else None
     task = Task(session.ledger, row.id, row.name, command=row.command if row.is_command else "", writes=writes)
     task._end(next(iter(past.messages(row.id)), None) or _never_ran(row, 0, 1), FINISHED)
     return task
 
 
-def _elements(session: Session, row: Found, past: Past) -> Elements:
+def _elements(session: Session, row: Found, past: EarlierRuns) -> ArrayElements:
     live = session.ledger.arrays.get(row.id)
     if live is not None:
         return live
     rows = past.rows(row.id) if row.is_command else None
-    elements = Elements(session.ledger, row.id, row.length, name=row.name, is_command=row.is_command, rows=rows)
+    elements = ArrayElements(session.ledger, row.id, row.length, name=row.name, is_command=row.is_command, rows=rows)
     elements.progress = Progress()  # what it tells of the past changes no counts of the present
     for message in past.messages(row.id):
         elements.hear_end(message)
@@ -324,16 +324,16 @@ def _elements(session: Session, row: Found, past: Past) -> Elements:
     return elements
 
 
-def _never_ran(row: Found, start: int, stop: int) -> Unsuccess:
+def _never_ran(row: Found, start: int, stop: int) -> TasksFailed:
     failure = Failure(Cause.CLOSED, f"run {row.run} ended before it could")
-    return Unsuccess(RecordId(row.id), start, stop, 0, failure)
+    return TasksFailed(RecordId(row.id), start, stop, 0, failure)
 
 
 _PATIENCE = 10.0  # seconds in which the server tells what has ended
 _ENDED = ("done", "failed", "notrun", "cancelled")
 
 
-class FarJobs:
+class RemoteJobsQuery:
     """The jobs database of a service, asked through a session."""
 
     def __init__(self, session: RemoteSession) -> None:
@@ -346,11 +346,11 @@ class FarJobs:
 
 
 @contextlib.contextmanager
-def far_jobs(session: RemoteSession) -> Iterator[Jobs]:
+def far_jobs(session: RemoteSession) -> Iterator[JobsQuery]:
     """The jobs database as it is now: read from its file if that can be seen from here, or asked for."""
     session.ask(questions.Project())
     if not session.is_near or not os.path.isfile(os.path.join(session.welcome.store, FILE)):
-        yield FarJobs(session)
+        yield RemoteJobsQuery(session)
         return
     with JobsDatabase(session.welcome.store) as database:
         yield database
@@ -362,11 +362,11 @@ def find_far(session: RemoteSession, text: str) -> Array:
         return _found(session, jobs, text)
 
 
-def _found(session: RemoteSession, jobs: Jobs, text: str) -> Array:
+def _found(session: RemoteSession, jobs: JobsQuery, text: str) -> Array:
     runs = jobs.rows("select run from runs where name = ? order by run desc", (session.name,))
     numbers = [session.welcome.run, *(int(row["run"] or 0) for row in runs if row["run"] != session.welcome.run)]
     found = [row for selector in read_selectors(text) for row in look(jobs, selector, numbers)]
-    adopted: dict[int, Task | Elements] = {row.id: _adopted(session, row) for row in found}
+    adopted: dict[int, Task | ArrayElements] = {row.id: _adopted(session, row) for row in found}
     new = [row.id for row in found if row.id not in session.known]
     session.known.update((number, adopted[number]) for number in new)
     if new:
@@ -374,12 +374,12 @@ def _found(session: RemoteSession, jobs: Jobs, text: str) -> Array:
         _await_ends(jobs, [(number, adopted[number]) for number in new])
     if len(found) == 1 and found[0].is_array:
         one, elements = found[0], adopted[found[0].id]
-        assert isinstance(elements, Elements)
-        return View(elements, None if len(one.elements) == one.length else one.elements)
+        assert isinstance(elements, ArrayElements)
+        return ArrayView(elements, None if len(one.elements) == one.length else one.elements)
     return TaskList(task for row in found for task in _elements_of(adopted[row.id], row))
 
 
-def _await_ends(jobs: Jobs, new: Sequence[tuple[int, Task | Elements]]) -> None:
+def _await_ends(jobs: JobsQuery, new: Sequence[tuple[int, Task | ArrayElements]]) -> None:
     """What had ended is being told: wait for it, so that who looks at a state sees the right one."""
     deadline = time.monotonic() + _PATIENCE
     for number, thing in new:
@@ -394,21 +394,21 @@ def _await_ends(jobs: Jobs, new: Sequence[tuple[int, Task | Elements]]) -> None:
                 thing.condition.wait_for(lambda: len(thing.states) - thing.left >= ended, left)  # noqa: B023
 
 
-def _elements_of(thing: Task | Elements, row: Found) -> Iterator[Task]:
+def _elements_of(thing: Task | ArrayElements, row: Found) -> Iterator[Task]:
     if isinstance(thing, Task):
         yield thing
     else:
         yield from map(thing.task, row.elements)
 
 
-def _adopted(session: RemoteSession, row: Found) -> Task | Elements:
+def _adopted(session: RemoteSession, row: Found) -> Task | ArrayElements:
     """A record as a task or array of this session."""
     ledger = session.ledger
     there = session.known.get(row.id) or ledger.tasks.get(row.id) or ledger.arrays.get(row.id)
     if there is not None:
         return there
     if row.is_array:
-        elements = Elements(ledger, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command)
+        elements = ArrayElements(ledger, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command)
         ledger.arrays[row.id] = elements
         ledger.progress.added(ASIDE, row.length)
         return elements

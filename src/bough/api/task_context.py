@@ -40,12 +40,12 @@ _DIGITS = 18  # of an id that a store can hold
 Attribute = str | int | float | None
 
 
-def here() -> Here:
+def here() -> TaskContext:
     """The task that runs in this process, or that started it; a UserError when there is none."""
     address = os.environ.get("BOUGH_HERE", "")
     if not address:
         raise UserError(_OUTSIDE)
-    return Here(address, _task())
+    return TaskContext(address, _task())
 
 
 def _task() -> tuple[int, int, int] | None:
@@ -61,13 +61,13 @@ def _task() -> tuple[int, int, int] | None:
     return None
 
 
-class Here:
+class TaskContext:
     """A running task, as it sees itself. Made by `bough.here()`; may be kept as long as the task runs."""
 
     def __init__(self, address: str, task: tuple[int, int, int] | None) -> None:
         self._address = address
         self._task = task
-        self.attributes = Attributes(self)
+        self.attributes = TaskAttributes(self)
 
     def status(self, text: str) -> None:
         """Say in words what it does; `bough status` and `bough watch` show it. Also a sign of life."""
@@ -84,14 +84,14 @@ class Here:
         """Give a sign of life: for tasks that are sent again after a silence (`replay`)."""
         self.ask(questions.Alive())
 
-    def lock(self, name: str, wait: bool = True) -> Lock:
+    def lock(self, name: str, wait: bool = True) -> TaskLock:
         """Take a lock, which others can take when this task frees it or ends, however it does.
 
         Names are those of all tasks of the server. Of those who wait, the first is the first to get it. With
-        `wait=False` it may be that somebody else has it: the `Lock` is false then.
+        `wait=False` it may be that somebody else has it: the `TaskLock` is false then.
         """
         said = self.ask(questions.Lock(name, wait))
-        return Lock(self, name, taken=bool(said["taken"]), owner_task=str(said.get("owner") or ""))
+        return TaskLock(self, name, taken=bool(said["taken"]), owner_task=str(said.get("owner") or ""))
 
     def unlock(self, name: str) -> None:
         """Free a lock that this task has; a UserError when it does not."""
@@ -140,14 +140,14 @@ def _kind(name: str) -> type[BoughError]:
     return kind if isinstance(kind, type) and issubclass(kind, BoughError) else UserError
 
 
-class Attributes(Mapping[str, Attribute]):
+class TaskAttributes(Mapping[str, Attribute]):
     """A task's attributes: the system's and the user's own; asked for when they are first used, and kept.
 
     When and where it ran last (`lastStart`, `lastCompletion`, `lastHost`) takes longer to find, and is looked for only
     when it is wanted.
     """
 
-    def __init__(self, owner: Here) -> None:
+    def __init__(self, owner: TaskContext) -> None:
         self._owner = owner
         self._known: dict[str, Attribute] = {}
         self._whole = False
@@ -172,10 +172,10 @@ class Attributes(Mapping[str, Attribute]):
         return f"Attributes({self._load(past=True)!r})"
 
 
-class Lock:
+class TaskLock:
     """A lock that was taken, or was not free (then it is false); leaving its `with` block frees it."""
 
-    def __init__(self, owner: Here, name: str, *, taken: bool, owner_task: str = "") -> None:
+    def __init__(self, owner: TaskContext, name: str, *, taken: bool, owner_task: str = "") -> None:
         self._here = owner
         self.name = name
         self.taken = taken
@@ -200,7 +200,7 @@ class Lock:
 _OUTER = ("BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_RUN", "BOUGH_SERVER")  # what belongs to the task, not to its session
 
 
-def nested_session(here: Here, options: dict[str, Any]) -> Session:
+def nested_session(here: TaskContext, options: dict[str, Any]) -> Session:
     """A session on the cores of a task; without a `store` of its own, one that is forgotten with it."""
     for given in ("address", "cores"):
         if given in options:

@@ -61,7 +61,7 @@ def session_side(session: Session, run: Callable[[], object]) -> Side:
     return Side(run, lambda: [os.getpid(), *family(session.pid)], lambda: session.ask(questions.Project()))
 
 
-class Setting:
+class BenchSetting:
     """Where the measurements of one run of the benchmarks take place, and how thorough they are."""
 
     def __init__(self, folder: str, *, full: bool = False) -> None:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bough.bench.catalogue import Outcome
+from bough.bench.catalogue import BenchOutcome
 from bough.bench.machine_limits import machine, machine_line
-from bough.bench.timing import Row
+from bough.bench.timing import BenchRow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,7 +24,7 @@ SLOWEST, FASTEST = -3, 10
 STEP = 3  # characters
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: BenchRow) -> tuple[str, ...]:
     """One row of the table as text."""
     ratio = "" if row.ratio is None else figure(row.ratio)
     if row.ratio is not None and row.target is not None and 0.95 < row.target < 1:
@@ -39,7 +39,7 @@ def figure(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}"
 
 
-def value(outcome: Outcome, seconds: float) -> dict[str, object]:
+def value(outcome: BenchOutcome, seconds: float) -> dict[str, object]:
     """All of it for programs."""
     return {
         "machine": machine(),
@@ -49,14 +49,14 @@ def value(outcome: Outcome, seconds: float) -> dict[str, object]:
     }
 
 
-def markdown(rows: Sequence[Row], seconds: float) -> list[str]:
+def markdown(rows: Sequence[BenchRow], seconds: float) -> list[str]:
     """A page for the documentation."""
     head = ["| " + " | ".join(HEAD) + " |", "|" + "|".join("---" if name in _LEFT else "--:" for name in HEAD) + "|"]
     body = ["| " + " | ".join(cells(row)) + " |" for row in rows]
     return [*head, *body, "", f"{machine_line()}. {len(rows)} rows in {seconds:.0f} s."]
 
 
-def text(outcome: Outcome, seconds: float, *, width: int, colour: bool) -> list[str]:
+def text(outcome: BenchOutcome, seconds: float, *, width: int, colour: bool) -> list[str]:
     """The table, the bars, what they were measured on, and what could not be measured."""
     rows = outcome.rows
     met = sum(row.met is True for row in rows)
@@ -67,7 +67,7 @@ def text(outcome: Outcome, seconds: float, *, width: int, colour: bool) -> list[
     return [*_lines(parts, width=width, colour=colour), machine_line(), closing, *failed]
 
 
-def _table(rows: Sequence[Row]) -> RenderableType:
+def _table(rows: Sequence[BenchRow]) -> RenderableType:
     from rich.table import Table
 
     table = Table()
@@ -78,7 +78,7 @@ def _table(rows: Sequence[Row]) -> RenderableType:
     return table
 
 
-def _bars(rows: Sequence[Row]) -> RenderableType:
+def _bars(rows: Sequence[BenchRow]) -> RenderableType:
     from rich.table import Table
 
     table = Table(title="how many times as good as the peer or limit (| the same, * target; each mark a factor of two)")
@@ -93,7 +93,7 @@ def _bars(rows: Sequence[Row]) -> RenderableType:
     return table
 
 
-def goodness(row: Row) -> float | None:
+def goodness(row: BenchRow) -> float | None:
     """How many times as good as the peer: more is better whichever way the row is read."""
     if not row.ratio:
         return None
@@ -105,7 +105,7 @@ def scale() -> str:
     return "".join(("|" if step == 0 else "'").ljust(STEP) for step in range(SLOWEST, FASTEST + 1)).rstrip()
 
 
-def bar(row: Row) -> str:
+def bar(row: BenchRow) -> str:
     """A bar from equal speed to the right (better) or left (worse), with the target's place."""
     times = goodness(row)
     if times is None:
@@ -122,7 +122,7 @@ def _place(times: float) -> int:
     return round((min(max(math.log2(times), SLOWEST), FASTEST) - SLOWEST) * STEP)
 
 
-def _styled(row: Row) -> Text:
+def _styled(row: BenchRow) -> Text:
     from rich.text import Text
 
     return Text(bar(row), style=_STYLES[row.met])

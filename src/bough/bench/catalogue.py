@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from bough.bench.bench_setup import Setting
-from bough.bench.timing import Row
+from bough.bench.bench_setup import BenchSetting
+from bough.bench.timing import BenchRow
 from bough.errors import UserError
 
-Run = Callable[[Setting], Iterator[Row]]
-Tell = Callable[[int, str, Row | None], None]  # the measurement's number and name, and the row it has given
+Run = Callable[[BenchSetting], Iterator[BenchRow]]
+Tell = Callable[[int, str, BenchRow | None], None]  # the measurement's number and name, and the row it has given
 
 
 class Measure(NamedTuple):
@@ -34,7 +34,7 @@ def _late(where: str) -> Run:
     """A measurement that is imported when it runs."""
     module, _, name = where.partition(":")
 
-    def run(setting: Setting) -> Iterator[Row]:
+    def run(setting: BenchSetting) -> Iterator[BenchRow]:
         found: Run = getattr(importlib.import_module(f"bough.bench.{module}"), name or "measure")
         return found(setting)
 
@@ -80,22 +80,22 @@ def choose(
     }
 
 
-class Outcome(NamedTuple):
+class BenchOutcome(NamedTuple):
     """What came of a run."""
 
-    rows: list[Row]
+    rows: list[BenchRow]
     failures: dict[str, str]  # why a measurement could not be finished
 
 
 def run(
     measures: Mapping[str, Measure], *, full: bool = False, folder: str | None = None, tell: Tell | None = None
-) -> Outcome:
+) -> BenchOutcome:
     """Run them in a folder of its own; `tell` hears of every measurement and row. One that fails stops no other."""
-    outcome = Outcome([], {})
+    outcome = BenchOutcome([], {})
     with (
         _own_surroundings(),
         tempfile.TemporaryDirectory(prefix="bough-bench-", dir=folder, ignore_cleanup_errors=True) as place,
-        Setting(place, full=full) as setting,
+        BenchSetting(place, full=full) as setting,
     ):
         for number, (name, measure) in enumerate(measures.items(), 1):
             try:

@@ -19,8 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 
 from bough.bench import timed_functions
-from bough.bench.bench_setup import ROUNDS, WORKERS, Setting, store
-from bough.bench.timing import Row
+from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, store
+from bough.bench.timing import BenchRow
 
 _ECHO = """
 import socket, sys
@@ -36,7 +36,7 @@ line.sendall(b"x")
 """
 
 
-def measure(setting: Setting) -> Iterator[Row]:
+def measure(setting: BenchSetting) -> Iterator[BenchRow]:
     """Each as a rate; nothing of ours stands beside it."""
     with ProcessPoolExecutor(WORKERS) as pool:
         list(pool.map(timed_functions.same, range(100)))
@@ -53,9 +53,9 @@ def measure(setting: Setting) -> Iterator[Row]:
     yield _limit("fsync of a file that grew by 128 bytes", lambda: _fsync_rate(folder, setting.size(200, 2_000)))
 
 
-def _limit(subject: str, rate: Callable[[], float]) -> Row:
+def _limit(subject: str, rate: Callable[[], float]) -> BenchRow:
     found = median(rate() for _ in range(ROUNDS))
-    return Row(f"limit: {subject}", "", "this machine", f"{found:,.0f}/s", None)
+    return BenchRow(f"limit: {subject}", "", "this machine", f"{found:,.0f}/s", None)
 
 
 def _two_loops(pool: ProcessPoolExecutor, loop: Callable[[int], float], count: int) -> Callable[[], float]:

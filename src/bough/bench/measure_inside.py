@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 
-from bough.bench.bench_setup import ROUNDS, Setting, store
+from bough.bench.bench_setup import ROUNDS, BenchSetting, store
 from bough.bench.machine_limits import sqlite_rate
-from bough.bench.timing import Row
+from bough.bench.timing import BenchRow
 from bough.core.machine import Machine
 from bough.journal.codec import encode
 from bough.model.events.facts import ExecutorJoined, Fact, Placed, SpanEnded, Submitted
@@ -29,7 +29,7 @@ _FLAT = 0.8  # of the rate with few tasks, with many
 Run = Callable[[int], float]  # a number of tasks -> tasks a second
 
 
-def measure_core(setting: Setting) -> Iterator[Row]:
+def measure_core(setting: BenchSetting) -> Iterator[BenchRow]:
     """Spans, and single tasks in chains of 10, from 10^4 to 10^6 of them."""
     sizes = [10**4, 10**5, 10**6][: setting.size(2, 3)]
     yield from _flat("spans of one array", _spans, None, 5e6, sizes)
@@ -40,7 +40,7 @@ def measure_core(setting: Setting) -> Iterator[Row]:
         yield from _flat("chains of 10, submitted, placed and ended, one a turn", partial(_chains, 1), 1, None, sizes)
 
 
-def _flat(name: str, run: Run, per_turn: int | None, target: float | None, sizes: list[int]) -> Iterator[Row]:
+def _flat(name: str, run: Run, per_turn: int | None, target: float | None, sizes: list[int]) -> Iterator[BenchRow]:
     """The rate at every size beside its target and the bare facts, and the biggest size's beside the smallest's."""
     rates: dict[int, list[float]] = {size: [] for size in sizes}
     bare: dict[int, list[float]] = {size: [] for size in sizes}
@@ -53,13 +53,13 @@ def _flat(name: str, run: Run, per_turn: int | None, target: float | None, sizes
     for size, rate in found.items():
         subject = f"core alone, {name}, {size:,} tasks"
         if target:
-            yield Row(subject, f"{rate:,.0f}/s", "target", f"{target:,.0f}/s", rate / target, target=1.0)
+            yield BenchRow(subject, f"{rate:,.0f}/s", "target", f"{target:,.0f}/s", rate / target, target=1.0)
         if per_turn:
             least = median(bare[size])
-            yield Row(subject, f"{rate:,.0f}/s", "encoding the same facts", f"{least:,.0f}/s", rate / least)
+            yield BenchRow(subject, f"{rate:,.0f}/s", "encoding the same facts", f"{least:,.0f}/s", rate / least)
     few, many = sizes[0], sizes[-1]
     subject = f"core alone, {name}: {many:,} beside {few:,}"
-    yield Row(
+    yield BenchRow(
         subject, f"{found[many]:,.0f}/s", f"{few:,}", f"{found[few]:,.0f}/s", found[many] / found[few], target=_FLAT
     )
 
@@ -153,7 +153,7 @@ def _facts_alone(per_turn: int, n: int) -> float:
     return n / (time.perf_counter() - begun)
 
 
-def measure_store(setting: Setting) -> Iterator[Row]:
+def measure_store(setting: BenchSetting) -> Iterator[BenchRow]:
     """Turns of one finished task each: the smallest, so the most expensive ones per task."""
     count = setting.size(5_000, 20_000)
     facts: list[Fact] = [
@@ -170,4 +170,4 @@ def measure_store(setting: Setting) -> Iterator[Row]:
         journal._database.close()  # without folding it: these turns make no sense
         peer.append(sqlite_rate(f"{store(setting.folder)}.db", count, 1, bytes(encode(facts))))
     mine, theirs = median(ours), median(peer)
-    yield Row("store: turns appended", f"{mine:,.0f}/s", "bare sqlite3 INSERT", f"{theirs:,.0f}/s", mine / theirs)
+    yield BenchRow("store: turns appended", f"{mine:,.0f}/s", "bare sqlite3 INSERT", f"{theirs:,.0f}/s", mine / theirs)

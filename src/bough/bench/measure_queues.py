@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import bough
 from bough.bench import timed_functions
-from bough.bench.bench_setup import ROUNDS, WORKERS, Setting, store, warm
-from bough.bench.timing import Row, bytes_row, limit_row, resident
+from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, store, warm
+from bough.bench.timing import BenchRow, bytes_row, limit_row, resident
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LIMITS = {"array": (0.5, 16.0), "loose": (15.0, 600.0)}  # seconds for a millio
 _TOGETHER = 1_000.0  # bytes a loose task in server and client
 
 
-def measure(setting: Setting) -> Iterator[Row]:
+def measure(setting: BenchSetting) -> Iterator[BenchRow]:
     """As one array, and one by one."""
     for kind, (seconds, most) in _LIMITS.items():
         count = _MILLION if kind == "array" else setting.size(100_000, _MILLION)
@@ -44,7 +44,7 @@ def measure(setting: Setting) -> Iterator[Row]:
         if kind == "loose":
             both = (found["server"] + found["client"]) / count
             yield bytes_row(f"{what}: memory a task, client's future included", both, _TOGETHER)
-        yield Row(
+        yield BenchRow(
             f"{what}: drained, last 10% beside the first",
             f"{count / 10 / found['last']:,.0f}/s",
             "first 10%",

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 
 import bough
 from bough.bench import timed_functions
-from bough.bench.bench_setup import ROUNDS, WORKERS, Home, Setting, home, store, until, warm
+from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, Home, home, store, until, warm
 from bough.bench.measure_tasks import map_all, submit_all
-from bough.bench.timing import Row, Side, alone, by_turns, compare, cpu_time, limit_row, milliseconds, rate_row
+from bough.bench.timing import BenchRow, Side, alone, by_turns, compare, cpu_time, limit_row, milliseconds, rate_row
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LIMIT = 3.0
 
 
-def measure_restart(setting: Setting, count: int = 100_000) -> Iterator[Row]:
+def measure_restart(setting: BenchSetting, count: int = 100_000) -> Iterator[BenchRow]:
     """Half of the tasks are done; as an array and one by one."""
     for kind in ("array", "loose"):
         took = median(_serves_again(setting.folder, kind, count) for _ in range(setting.size(1, ROUNDS)))
@@ -79,7 +79,7 @@ def _submit(session: Session, kind: str, count: int) -> Iterator[object]:
 _TARGET = 0.7
 
 
-def measure_tls(setting: Setting) -> Iterator[Row]:
+def measure_tls(setting: BenchSetting) -> Iterator[BenchRow]:
     """An array and loose tasks through each."""
     loose = setting.size(5_000, 20_000)
     with home(setting.folder) as far, home(setting.folder) as near:
@@ -145,7 +145,7 @@ with bough.Session(store=sys.argv[1]) as session:
 """
 
 
-def measure_cold(setting: Setting) -> Iterator[Row]:
+def measure_cold(setting: BenchSetting) -> Iterator[BenchRow]:
     """Whole processes, from their start to their end."""
     command, script, pool = by_turns(
         [
@@ -160,7 +160,7 @@ def measure_cold(setting: Setting) -> Iterator[Row]:
     yield limit_row("cold start: script to its end, one function", script.seconds, _COLD, peer=beside)
 
 
-def measure_again(setting: Setting, count: int = 5_000) -> Iterator[Row]:
+def measure_again(setting: BenchSetting, count: int = 5_000) -> Iterator[BenchRow]:
     """Everything is known already: how long until that is clear."""
     for name, script in (("loose tasks", _AGAIN), ("array", _AGAIN_ARRAY)):
         words = (script, store(setting.folder), str(count))
@@ -255,7 +255,7 @@ _FORMS: Mapping[str, tuple[Callable[[str, int], str], float]] = {
 }
 
 
-def measure_plans(setting: Setting) -> Iterator[Row]:
+def measure_plans(setting: BenchSetting) -> Iterator[BenchRow]:
     """Each form at n and 2n, by turns."""
     n = setting.size(5_000, 50_000)
     with home(setting.folder) as server:
@@ -268,7 +268,7 @@ def measure_plans(setting: Setting) -> Iterator[Row]:
                     seconds.append(_submit_plan(server, folder, name))
             once, twice = map(median, taken)
             yield limit_row(f"{form} of {2 * n:,} tasks, file to accepted: CPU time", twice, _START + each * 2 * n)
-            yield Row(
+            yield BenchRow(
                 f"{form}, file to accepted: CPU time at 2n over n, n = {n:,}",
                 milliseconds(twice),
                 "n",

@@ -28,15 +28,26 @@ from typing import TYPE_CHECKING, Any
 
 import bough
 from bough.bench import timed_functions
-from bough.bench.bench_setup import ROUNDS, WORKERS, Home, Pair, Setting, home, warm
+from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, Home, Pair, home, warm
 from bough.bench.machine_limits import ping_pong
-from bough.bench.timing import Measured, Row, Side, Took, by_turns, compare, cpu_each, milliseconds, rate_row, time_row
+from bough.bench.timing import (
+    BenchRow,
+    Measured,
+    Side,
+    Took,
+    by_turns,
+    compare,
+    cpu_each,
+    milliseconds,
+    rate_row,
+    time_row,
+)
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session
 
 
-def measure_map(setting: Setting) -> Iterator[Row]:
+def measure_map(setting: BenchSetting) -> Iterator[BenchRow]:
     """One array of 100,000, over a range and over a list."""
     both = setting.pair()
     # a tenth of a second each: three rounds of that would measure the machine's other load
@@ -80,7 +91,7 @@ def submit_all(executor: Executor, count: int) -> None:
     assert [future.result() for future in futures] == list(range(count))
 
 
-def measure_submit(setting: Setting) -> Iterator[Row]:
+def measure_submit(setting: BenchSetting) -> Iterator[BenchRow]:
     """Loose tasks, one by one."""
     both, count = setting.pair(), setting.size(5_000, 20_000)
     ours, peer = compare(
@@ -100,7 +111,7 @@ def trips(executor: Executor, times: list[float], count: int) -> None:
         times.append(time.perf_counter() - begun)
 
 
-def measure_round_trip(setting: Setting) -> Iterator[Row]:
+def measure_round_trip(setting: BenchSetting) -> Iterator[BenchRow]:
     """One function there and back, on warm workers."""
     both, bunch = setting.pair(), 50
     times: tuple[list[float], list[float]] = ([], [])
@@ -119,8 +130,8 @@ def _p99(times: list[float]) -> float:
     return quantiles(times, n=100)[98]
 
 
-def _trip(which: str, mine: float, theirs: float, target: float, cpu: str = "") -> Row:
-    return Row(
+def _trip(which: str, mine: float, theirs: float, target: float, cpu: str = "") -> BenchRow:
+    return BenchRow(
         f"round trip, {which}",
         milliseconds(mine),
         "pool",
@@ -136,7 +147,7 @@ TARGETS = {0.01: 0.985, 0.1: 0.995, 1.0: 0.999}
 BUSY = 0.9
 
 
-def measure_sleeps(setting: Setting) -> Iterator[Row]:
+def measure_sleeps(setting: BenchSetting) -> Iterator[BenchRow]:
     """10 ms, 100 ms and 1 s; 10 ms also while the script computes."""
     both, work = setting.pair(), setting.size(4, 64)
     for seconds, target in TARGETS.items():
@@ -157,8 +168,8 @@ def busy_too(seconds: float) -> bool:
     return seconds == min(TARGETS)
 
 
-def _row(subject: str, ideal: float, ours: Measured, peer: Measured, target: float) -> Row:
-    return Row(
+def _row(subject: str, ideal: float, ours: Measured, peer: Measured, target: float) -> BenchRow:
+    return BenchRow(
         f"efficiency of {subject}",
         f"{ideal / ours.seconds:.4f}",
         "two bare sleep loops",
@@ -208,7 +219,7 @@ def _computing() -> Iterator[None]:
 LOOPS = {"posix_spawn": timed_functions.spawn_loop, "subprocess.run": timed_functions.run_loop}
 
 
-def measure_commands(setting: Setting) -> Iterator[Row]:
+def measure_commands(setting: BenchSetting) -> Iterator[BenchRow]:
     """Exit code and output are kept of each of them, as always."""
     both, count = setting.pair(), setting.size(2_500, 10_000)
     loops = list(LOOPS)
@@ -277,7 +288,7 @@ def fan_by_hand(pool: ProcessPoolExecutor, width: int) -> None:
     assert pool.submit(timed_functions.how_many, [future.result() for future in middle]).result() == width
 
 
-def measure_chain(setting: Setting) -> Iterator[Row]:
+def measure_chain(setting: BenchSetting) -> Iterator[BenchRow]:
     """A chain of 2,000."""
     both, length = setting.pair(), 2_000
     ours, peer = compare(
@@ -289,7 +300,7 @@ def measure_chain(setting: Setting) -> Iterator[Row]:
     yield rate_row(f"chain of {length:,} dependent functions", length, ours, WAITING, peer)
 
 
-def measure_fan(setting: Setting) -> Iterator[Row]:
+def measure_fan(setting: BenchSetting) -> Iterator[BenchRow]:
     """1 to 5,000 to 1."""
     both, width = setting.pair(), 5_000
     ours, peer = compare(
@@ -326,7 +337,7 @@ def hop(session: Session, length: int) -> None:
     assert task.result() == length
 
 
-def measure_hops(setting: Setting) -> Iterator[Row]:
+def measure_hops(setting: BenchSetting) -> Iterator[BenchRow]:
     """Beside a pool whose script waits for every link."""
     length, pool = setting.size(500, 2_000), setting.pair().pool
     with two_executors(setting.folder) as (there, session):
@@ -342,7 +353,7 @@ def measure_hops(setting: Setting) -> Iterator[Row]:
 _TARGET = 2.2  # time at 4n over time at 2n
 
 
-def measure_growth(setting: Setting) -> Iterator[Row]:
+def measure_growth(setting: BenchSetting) -> Iterator[BenchRow]:
     """Each row is the time at 4n beside that at 2n."""
     both, size = setting.pair(), setting.size
     session = both.session
@@ -358,7 +369,7 @@ def measure_growth(setting: Setting) -> Iterator[Row]:
         work(n)  # the first round is as warm as the others
         sides = [both.ours(partial(work, times * n)) for times in (1, 2, 4)]
         once, twice, four = by_turns(sides, ROUNDS, setting.patience / 2)
-        yield Row(
+        yield BenchRow(
             f"growth of {name}: time at 4n over 2n, n = {n:,}",
             milliseconds(four.seconds),
             f"2n (n: {milliseconds(once.seconds)})",

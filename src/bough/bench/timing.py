@@ -33,7 +33,7 @@ class Measured(NamedTuple):
     cpu: float  # median, of all its processes
 
 
-class Row(NamedTuple):
+class BenchRow(NamedTuple):
     """One line of the table. `ratio` is ours to the peer's: `better` says whether it should be high or low."""
 
     subject: str
@@ -138,10 +138,10 @@ def rate_row(
     *,
     target: float | None = None,
     peer_count: int = 0,
-) -> Row:
+) -> BenchRow:
     """Tasks a second beside a peer's, which may have done another number of them."""
     theirs = peer_count or count
-    return Row(
+    return BenchRow(
         subject,
         per_second(count, ours.seconds),
         peer_name,
@@ -152,23 +152,25 @@ def rate_row(
     )
 
 
-def time_row(subject: str, seconds: float, peer_name: str, peer: float, *, target: float | None = None) -> Row:
+def time_row(subject: str, seconds: float, peer_name: str, peer: float, *, target: float | None = None) -> BenchRow:
     """A time beside a peer's; it should be short."""
-    return Row(
+    return BenchRow(
         subject, milliseconds(seconds), peer_name, milliseconds(peer), seconds / peer, better="low", target=target
     )
 
 
-def limit_row(subject: str, seconds: float, limit: float, *, peer: str = "") -> Row:
+def limit_row(subject: str, seconds: float, limit: float, *, peer: str = "") -> BenchRow:
     """A time beside the longest it may be."""
     name = f"limit {limit:g} s{f' ({peer})' if peer else ''}"
-    return Row(subject, milliseconds(seconds), name, milliseconds(limit), seconds / limit, better="low", target=1.0)
+    return BenchRow(
+        subject, milliseconds(seconds), name, milliseconds(limit), seconds / limit, better="low", target=1.0
+    )
 
 
-def bytes_row(subject: str, grown: float, limit: float) -> Row:
+def bytes_row(subject: str, grown: float, limit: float) -> BenchRow:
     """Bytes beside the most they may be."""
     figure = f"{grown:,.1f} bytes"
-    return Row(subject, figure, "limit", f"{limit:,.0f} bytes", grown / limit, better="low", target=1.0)
+    return BenchRow(subject, figure, "limit", f"{limit:,.0f} bytes", grown / limit, better="low", target=1.0)
 
 
 def per_second(count: int, seconds: float) -> str:

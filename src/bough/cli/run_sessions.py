@@ -25,8 +25,8 @@ from bough.api.session.session import Session
 from bough.cli.main import INTERRUPTED, report
 from bough.cli.output import show_seconds
 from bough.cli.progress_display import FailureNote, Picture, choose_display, summary, with_parents
-from bough.cli.targets.jobs_database import Database, catch_up
-from bough.cli.targets.locate import Place
+from bough.cli.targets.jobs_database import OpenDatabase, catch_up
+from bough.cli.targets.locate import ServerLocation
 from bough.cli.targets.selection import pick
 from bough.cli.targets.task_rows import Fields, group_counts, task_rows
 from bough.cli.targets.task_streams import read_streams
@@ -115,8 +115,8 @@ def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silen
     return Ended(counts, picture.reused, picture.seconds, code)
 
 
-def _runs() -> list[tuple[Place, int]]:
-    return [(Place(one.store, one.name), one.welcome.run) for one in launch.sessions if not one.is_remote]
+def _runs() -> list[tuple[ServerLocation, int]]:
+    return [(ServerLocation(one.store, one.name), one.welcome.run) for one in launch.sessions if not one.is_remote]
 
 
 def _told_failures() -> list[dict[str, object]]:
@@ -183,33 +183,33 @@ _TOLD = ("id", "name", "group", "attempt", "host", "exit_code", "signal", "cause
 _LINES = 10  # of stderr
 
 
-def failures_of(runs: Iterable[tuple[Place, int]]) -> list[Fields]:
+def failures_of(runs: Iterable[tuple[ServerLocation, int]]) -> list[Fields]:
     """What failed in these runs of these stores; nothing of a store that cannot be read."""
     found: list[Fields] = []
     for place, run in runs:
         try:
             catch_up(place)
-            with Database(place) as database:
+            with OpenDatabase(place) as database:
                 found += _failed(database, run)
         except BoughError:
             continue  # the counts were told; the run itself is not spoiled by it
     return found[:MOST]
 
 
-def counts_of(runs: Iterable[tuple[Place, int]]) -> Counter[str] | None:
+def counts_of(runs: Iterable[tuple[ServerLocation, int]]) -> Counter[str] | None:
     """Tasks of these runs by state; None when a store cannot be read."""
     total: Counter[str] = Counter()
     try:
         for place, run in runs:
             catch_up(place)
-            with Database(place) as database:
+            with OpenDatabase(place) as database:
                 total.update(group_counts(database, run)[""])
     except BoughError:
         return None
     return total
 
 
-def _failed(database: Database, run: int) -> list[Fields]:
+def _failed(database: OpenDatabase, run: int) -> list[Fields]:
     picks = pick(database, [All()], frozenset({"failed"}), run)[:MOST]
     found: list[Fields] = []
     for row in task_rows(database, picks):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bough.analysis.run_report import Recorded, minimal
 from bough.cli.option_values import amount, count
 from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.selection import choose_run
 from bough.cli.targets.task_rows import as_json, group_counts, released, tree_lines
 from bough.errors import UnknownName, UserError
@@ -36,7 +36,7 @@ _ENDED = ("done", "failed", "notrun", "cancelled")
 _SHOWN = 5  # reasons for waiting
 
 
-def show_tree(database: Database, run: int, path: str, output: Output) -> None:
+def show_tree(database: OpenDatabase, run: int, path: str, output: Output) -> None:
     """Show one group, or with an empty path the workflow."""
     groups = database.rows("select id, parent, path, disabled from groups where run = ? order by id", [run])
     chosen = [row for row in groups if row["path"] == path]
@@ -85,7 +85,7 @@ def _is_within(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(above + "/")
 
 
-def expected(database: Database, run: int, path: str) -> float | None:
+def expected(database: OpenDatabase, run: int, path: str) -> float | None:
     """Seconds until all in a group has ended, if nothing fails; None if nothing like what is left was measured."""
     recorded = Recorded(database.rows, run)
     paths = {row["id"]: str(row["path"]) for row in database.rows("select id, path from groups where run = ?", [run])}
@@ -133,7 +133,7 @@ def _measured(recorded: Recorded) -> dict[tuple[str, str], float]:
     return {key: total / number for key, (total, number) in sums.items()}
 
 
-def _named(database: Database, row: Row, groups: Sequence[Row]) -> str:
+def _named(database: OpenDatabase, row: Row, groups: Sequence[Row]) -> str:
     if row["on_kind"] in {"group", "end"}:
         found = [str(one["path"]) for one in groups if one["id"] == row["on_id"]]
         return f"group {found[0]}" if found else f"group {row['on_id']}"
@@ -141,7 +141,7 @@ def _named(database: Database, row: Row, groups: Sequence[Row]) -> str:
     return f"task {row['on_id']}" + (f" ({found[0]})" if found and found[0] else "")
 
 
-def _dependents(database: Database, run: int, group: object, groups: Sequence[Row]) -> list[str]:
+def _dependents(database: OpenDatabase, run: int, group: object, groups: Sequence[Row]) -> list[str]:
     """Groups and tasks that wait for a group; through a group that is only there for that, whoever waits for it."""
     found: list[str] = []
     todo, seen = [group], {group}
@@ -161,7 +161,7 @@ def _dependents(database: Database, run: int, group: object, groups: Sequence[Ro
     return sorted(set(found))
 
 
-def _why(database: Database, run: int, group: object, groups: Sequence[Row]) -> list[str]:
+def _why(database: OpenDatabase, run: int, group: object, groups: Sequence[Row]) -> list[str]:
     """What a group, or one above it, depends on and is not over."""
     above = {row["id"]: row["parent"] for row in groups}
     at: object | None = group
@@ -200,7 +200,7 @@ def add_analysis_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show_analysis(database: Database, args: argparse.Namespace, output: Output) -> int:
+def show_analysis(database: OpenDatabase, args: argparse.Namespace, output: Output) -> int:
     """Analyse a run, and perhaps another one."""
     if args.first < 0:
         raise UserError(f"--first {args.first:g}: say how many seconds, above 0")
@@ -219,7 +219,7 @@ def show_analysis(database: Database, args: argparse.Namespace, output: Output) 
     return 0
 
 
-def _analysed(database: Database, run: int) -> Analysis:
+def _analysed(database: OpenDatabase, run: int) -> Analysis:
     if not database.rows("select run from runs where run = ?", [run]):
         raise UnknownName(f"there is no run {run} in {database.label}; the latest is {database.last_run()}")
     from bough.analysis import analyse

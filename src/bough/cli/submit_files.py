@@ -31,7 +31,7 @@ from bough.model.tasks import Dep, On, TaskSpec
 from bough.wire import questions
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
     from bough.api.session.session import Session
     from bough.api.submit.plans import Amendment
     from bough.describe.steps import Step
@@ -124,11 +124,11 @@ def _template(text: str, columns: dict[str, Any]) -> str:
 class After:
     """Tasks that are there already, to be waited for."""
 
-    def __init__(self, ledger: Ledger, deps: tuple[Dep, ...]) -> None:
+    def __init__(self, ledger: TaskRegistry, deps: tuple[Dep, ...]) -> None:
         self._ledger = ledger
         self._deps = deps
 
-    def __bough_deps__(self) -> tuple[Ledger, tuple[Dep, ...]]:
+    def __bough_deps__(self) -> tuple[TaskRegistry, tuple[Dep, ...]]:
         """As a session asks for it."""
         return self._ledger, self._deps
 
@@ -198,7 +198,7 @@ def _amended(session: RemoteSession, steps: Sequence[Step], *, whole: bool) -> A
     return amendment
 
 
-def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Submitted | None:
+def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> SubmittedWork | None:
     """Run a script here until it has submitted everything; its sessions leave where they would have waited."""
     from bough.cli.run_script import run_script
 
@@ -212,7 +212,7 @@ def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Sub
     if not sessions:
         raise UserError(f"{path} opened no session; there is nothing to submit")
     last = sessions[-1]
-    return Submitted(last.name, last.welcome.run, last.submitted(), sum(last.progress.counts().values()))
+    return SubmittedWork(last.name, last.welcome.run, last.submitted(), sum(last.progress.counts().values()))
 
 
 def submit_or_amend(
@@ -314,7 +314,7 @@ def _remote(session: Session) -> RemoteSession:
     return session
 
 
-class Submitted(msgspec.Struct, frozen=True, omit_defaults=True):
+class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was handed over."""
 
     workflow: str

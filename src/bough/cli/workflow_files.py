@@ -9,14 +9,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from bough.describe.formats import FLAT, Reader, Source, find_reader, read
+from bough.describe.formats import FLAT, FormatReader, Source, find_reader, read
 from bough.describe.source_files import read_file
 from bough.errors import UserError
 
 if TYPE_CHECKING:
     from bough.describe.plan import Plan
     from bough.describe.steps import Step
-    from bough.describe.wfformat import Emulation
+    from bough.describe.wfformat import TraceReplay
 
 
 class File:
@@ -25,7 +25,7 @@ class File:
     def __init__(self, path: str, args: Sequence[str] = ()) -> None:
         self.path = path
         self.source = Source(path, read_text(path), tuple(args))
-        self.reader: Reader | None = find_reader(self.source)
+        self.reader: FormatReader | None = find_reader(self.source)
 
     @property
     def takes_arguments(self) -> bool:
@@ -43,7 +43,7 @@ class File:
         return stem(self.path)
 
     def plan(
-        self, args: Sequence[str] = (), emulation: Emulation | None = None, note: Callable[[str], None] | None = None
+        self, args: Sequence[str] = (), emulation: TraceReplay | None = None, note: Callable[[str], None] | None = None
     ) -> Plan:
         """What it describes; `note` is told what was passed over."""
         source = self.source._replace(args=tuple(args), emulation=emulation)

@@ -37,8 +37,8 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.ElementFailed: lifecycle.element_failed,
     facts.SpanReturned: lifecycle.span_returned,
     facts.RetryDue: lifecycle.retry_due,
-    facts.Recalled: lifecycle.recalled,
-    facts.NotRunnable: lifecycle.not_runnable,
+    facts.MemoLookedUp: lifecycle.recalled,
+    facts.Skipped: lifecycle.not_runnable,
     facts.Cancelled: task_actions.cancelled,
     facts.Killed: task_actions.killed,
     facts.Held: task_actions.held,
@@ -50,5 +50,5 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.GroupReleased: submission.group_released,
     facts.LockTaken: locks.taken,
     facts.LockFreed: locks.freed,
-    facts.SpanHeard: locks.span_heard,
+    facts.SpanAlive: locks.span_heard,
 }

@@ -67,7 +67,7 @@ class Consequences:
         while state.doomed:
             record, start, stop, failure = state.doomed.pop()
             for low, high in record.runs(_PENDING, start, min(stop, record.length)):
-                self._record(facts.NotRunnable(RecordId(record.id), low, high, failure))
+                self._record(facts.Skipped(RecordId(record.id), low, high, failure))
 
     def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
         """What has not started of these will not: the workflow stops at its first failure, or the session closes."""
@@ -75,7 +75,7 @@ class Consequences:
             if dependencies.is_final(record):
                 continue  # what it waits for has ended, or will
             for start, stop in record.runs(_PENDING, 0, record.length):
-                self._record(facts.NotRunnable(RecordId(record.id), start, stop, failure))
+                self._record(facts.Skipped(RecordId(record.id), start, stop, failure))
         self._state.doomed.clear()
 
     def _on_hold(self, event: facts.Held | facts.Released) -> None:
@@ -99,7 +99,7 @@ class Consequences:
             parts = amend.amend(self._state, event)
             self._facts.append(msgspec.structs.replace(event, parts=parts))
 
-    def _on_declared(self, event: facts.Declared) -> None:
+    def _on_declared(self, event: facts.DeclaredDone) -> None:
         """What ended without success is revived first, and with it what was not run because of it."""
         parts, _ = task_actions.reach(self._state, event)
         for record, start, stop in parts:
@@ -170,7 +170,7 @@ def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
     return any(executor.could_fit(record.needs) for executor in others)
 
 
-class Hearing(Consequences):
+class Intake(Consequences):
     """See the module."""
 
     def __init__(self, state: State) -> None:
@@ -187,7 +187,7 @@ class Hearing(Consequences):
             facts.ExecutorJoined: self._on_executor_joined,
             facts.ExecutorDrained: self._on_executor_known,
             facts.ExecutorResized: self._on_resized,
-            facts.Recalled: self._on_recalled,
+            facts.MemoLookedUp: self._on_recalled,
             facts.GroupClosed: self._on_group_closed,
             facts.Cancelled: self._on_deed,
             facts.Killed: self._on_deed,
@@ -196,7 +196,7 @@ class Hearing(Consequences):
             facts.Retried: self._on_deed,
             facts.Reset: self._on_reset,
             facts.Amended: self._on_amended,
-            facts.Declared: self._on_declared,
+            facts.DeclaredDone: self._on_declared,
             facts.Prioritised: self._record,
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
@@ -209,7 +209,7 @@ class Hearing(Consequences):
             facts.LockTaken: self._on_lock,
             facts.LockFreed: self._on_lock,
             facts.GroupReleased: self._on_group_released,
-            facts.SpanHeard: self._on_heard,
+            facts.SpanAlive: self._on_heard,
         }
 
     def hear(self, events: Iterable[News]) -> list[Fact]:
@@ -386,11 +386,11 @@ class Hearing(Consequences):
         if group is not None and group.parent is not None and not (group.released or group.settled):
             self._record(event)
 
-    def _on_heard(self, event: facts.SpanHeard) -> None:
+    def _on_heard(self, event: facts.SpanAlive) -> None:
         """Where nobody waits for a word, or has just had one, it need not be written down."""
         span = self._state.spans.get(event.span)
         if span is not None and self._state.now - span.heard > span.record.spec.limits.replay / 10 > 0:
-            self._record(facts.SpanHeard(event.span, RecordId(span.record.id)))
+            self._record(facts.SpanAlive(event.span, RecordId(span.record.id)))
 
     # --- news from clients and the shell ---------------------------------------------------------
 
@@ -440,7 +440,7 @@ class Hearing(Consequences):
         if event.run not in self._state.workflows:
             self._record(event)
 
-    def _on_recalled(self, event: facts.Recalled) -> None:
+    def _on_recalled(self, event: facts.MemoLookedUp) -> None:
         record = self._state.records.get(event.record)
         if record is None or not (record.recalling or record.is_array) or (record.is_array and record.waits):
             return

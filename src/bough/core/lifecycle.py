@@ -27,7 +27,7 @@ from bough.core.records.array_record import (
     let_go,
 )
 from bough.core.records.attempts import WHOLE, Span
-from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.task_record import Success, TaskRecord
 from bough.core.state import State
@@ -62,7 +62,7 @@ def late_success(state: State, fact: facts.SpanEnded) -> None:
 
 def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
     """There is room."""
-    executor = ExecutorRecord(fact) if fact.each is None else WideExecutor(fact)
+    executor = ExecutorRecord(fact) if fact.each is None else RelayExecutorRecord(fact)
     state.executors[fact.executor] = executor
     state.cores += fact.capacity.cores
     state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
@@ -72,7 +72,7 @@ def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
 def executor_resized(state: State, fact: facts.ExecutorResized) -> None:
     """There are more or fewer executors behind a relay."""
     executor = state.executors[fact.executor]
-    assert isinstance(executor, WideExecutor)
+    assert isinstance(executor, RelayExecutorRecord)
     state.cores += fact.capacity.cores - executor.capacity.cores
     executor.resize(fact)
     state.note_room(executor)
@@ -158,7 +158,7 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     load = mean * (stop - start) if mean <= SHORT else 0.0
     span = Span(number, record, start, stop, attempt, executor, [[start, stop]], fact.backlog, load)
     if executor.wide:
-        cast("WideExecutor", executor).widen(span)
+        cast("RelayExecutorRecord", executor).widen(span)
     state.spans[number] = span
     state.last_span = number
     executor.add(span)
@@ -333,7 +333,7 @@ def span_returned(state: State, fact: facts.SpanReturned) -> None:
     state.let_go(span)
 
 
-def not_runnable(state: State, fact: facts.NotRunnable) -> None:
+def not_runnable(state: State, fact: facts.Skipped) -> None:
     """Elements will never run."""
     record = state.records[fact.record]
     record.withdraw(fact.start, fact.stop)
@@ -345,7 +345,7 @@ def not_runnable(state: State, fact: facts.NotRunnable) -> None:
     dependencies.ended(state, record, fact.start, fact.stop)
 
 
-def recalled(state: State, fact: facts.Recalled) -> None:
+def recalled(state: State, fact: facts.MemoLookedUp) -> None:
     """Memos were looked up: found elements are done, the others may run."""
     record = state.records[fact.record]
     record.recalling = False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bough.core.state import State
 
 
-class Lock(msgspec.Struct, frozen=True, gc=False):
+class LockOwner(msgspec.Struct, frozen=True, gc=False):
     """Who owns a lock."""
 
     span: int
@@ -45,7 +45,7 @@ def taken(state: State, fact: facts.LockTaken) -> None:
 
 def take(state: State, name: str, span: int, index: int) -> None:
     """Note the owner of a lock."""
-    state.locks[name] = Lock(span, index)
+    state.locks[name] = LockOwner(span, index)
     state.lockers.setdefault(span, []).append(name)
 
 
@@ -69,6 +69,6 @@ def left(state: State, span: Span, *, gone: bool) -> None:
             _free(state, name)
 
 
-def span_heard(state: State, fact: facts.SpanHeard) -> None:
+def span_heard(state: State, fact: facts.SpanAlive) -> None:
     """A task of a span gave a sign of life."""
     state.spans[fact.span].heard = state.now

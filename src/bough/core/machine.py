@@ -16,7 +16,7 @@ import msgspec
 from bough.core import explain, snapshot
 from bough.core.actions.dry_run import Deed, survey
 from bough.core.apply import APPLY
-from bough.core.intake import Hearing
+from bough.core.intake import Intake
 from bough.core.records.array_record import Record
 from bough.core.records.task_record import Success
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
@@ -62,7 +62,7 @@ class Machine:
         self.state.last_span = last_span
         self.asides: list[State] = []  # retired workflows that are looked at; no turn sees them
         self._placement = Placement(self.state, Random(seed))
-        self._hearing = Hearing(self.state)
+        self._hearing = Intake(self.state)
 
     # --- driving ---------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ _OPEN = (WAITING, HELD, READY, PLACED, RUNNING)
 _ENDED = (DONE, FAILED, NOTRUN, CANCELLED)
 
 
-class Standing:
+class TaskCounts:
     """The tasks of some groups, by state."""
 
     def __init__(self, groups: Iterable[GroupRecord]) -> None:
@@ -85,7 +85,7 @@ def why_stuck(state: State, workflow: Workflow) -> str:
     """
     if not may_be_stuck(state, workflow):
         return ""
-    standing = Standing(below(workflow.group))
+    standing = TaskCounts(below(workflow.group))
     if not standing.unended or standing.out or awaits_retry(state, workflow):
         return ""
     if standing.counts[HELD]:

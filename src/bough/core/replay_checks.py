@@ -152,7 +152,7 @@ def _placed(state: State, fact: facts.Placed) -> str:
     return _unless_all(record, bytes((wanted,)), fact.start, fact.stop)
 
 
-def _of_span(state: State, fact: facts.SpanStarted | facts.SpanReturned | facts.SpanHeard) -> str:
+def _of_span(state: State, fact: facts.SpanStarted | facts.SpanReturned | facts.SpanAlive) -> str:
     return "" if fact.span in state.spans else f"there is no span {fact.span}"
 
 
@@ -183,13 +183,13 @@ def _due(state: State, fact: facts.RetryDue) -> str:
     return _unless_all(record, bytes((WAITING,)), fact.index, fact.index + 1)
 
 
-def _recalled(state: State, fact: facts.Recalled) -> str:
+def _recalled(state: State, fact: facts.MemoLookedUp) -> str:
     record = state.records.get(fact.record)
     known = record is not None and 0 <= fact.start < fact.stop <= record.length
     return "" if known else f"there is no record {fact.record} with elements {fact.start} to {fact.stop}"
 
 
-def _not_runnable(state: State, fact: facts.NotRunnable) -> str:
+def _not_runnable(state: State, fact: facts.Skipped) -> str:
     record = state.records.get(fact.record)
     if record is None:
         return f"there is no record {fact.record}"
@@ -234,12 +234,12 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.Placed: _placed,
     facts.SpanStarted: _of_span,
     facts.SpanReturned: _of_span,
-    facts.SpanHeard: _of_span,
+    facts.SpanAlive: _of_span,
     facts.SpanEnded: _ended,
     facts.ElementFailed: _failed,
     facts.RetryDue: _due,
-    facts.Recalled: _recalled,
-    facts.NotRunnable: _not_runnable,
+    facts.MemoLookedUp: _recalled,
+    facts.Skipped: _not_runnable,
     facts.LockTaken: _lock,
     facts.LockFreed: _lock,
 }

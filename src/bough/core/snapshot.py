@@ -21,7 +21,7 @@ from bough.core.graph import dependencies
 from bough.core.graph.submission import add_array, add_group, add_task, grow
 from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import WHOLE, Span
-from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import Success, TaskRecord
 from bough.core.state import Alarm, State
@@ -30,7 +30,7 @@ from bough.model.ids import ROOT, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure
 from bough.model.ranges import Ranges
 from bough.model.runtimes import RunTime
-from bough.model.states import ENDED, TaskState, Window
+from bough.model.states import ENDED, StateWindow, TaskState
 from bough.model.tasks import ArraySpec, GroupSpec, Page, TaskSpec
 
 VERSION = 2
@@ -219,7 +219,7 @@ def kept_array(record: ArrayRecord) -> KeptArray:
     """An array as it is kept."""
     spec = msgspec.structs.replace(record.spec, pages=())
     states = record.states
-    window = states if isinstance(states, Window) else None
+    window = states if isinstance(states, StateWindow) else None
     return KeptArray(
         spec,
         bytes(window.tail if window is not None else states),  # type: ignore[arg-type]
@@ -311,7 +311,7 @@ def restore(state: State, data: bytes) -> None:
     state.held_groups = int(root.held)
     add_kept(state, kept.workflows, kept.groups, [*kept.tasks, *kept.arrays])
     for one in kept.executors:
-        executor = ExecutorRecord(one.joined) if one.joined.each is None else WideExecutor(one.joined)
+        executor = ExecutorRecord(one.joined) if one.joined.each is None else RelayExecutorRecord(one.joined)
         executor.draining, executor.suspended = one.draining, one.suspended
         executor.suspensions, executor.trouble = one.suspensions, one.trouble
         state.executors[executor.id] = executor
@@ -427,7 +427,7 @@ def _restore_array(state: State, kept: KeptArray) -> None:
     record.spec = kept.spec
     record.paged = kept.paged
     if fed:
-        record.states = Window(kept.base, kept.odd, kept.states)
+        record.states = StateWindow(kept.base, kept.odd, kept.states)
         grow(state, record, len(record.states))
     else:
         record.states = bytearray(kept.states)

@@ -12,9 +12,9 @@ from typing import cast
 from bough.core import locks
 from bough.core.records.array_record import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import Span
-from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
-from bough.core.records.ready_queue import Crown, ReadyQueue
+from bough.core.records.ready_queue import LimitTree, ReadyQueue
 from bough.core.records.task_record import TaskRecord
 from bough.errors import InvalidTransition
 from bough.model.events.orders import Order
@@ -56,8 +56,8 @@ class State:
         self.runtimes: dict[str | int, RunTime] = {}
         self.used_runtimes = 0  # of these, when it was last looked which of them are in use
         self.shapes: dict[Shape, ReadyQueue] = {}
-        self.crowns: dict[tuple[Needs, int, str], Crown] = {}  # of queues under limits
-        self.waiting: dict[ReadyQueue | Crown, None] = {}  # the queues that may hold something
+        self.crowns: dict[tuple[Needs, int, str], LimitTree] = {}  # of queues under limits
+        self.waiting: dict[ReadyQueue | LimitTree, None] = {}  # the queues that may hold something
         self.likes: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
         self.held_groups = 0
         self.timed_groups = 0  # that have a time limit
@@ -68,7 +68,7 @@ class State:
         self.alarms: list[Alarm] = []  # what else is to be looked at later
         self.ghosts: dict[int, Span] = {}  # spans of lost executors: they may come back and report them
         self.ghosts_of: dict[int, list[int]] = {}  # by record
-        self.locks: dict[str, locks.Lock] = {}
+        self.locks: dict[str, locks.LockOwner] = {}
         self.lockers: dict[int, list[str]] = {}  # names of locks by the span that has them
         self.unended = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
@@ -96,7 +96,7 @@ class State:
         key = (needs, workflow.run, place)
         crown = self.crowns.get(key)
         if crown is None:
-            crown = self.crowns[key] = Crown(needs, workflow, place)
+            crown = self.crowns[key] = LimitTree(needs, workflow, place)
         return crown.grow(group.limits)
 
     def forget_queues(self, run: int) -> None:
@@ -279,7 +279,7 @@ class State:
         if span.id in self.lockers:
             locks.left(self, span, gone=False)
         if span.executor.wide:
-            cast("WideExecutor", span.executor).narrow(span)
+            cast("RelayExecutorRecord", span.executor).narrow(span)
             self.note_room(span.executor)
 
     def note_room(self, executor: ExecutorRecord) -> None:

@@ -26,8 +26,8 @@ DECODED: Final = frozenset(
         facts.SpanEnded,
         facts.CallsEnded,
         facts.SpanReturned,
-        facts.Recalled,
-        facts.Declared,
+        facts.MemoLookedUp,
+        facts.DeclaredDone,
     }
 )
 _LONGEST_MESSAGE: Final = 4_000  # characters of a message that the core puts together

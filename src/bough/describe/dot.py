@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from bough.describe.plan import Index, Plan, PlanGroup, PlanTask
-from bough.describe.task_graph import Record, RecordedTask
+from bough.describe.task_graph import RecordedTask, TaskGraph
 
 _COLOURS = {
     "done": "palegreen",
@@ -28,12 +28,12 @@ _COLOURS = {
 }
 
 
-def write(record: Record) -> str:
+def write(record: TaskGraph) -> str:
     """A workflow as the text of a DOT file."""
     return "".join(f"{line}\n" for line in _lines(record))
 
 
-def _lines(record: Record) -> Iterator[str]:
+def _lines(record: TaskGraph) -> Iterator[str]:
     yield f"digraph {_quoted(record.name or 'workflow')} {{"
     yield "  rankdir=TB;"
     yield "  node [shape=box, style=filled, fillcolor=white];"

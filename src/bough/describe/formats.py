@@ -25,7 +25,7 @@ from bough.model.bounds import in_plain_words
 
 if TYPE_CHECKING:
     from bough.describe.plan import Plan
-    from bough.describe.wfformat import Emulation
+    from bough.describe.wfformat import TraceReplay
 
 
 class Source(NamedTuple):
@@ -34,7 +34,7 @@ class Source(NamedTuple):
     path: str  # as it was named; - is standard input
     text: str
     args: tuple[str, ...] = ()  # what stands behind it on the command line
-    emulation: Emulation | None = None  # how a recorded workflow is replayed, if it is
+    emulation: TraceReplay | None = None  # how a recorded workflow is replayed, if it is
     note: Callable[[str], None] = lambda _: None  # told what a reader passes over
 
     @property
@@ -49,7 +49,7 @@ class Source(NamedTuple):
         return base.endswith((".mk", ".make")) or base.lower() in {"makefile", "gnumakefile"}
 
 
-class Reader(NamedTuple):
+class FormatReader(NamedTuple):
     """Who reads a form."""
 
     form: str
@@ -114,15 +114,15 @@ def _is_grouped(source: Source) -> bool:
 
 
 # In the order in which they are asked whether a file is theirs.
-READERS: list[Reader] = [
-    Reader("script", _is_script, "bough.describe.formats:_read_script", takes_arguments=True),
-    Reader("trellis", _is_trellis, "bough.describe.formats:_read_trellis"),
-    Reader("make", _is_make, "bough.describe.formats:_read_make", takes_arguments=True),
-    Reader("dagman", lambda source: source.path.endswith(".dag"), "bough.describe.formats:_read_dagman"),
-    Reader("json", _is_plan, "bough.describe.formats:_read_json"),
-    Reader("wfformat", _is_trace, "bough.describe.formats:_read_trace"),
-    Reader("mqsub", _is_mqsub, "bough.describe.formats:_read_mqsub"),
-    Reader("groups", _is_grouped, "bough.describe.formats:_read_flat"),
+READERS: list[FormatReader] = [
+    FormatReader("script", _is_script, "bough.describe.formats:_read_script", takes_arguments=True),
+    FormatReader("trellis", _is_trellis, "bough.describe.formats:_read_trellis"),
+    FormatReader("make", _is_make, "bough.describe.formats:_read_make", takes_arguments=True),
+    FormatReader("dagman", lambda source: source.path.endswith(".dag"), "bough.describe.formats:_read_dagman"),
+    FormatReader("json", _is_plan, "bough.describe.formats:_read_json"),
+    FormatReader("wfformat", _is_trace, "bough.describe.formats:_read_trace"),
+    FormatReader("mqsub", _is_mqsub, "bough.describe.formats:_read_mqsub"),
+    FormatReader("groups", _is_grouped, "bough.describe.formats:_read_flat"),
 ]
 WRITERS: dict[str, str] = {
     "make": "bough.describe.trellisdag.trellis_makefile:write",
@@ -132,15 +132,15 @@ WRITERS: dict[str, str] = {
     "json": "bough.describe.formats:write_json",
     "wfformat": "bough.describe.formats:_write_trace",
 }
-FLAT = Reader("flat", lambda _: True, "bough.describe.formats:_read_flat")
+FLAT = FormatReader("flat", lambda _: True, "bough.describe.formats:_read_flat")
 
 
-def find_reader(source: Source) -> Reader | None:
+def find_reader(source: Source) -> FormatReader | None:
     """Who reads a file; None: it is a plain list of commands, or a Python script that is no description."""
     return next((reader for reader in READERS if reader.suits(source)), None)
 
 
-def read(source: Source, reader: Reader) -> Plan:
+def read(source: Source, reader: FormatReader) -> Plan:
     """The plan of a file."""
     if source.args and not reader.takes_arguments:
         raise UserError(f"{source.name} takes no arguments: {' '.join(source.args)}")

@@ -27,7 +27,7 @@ from bough.describe.steps import For, What, steps
 _FEW = 64  # dependencies that a joint would save, before it is worth its place
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """A task, or the begin or the end of a group."""
 
     kind: str  # "task", "begin", "end"
@@ -37,8 +37,8 @@ class Node(NamedTuple):
 class Arcs(NamedTuple):
     """What waits for what: every task, and the joints that were left, with what comes before them."""
 
-    tasks: dict[int, list[Node]]
-    joints: dict[Node, list[Node]]  # each after those it waits for
+    tasks: dict[int, list[GraphNode]]
+    joints: dict[GraphNode, list[GraphNode]]  # each after those it waits for
 
 
 class Ordering:
@@ -47,19 +47,19 @@ class Ordering:
     def __init__(self) -> None:
         self._above: dict[int, int] = {}
         self._inside: dict[int, list[int]] = {}  # groups by the group they are in
-        self._group_waits: dict[int, list[Node]] = {}
+        self._group_waits: dict[int, list[GraphNode]] = {}
         self._home: dict[int, int] = {}  # by task: its group
         self._tasks: dict[int, list[int]] = {}  # by group
-        self._waits: dict[int, list[Node]] = {}
+        self._waits: dict[int, list[GraphNode]] = {}
         self._released: dict[int, list[int]] = {}  # by group: the tasks that let others begin
 
-    def add_group(self, group: int, above: int, waits: Iterable[Node] = ()) -> None:
+    def add_group(self, group: int, above: int, waits: Iterable[GraphNode] = ()) -> None:
         """Add a group; the root is 0 and is there already."""
         self._above[group] = above
         self._inside.setdefault(above, []).append(group)
         self._group_waits[group] = list(waits)
 
-    def add_task(self, task: int, group: int, waits: Iterable[Node] = (), *, release: bool = False) -> None:
+    def add_task(self, task: int, group: int, waits: Iterable[GraphNode] = (), *, release: bool = False) -> None:
         """Add a task; `release`: who waits for its group waits only for this one."""
         self._home[task] = group
         self._tasks.setdefault(group, []).append(task)
@@ -67,7 +67,7 @@ class Ordering:
         if release:
             self._released.setdefault(group, []).append(task)
 
-    def add_waits(self, task: int, waits: Iterable[Node]) -> None:
+    def add_waits(self, task: int, waits: Iterable[GraphNode]) -> None:
         """Add to what a task waits for."""
         self._waits[task] += waits
 
@@ -77,8 +77,8 @@ class Ordering:
         before = {task: [*waits, *begins(self._home[task])] for task, waits in self._waits.items()}
         joints = self._joints(before, begins)
         uses = Counter(node for some in (*before.values(), *joints.values()) for node in some if node.kind != "task")
-        left: dict[Node, list[Node]] = {}
-        flat: dict[Node, list[Node]] = {}
+        left: dict[GraphNode, list[GraphNode]] = {}
+        flat: dict[GraphNode, list[GraphNode]] = {}
         for joint, some in joints.items():  # in an order in which each comes after what it waits for
             inner = list(dict.fromkeys(_replaced(some, flat)))
             if len(inner) > 1 and uses[joint] > 1 and len(inner) * uses[joint] > _FEW + len(inner) + uses[joint]:
@@ -90,11 +90,11 @@ class Ordering:
     def _begins(self) -> _Begins:
         return _Begins(self._above, self._group_waits)
 
-    def _joints(self, before: dict[int, list[Node]], begins: _Begins) -> dict[Node, list[Node]]:
+    def _joints(self, before: dict[int, list[GraphNode]], begins: _Begins) -> dict[GraphNode, list[GraphNode]]:
         """Begins and ends of groups that somebody waits for, each after those it waits for itself."""
-        found: dict[Node, list[Node]] = {}
+        found: dict[GraphNode, list[GraphNode]] = {}
         for start in {node: None for some in before.values() for node in some if node.kind != "task"}:
-            stack: list[tuple[Node, list[Node], Iterator[Node]]] = []
+            stack: list[tuple[GraphNode, list[GraphNode], Iterator[GraphNode]]] = []
             self._enter(start, begins, stack)
             while stack:
                 node, inner, left = stack[-1]
@@ -106,34 +106,36 @@ class Ordering:
                     self._enter(following, begins, stack)
         return found
 
-    def _enter(self, node: Node, begins: _Begins, stack: list[tuple[Node, list[Node], Iterator[Node]]]) -> None:
+    def _enter(
+        self, node: GraphNode, begins: _Begins, stack: list[tuple[GraphNode, list[GraphNode], Iterator[GraphNode]]]
+    ) -> None:
         inner = self._behind(node, begins)
         stack.append((node, inner, iter(inner)))
 
-    def _behind(self, node: Node, begins: _Begins) -> list[Node]:
+    def _behind(self, node: GraphNode, begins: _Begins) -> list[GraphNode]:
         if node.kind == "begin":
             return [*self._group_waits[node.id], *begins(self._above[node.id])]
         if node.id in self._released:
-            return [Node("task", task) for task in self._released[node.id]]
-        inner = [Node("task", task) for task in self._tasks.get(node.id, ())]
-        inner += [Node("end", group) for group in self._inside.get(node.id, ())]
+            return [GraphNode("task", task) for task in self._released[node.id]]
+        inner = [GraphNode("task", task) for task in self._tasks.get(node.id, ())]
+        inner += [GraphNode("end", group) for group in self._inside.get(node.id, ())]
         return inner or begins(node.id)
 
 
 class _Begins:
     """The begin that what is in a group waits for, if there is any."""
 
-    def __init__(self, above: dict[int, int], waits: dict[int, list[Node]]) -> None:
+    def __init__(self, above: dict[int, int], waits: dict[int, list[GraphNode]]) -> None:
         self._above = above
         self._waits = waits
-        self._found: dict[int, list[Node]] = {0: []}
+        self._found: dict[int, list[GraphNode]] = {0: []}
 
-    def __call__(self, group: int) -> list[Node]:
+    def __call__(self, group: int) -> list[GraphNode]:
         path = []
         while group not in self._found:
             path.append(group)
             if self._waits.get(group):
-                self._found[group] = [Node("begin", group)]
+                self._found[group] = [GraphNode("begin", group)]
             else:
                 group = self._above.get(group, 0)
         found = self._found[group]
@@ -142,7 +144,7 @@ class _Begins:
         return found
 
 
-def _replaced(some: Iterable[Node], flat: dict[Node, list[Node]]) -> Iterator[Node]:
+def _replaced(some: Iterable[GraphNode], flat: dict[GraphNode, list[GraphNode]]) -> Iterator[GraphNode]:
     for node in some:
         if node in flat:
             yield from flat[node]
@@ -182,7 +184,7 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Record:
+class TaskGraph:
     """A workflow, and how it ran."""
 
     name: str
@@ -192,11 +194,11 @@ class Record:
     closed: float | None = None
 
 
-def order(record: Record, ordering: Ordering, tasks: dict[int, RecordedTask]) -> None:
+def order(record: TaskGraph, ordering: Ordering, tasks: dict[int, RecordedTask]) -> None:
     """Fill in what waits for what, and put joints where they are worth it."""
     arcs = ordering.arcs()
 
-    def named(node: Node) -> str:
+    def named(node: GraphNode) -> str:
         return tasks[node.id].id if node.kind == "task" else f"joint-{node.kind}-{node.id}"
 
     joints = [
@@ -208,14 +210,14 @@ def order(record: Record, ordering: Ordering, tasks: dict[int, RecordedTask]) ->
     record.tasks = [*joints, *tasks.values()]
 
 
-def of_plan(plan: Plan, name: str) -> Record:
+def of_plan(plan: Plan, name: str) -> TaskGraph:
     """A plan as tasks and arcs."""
-    record = Record(name)
+    record = TaskGraph(name)
     ordering = Ordering()
     tasks: dict[int, RecordedTask] = {}
     paths = {0: ""}
     for step in steps(plan):
-        waits = [Node("task" if kind is For.TASK else "end", number) for kind, number in step.waits]
+        waits = [GraphNode("task" if kind is For.TASK else "end", number) for kind, number in step.waits]
         if step.what is What.OPEN:
             ordering.add_group(step.number, step.group, waits)
             above = paths[step.group]

@@ -3,8 +3,8 @@
 WfFormat, the JSON of the WfCommons project (version 1.5), read as plans: to run, to convert or to replay.
 
 A trace says which tasks there were, what they waited for, how long they took and which files they read and wrote.
-Replayed (`Emulation`), a task sleeps or computes as long as it took, times a factor, and reads and writes files of the
-recorded sizes if they are asked for. Rule: everything that is wrong is told with file and line.
+Replayed (`TraceReplay`), a task sleeps or computes as long as it took, times a factor, and reads and writes files of
+the recorded sizes if they are asked for. Rule: everything that is wrong is told with file and line.
 
 WfFormat 1.5 written: any plan, and any run with its times, machines and files.
 
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, uncollected
-from bough.describe.task_graph import Machine, Record, RecordedTask
+from bough.describe.task_graph import Machine, RecordedTask, TaskGraph
 from bough.model.bounds import LONGEST, FilePath, Name, in_plain_words
 
 VERSION = "1.5"
@@ -34,7 +34,7 @@ _ID = re.compile(r'"id"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _BURN = "import time; any(time.process_time() > {seconds} for _ in iter(int, 1))"
 
 
-class Emulation(NamedTuple):
+class TraceReplay(NamedTuple):
     """How a trace is replayed."""
 
     kind: str = "sleep"  # or "cpu"
@@ -107,7 +107,7 @@ def is_wfformat(text: str) -> bool:
     return '"workflow"' in text and ('"specification"' in text or '"schemaVersion"' in text)
 
 
-def read(text: str, filename: str, emulation: Emulation | None = None) -> Plan:
+def read(text: str, filename: str, emulation: TraceReplay | None = None) -> Plan:
     """Read a trace; with an emulation the plan replays it."""
     with uncollected():
         trace = _parse(text, filename)
@@ -240,7 +240,7 @@ def _cores(ran: _Ran) -> float:
 
 
 class _Replay:
-    def __init__(self, trace: _Trace, emulation: Emulation) -> None:
+    def __init__(self, trace: _Trace, emulation: TraceReplay) -> None:
         self.trace = trace
         self.emulation = emulation
         self.paths: dict[str, str] = {}
@@ -310,7 +310,7 @@ _PLAIN = re.compile(r"[\w@%+=:,./-]+(?: [\w@%+=:,./-]+)*")
 _UNFIT = re.compile(r"[^0-9a-zA-Z_.-]+")
 
 
-def write(record: Record, *, version: str = "") -> str:
+def write(record: TaskGraph, *, version: str = "") -> str:
     """A workflow as the text of a WfFormat file; `version`: of Bough."""
     ids = _ids(record.tasks)
     children: dict[str, list[str]] = {task.id: [] for task in record.tasks}
@@ -373,7 +373,7 @@ def _specified(task: RecordedTask, ids: dict[str, str], children: list[str]) -> 
     }
 
 
-def _execution(record: Record, ids: dict[str, str]) -> dict[str, Any]:
+def _execution(record: TaskGraph, ids: dict[str, str]) -> dict[str, Any]:
     begun = min((task.started for task in record.tasks if task.started), default=record.opened or 0)
     ended = max((task.started + (task.seconds or 0) for task in record.tasks if task.started), default=begun)
     found: dict[str, Any] = {

@@ -24,7 +24,7 @@ _GATHER = 0.001  # seconds in which jobs of a group without a factor gather
 _NO_NAME = re.compile(r"\W")
 
 
-class Sender:
+class BundleSender:
     """See the module. `due(now)` sends off what has waited long enough and says when to call it again."""
 
     def __init__(

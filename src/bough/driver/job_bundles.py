@@ -40,7 +40,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _BESIDE = r"[\w./-]"  # what belongs to a longer path
 
 
-class Declared(msgspec.Struct, frozen=True, eq=False):
+class JobFiles(msgspec.Struct, frozen=True, eq=False):
     """A command line over slots."""
 
     form: str  # the kinds of its parts: v a text, r and w a file; words are parted by blanks
@@ -70,7 +70,7 @@ class Declared(msgspec.Struct, frozen=True, eq=False):
         return made
 
 
-def read_files(words: list[str], cwd: str, inputs: Paths, outputs: Paths) -> Declared | None:
+def read_files(words: list[str], cwd: str, inputs: Paths, outputs: Paths) -> JobFiles | None:
     """What a command declares; None: nothing."""
     reads, writes = _paths("inputs", inputs), _paths("outputs", outputs)
     if not reads and not writes:
@@ -88,7 +88,7 @@ def read_files(words: list[str], cwd: str, inputs: Paths, outputs: Paths) -> Dec
     if beside:  # a shell takes them off, and becomes the command
         shell = [[("v", word)] for word in ("/bin/sh", "-c", f'shift {len(beside)}; exec "$@"', "sh")]
         found = [*shell, *([("r", path)] for path in beside), *found]
-    return Declared(
+    return JobFiles(
         " ".join("".join(kind for kind, _ in word) for word in found),
         [text for word in found for _, text in word],
         frozenset(absolute(path, cwd) for path in reads),
@@ -186,7 +186,7 @@ class Job(msgspec.Struct, eq=False):
     stage: Stage
     producer: object
     label: str
-    files: Declared | None = None
+    files: JobFiles | None = None
     bundle: Bundle | None = None  # that it joined; None: its pipeline is not complete
     index: int = 0  # in the bundle
     place: int = -1  # in its pipeline; -1: it is none's
@@ -211,7 +211,7 @@ class Pipeline(msgspec.Struct, eq=False):
         )
 
 
-class Group(msgspec.Struct, eq=False):
+class JobGroup(msgspec.Struct, eq=False):
     """A label, and how its jobs are batched."""
 
     label: str
@@ -222,7 +222,7 @@ class Group(msgspec.Struct, eq=False):
 class Bundle(msgspec.Struct, eq=False):
     """Jobs, or whole pipelines, that are submitted together."""
 
-    group: Group
+    group: JobGroup
     is_pipelines: bool
     rows: list[list[Job]]  # of jobs: one in each
     begun: float = 0.0  # when the first one was added

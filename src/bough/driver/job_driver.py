@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bough.driver import session_choice
-from bough.driver.bundle_sender import Sender
-from bough.driver.job_bundles import CANCELLED, Bundle, Group, Job, Paths, Pipeline, Stage, read_command, read_files
+from bough.driver.bundle_sender import BundleSender
+from bough.driver.job_bundles import CANCELLED, Bundle, Job, JobGroup, Paths, Pipeline, Stage, read_command, read_files
 from bough.driver.job_results import JobResult, code_of, result_of
 from bough.errors import UserError
 
@@ -110,7 +110,7 @@ def _whole(name: str, value: object, least: int, most: int) -> int:
     return value
 
 
-_UNGROUPED = Group("", None, 0.0)
+_UNGROUPED = JobGroup("", None, 0.0)
 _PAUSE = 0.002  # seconds between looks at whether there is room again
 
 
@@ -134,12 +134,12 @@ class Driver(Settings):
     ) -> None:
         super().__init__(consumers, buffer_size, queue_name)
         self._given = session
-        self._sender: Sender | None = None
+        self._sender: BundleSender | None = None
         self._lock = threading.RLock()
         self._keys = itertools.count(1)
         self._jobs: dict[int, Job] = {}
         self._uncollected: dict[object, dict[int, Job]] = {}  # by producer, in the order of issuing
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, JobGroup] = {}
         self._pipelines: dict[str, Pipeline] = {}  # not complete yet
         self._open: dict[tuple[object, ...], Bundle] = {}  # that take more
         self._written: dict[str, int] = {}  # declared outputs, and the jobs that write them
@@ -153,7 +153,7 @@ class Driver(Settings):
         `timeout`: seconds after its last job in which an incomplete bundle waits for more.
         """
         read_label(label)
-        group = Group(
+        group = JobGroup(
             label, read_factor(batching_factor, self.buffer_size), read_timeout(timeout) if batching_factor else 0.0
         )
         with self._lock:
@@ -184,7 +184,7 @@ class Driver(Settings):
                 raise UserError("the driver was stopped; make another one")
             if self._sender is None:
                 target = self._given if self._given is not None else session_choice.find().submitter
-                self._sender = Sender(self._queue(target), self.consumers, self._lock, self._due)
+                self._sender = BundleSender(self._queue(target), self.consumers, self._lock, self._due)
                 self._is_frozen = True
 
     def _queue(self, target: Submitter) -> Submitter:
@@ -245,7 +245,7 @@ class Driver(Settings):
         """Run a job to its end and return its exit code."""
         return self.wait_one(self.exec_async(cmd, cwd=cwd, env=env, inputs=inputs, outputs=outputs), timeout)
 
-    def _join(self, job: Job, group: Group) -> None:
+    def _join(self, job: Job, group: JobGroup) -> None:
         files = job.files
         if files is not None:
             makers = {id(self._jobs[self._written[path]].bundle) for path in files.reads if path in self._written}
@@ -262,7 +262,7 @@ class Driver(Settings):
             key = (pipeline.keep_going, pipeline.group)
             self._add(key, group, pipeline.stages, is_pipelines=True)
 
-    def _add(self, key: tuple[object, ...], group: Group, jobs: list[Job], *, is_pipelines: bool) -> None:
+    def _add(self, key: tuple[object, ...], group: JobGroup, jobs: list[Job], *, is_pipelines: bool) -> None:
         assert self._sender is not None
         bundle = self._open.get(key)
         if bundle is None:
@@ -384,7 +384,7 @@ class Driver(Settings):
                 self._cancel(sender)
             sender.stop()
 
-    def _cancel(self, sender: Sender) -> None:
+    def _cancel(self, sender: BundleSender) -> None:
         with self._lock:
             waiting = [*self._open.values(), *sender.cancel()]
             self._open.clear()

@@ -28,16 +28,16 @@ from bough.errors import TaskFailed
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from bough.driver.process_link import Request
-    from bough.driver.session_choice import Place
+    from bough.driver.process_link import ProcessRequest
+    from bough.driver.session_choice import SessionChoice
 
 Hear = Callable[[int], None]  # gets the process id
 
 _lock = threading.Lock()
-_starts: Starts | None = None
+_starts: StartSignals | None = None
 
 
-class Starts:
+class StartSignals:
     """One pipe, and a thread that reads it."""
 
     def __init__(self) -> None:
@@ -74,13 +74,13 @@ class Starts:
                     hear(int(pid))
 
 
-def starts() -> Starts:
+def starts() -> StartSignals:
     """That of this process; a forked one makes its own."""
     global _starts
     if _starts is None or _starts.owner != os.getpid():
         with _lock:
             if _starts is None or _starts.owner != os.getpid():
-                _starts = Starts()
+                _starts = StartSignals()
     return _starts
 
 
@@ -96,10 +96,10 @@ _ADDED = (  # by executors and shells to what a session's environment was
 _ENDING = frozenset({signal.SIGTERM, signal.SIGKILL})
 
 
-class NearLink:
+class LocalProcess:
     """See the module."""
 
-    def __init__(self, place: Place, request: Request, streams: Streams) -> None:
+    def __init__(self, place: SessionChoice, request: ProcessRequest, streams: Streams) -> None:
         self._lock = threading.Lock()
         self._begun = threading.Event()
         self._pid: int | None = None
@@ -200,7 +200,7 @@ class NearLink:
         return self.task.done()
 
     def wait(self, timeout: float | None) -> int:
-        """See `Link`."""
+        """See `ProcessLink`."""
         wait_for(self.task, timeout)
         self._let_go()
         for pump in self._pumps:
@@ -221,14 +221,14 @@ class NearLink:
                 os.kill(pid, number)
 
     def abandon(self) -> None:
-        """See `Link`."""
+        """See `ProcessLink`."""
         self.task.cancel()
 
 
 # --- the words of shell -----------------------------------------------------------------------------------
 
 
-def _wrapped(request: Request, base: Mapping[str, str], opening: str) -> list[str]:
+def _wrapped(request: ProcessRequest, base: Mapping[str, str], opening: str) -> list[str]:
     """The command that opens the streams and becomes the program."""
     steps = [opening]
     words = request.words
@@ -253,13 +253,13 @@ def _is_plain(name: str) -> bool:
     return name.isidentifier() and name.isascii() and name != "PATH"
 
 
-def _changed(request: Request, base: Mapping[str, str]) -> dict[str, str] | None:
+def _changed(request: ProcessRequest, base: Mapping[str, str]) -> dict[str, str] | None:
     """What the process' environment has that the session's has not."""
     own = os.environ if request.env is None else request.env
     return {name: value for name, value in own.items() if base.get(name) != value} or None
 
 
-def _unwanted(request: Request, base: Mapping[str, str]) -> list[str]:
+def _unwanted(request: ProcessRequest, base: Mapping[str, str]) -> list[str]:
     """What the session's environment has that the process' has not."""
     if request.env is None:
         return [name for name in base if name not in os.environ]

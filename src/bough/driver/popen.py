@@ -17,8 +17,8 @@ from subprocess import PIPE, STDOUT, CalledProcessError, CompletedProcess, Timeo
 from typing import Any
 
 from bough.driver import session_choice
-from bough.driver.local_process import NearLink
-from bough.driver.process_link import Asked, Link, Streams, check_startable, read_request
+from bough.driver.local_process import LocalProcess
+from bough.driver.process_link import AskedProcess, ProcessLink, Streams, check_startable, read_request
 
 _links: weakref.WeakSet[Any] = weakref.WeakSet()  # a link lives as long as its process, also without a `Popen`
 
@@ -26,22 +26,22 @@ _links: weakref.WeakSet[Any] = weakref.WeakSet()  # a link lives as long as its 
 class Popen(subprocess.Popen[Any]):
     """A process that runs as a task; everything else is `subprocess.Popen`'s."""
 
-    _link: Link
+    _link: ProcessLink
     _child_created = False  # until it is
 
     def _execute_child(self, *given: Any) -> None:
-        asked = Asked(*given)
+        asked = AskedProcess(*given)
         try:
             request = read_request(asked)
             where = session_choice.find()
             streams = Streams(asked.p2cread, asked.c2pwrite, asked.errwrite, _own_ends(asked))
             if where.is_near:
                 check_startable(request)
-                self._link = NearLink(where, request, streams)
+                self._link = LocalProcess(where, request, streams)
             else:
-                from bough.driver.remote_process import FarLink
+                from bough.driver.remote_process import RemoteProcess
 
-                self._link = FarLink(where, request, streams)
+                self._link = RemoteProcess(where, request, streams)
             self._child_created = True
             _links.add(self._link)
         finally:
@@ -105,7 +105,7 @@ class Popen(subprocess.Popen[Any]):
             warnings.warn(f"process {self.args!r:.60} is still running", ResourceWarning, stacklevel=2, source=self)
 
 
-def _own_ends(asked: Asked) -> frozenset[int]:
+def _own_ends(asked: AskedProcess) -> frozenset[int]:
     """The children's ends of the pipes that this process made."""
     pairs = ((asked.p2cread, asked.p2cwrite), (asked.c2pwrite, asked.c2pread), (asked.errwrite, asked.errread))
     return frozenset(theirs for theirs, ours in pairs if ours != -1)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bough.errors import BoughError, TaskFailed
 from bough.model.outcomes import Cause
-from bough.wire.client_messages import Unsuccess
+from bough.wire.client_messages import TasksFailed
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Task
@@ -63,7 +63,7 @@ def _is_pipe(fd: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-class Link(Protocol):
+class ProcessLink(Protocol):
     """The process of a `Popen`."""
 
     def pid(self) -> int | None:
@@ -112,7 +112,7 @@ def return_code(task: Task, sent: int = signal.SIGTERM) -> int:
 def cause_of(task: Task) -> Cause | None:
     """Why a task did not succeed."""
     message = task._heard()
-    return message.failure.cause if isinstance(message, Unsuccess) else None
+    return message.failure.cause if isinstance(message, TasksFailed) else None
 
 
 _PIECE = 1 << 16
@@ -162,7 +162,7 @@ def _start(copy: object) -> threading.Thread:
     return thread
 
 
-class Asked(NamedTuple):
+class AskedProcess(NamedTuple):
     """The arguments with which `subprocess.Popen` has its child executed, in its order."""
 
     args: Any
@@ -190,7 +190,7 @@ class Asked(NamedTuple):
     process_group: Any = -1
 
 
-class Request(NamedTuple):
+class ProcessRequest(NamedTuple):
     """A process to be started."""
 
     words: list[str]
@@ -201,7 +201,7 @@ class Request(NamedTuple):
     restores_signals: bool  # False: what Python ignores is ignored
 
 
-def read_request(asked: Asked) -> Request:
+def read_request(asked: AskedProcess) -> ProcessRequest:
     """Check what was asked for."""
     _refuse(asked)
     args, shell = asked.args, asked.shell
@@ -222,10 +222,10 @@ def read_request(asked: Asked) -> Request:
         raise ValueError("embedded null byte")
     cwd = None if asked.cwd is None else os.fsdecode(asked.cwd)
     env = None if asked.env is None else _environment(asked.env)
-    return Request(words, program, cwd, env, asked.umask, bool(asked.restore_signals))
+    return ProcessRequest(words, program, cwd, env, asked.umask, bool(asked.restore_signals))
 
 
-def _refuse(asked: Asked) -> None:
+def _refuse(asked: AskedProcess) -> None:
     elsewhere = "the process is not a child of this one"
     if asked.preexec_fn is not None:
         raise ValueError(f"preexec_fn is not supported by bough.driver: {elsewhere}")
@@ -249,7 +249,7 @@ def _environment(env: Mapping[Any, Any]) -> dict[str, str]:
     return found
 
 
-def check_startable(request: Request) -> None:
+def check_startable(request: ProcessRequest) -> None:
     """Raise what `subprocess` raises when the program or the directory is not there, on this machine."""
     if request.cwd is not None:
         _check_directory(request.cwd)

@@ -22,18 +22,18 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Task
-    from bough.driver.process_link import Request
-    from bough.driver.session_choice import Place
+    from bough.driver.process_link import ProcessRequest
+    from bough.driver.session_choice import SessionChoice
 
 _PAUSE = 0.3  # seconds between two looks at what a running process has written
 _PIECE = 1 << 20
 _ENDING = frozenset({signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
 
-class FarLink:
+class RemoteProcess:
     """See the module."""
 
-    def __init__(self, place: Place, request: Request, streams: Streams) -> None:
+    def __init__(self, place: SessionChoice, request: ProcessRequest, streams: Streams) -> None:
         self._place = place
         self._request = request
         self._task: Task | None = None
@@ -124,7 +124,7 @@ class FarLink:
         return self._over.is_set()
 
     def wait(self, timeout: float | None) -> int:
-        """See `Link`."""
+        """See `ProcessLink`."""
         if not self._over.wait(None if timeout is None else max(0.0, timeout)):
             raise TimeoutError
         if self._error is not None:
@@ -145,7 +145,7 @@ class FarLink:
             self._over.set()
 
     def abandon(self) -> None:
-        """See `Link`."""
+        """See `ProcessLink`."""
         self.signal(signal.SIGTERM)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bough.api.submit.submitter import Submitter
 
 
-class Place(NamedTuple):
+class SessionChoice(NamedTuple):
     """A session with options, and what its commands find in their environment."""
 
     submitter: Submitter
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 before_exit: list[Callable[[], None]] = []  # what must be done before the driver's own session is closed at exit
 
 _lock = threading.RLock()
-_place: Place | None = None
+_place: SessionChoice | None = None
 _owner = 0  # the process that opened or chose it: a forked one needs its own
 _is_own = False
 _folder: TemporaryFolder | None = None  # of the driver's own session; None: it is to be kept
@@ -54,7 +54,7 @@ def use(session: Submitter | None) -> None:
             _place, _owner, _is_own = _at(session), os.getpid(), False
 
 
-def find() -> Place:
+def find() -> SessionChoice:
     """The place for a process that is to be started now."""
     global _place, _owner, _is_own
     place = _place
@@ -83,9 +83,9 @@ def close() -> None:
             _remove(folder)
 
 
-def _at(submitter: Submitter) -> Place:
+def _at(submitter: Submitter) -> SessionChoice:
     session = submitter._session
-    return Place(submitter, session, dict(os.environ), not session.is_remote and os.path.isdir("/proc/self/fd"))
+    return SessionChoice(submitter, session, dict(os.environ), not session.is_remote and os.path.isdir("/proc/self/fd"))
 
 
 def _open() -> Session:

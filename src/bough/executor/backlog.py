@@ -22,18 +22,18 @@ from msgspec.structs import replace
 from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import RecordId, SpanId
 from bough.model.resources import Needs
-from bough.wire.executor_messages import Fetch, Run, Stop
+from bough.wire.executor_messages import ReadOutput, RunSpan, StopElements
 from bough.wire.framing import News
 
 _ROUND = 1e-9  # fractions of cores add up inexactly
 
 
-class Held:
+class QueuedSpan:
     """A span, or what is left of one, that this executor has."""
 
     __slots__ = ("batch", "deaths", "follower", "next", "number", "order", "run", "stopped", "token")
 
-    def __init__(self, run: Run, order: float, deaths: int = 0) -> None:
+    def __init__(self, run: RunSpan, order: float, deaths: int = 0) -> None:
         self.run = run
         self.order = order
         self.deaths = deaths  # workers that died with it before they began
@@ -42,14 +42,14 @@ class Held:
         self.token = False  # it can be taken back while its token can
         self.next = run.start  # first element without news
         self.stopped: list[tuple[int, int]] = []
-        self.follower: Held | None = None  # to be run right behind it, by the same worker
+        self.follower: QueuedSpan | None = None  # to be run right behind it, by the same worker
 
     @property
     def expected(self) -> float:
         """Seconds that it will take, if it is a loose task or several that are alike."""
         return self.run.expected * (1 + len(self.run.along))
 
-    def chain(self) -> list[Held]:
+    def chain(self) -> list[QueuedSpan]:
         """Itself and all that is to follow it."""
         found = [self]
         while found[-1].follower is not None:
@@ -109,29 +109,29 @@ class Backlog:
     """Spans that wait for their turn."""
 
     def __init__(self) -> None:
-        self._queues: dict[Needs, deque[Held]] = {}
+        self._queues: dict[Needs, deque[QueuedSpan]] = {}
         self._order = 0
-        self._last: Held | None = None  # what was added last
+        self._last: QueuedSpan | None = None  # what was added last
         self.length = 0
 
-    def add(self, run: Run) -> bool:
+    def add(self, run: RunSpan) -> bool:
         """Queue what the server sent; False if it is to follow something that is not waiting here."""
         if run.behind:
             last = self._last
             if last is None or last.run.last != run.behind or last.number:
                 return False
-            last.follower = self._last = Held(run, last.order)
+            last.follower = self._last = QueuedSpan(run, last.order)
             return True
         self._order += 1
-        self._last = Held(run, self._order)
+        self._last = QueuedSpan(run, self._order)
         self._queues.setdefault(run.needs, deque()).append(self._last)
         self.length += 1
         return True
 
-    def put_back(self, helds: list[Held]) -> list[Held]:
+    def put_back(self, helds: list[QueuedSpan]) -> list[QueuedSpan]:
         """Queue again, where they were, what was taken last; what was to follow something else is returned."""
         back = {held.run.last for held in helds if not held.run.behind}
-        lost: list[Held] = []
+        lost: list[QueuedSpan] = []
         for held in helds:
             held.number, held.token = 0, False
             if held.run.behind in back:
@@ -162,11 +162,11 @@ class Backlog:
         queue = self._queues.get(needs)
         return len(queue) if queue else 0
 
-    def peek(self, needs: Needs) -> Held:
+    def peek(self, needs: Needs) -> QueuedSpan:
         """The earliest span with these needs."""
         return self._queues[needs][0]
 
-    def take(self, needs: Needs) -> Held:
+    def take(self, needs: Needs) -> QueuedSpan:
         """Take out the earliest span with these needs."""
         queue = self._queues[needs]
         held = queue.popleft()
@@ -175,7 +175,7 @@ class Backlog:
         self.length -= 1
         return held
 
-    def unlink(self, span: SpanId, start: int, stop: int) -> list[Held]:
+    def unlink(self, span: SpanId, start: int, stop: int) -> list[QueuedSpan]:
         """Elements of a span are not to be run: what is to be returned because it follows something, or them."""
         for held in (held for queue in self._queues.values() for held in queue):
             chain = held.chain()
@@ -187,13 +187,13 @@ class Backlog:
                 return chain[max(at, 1) :]
         return []
 
-    def drop(self, span: SpanId, start: int, stop: int) -> list[Held]:
+    def drop(self, span: SpanId, start: int, stop: int) -> list[QueuedSpan]:
         """Drop elements of a span that wait; what is left of it keeps its place, or is returned if it needs them."""
-        lost: list[Held] = []
+        lost: list[QueuedSpan] = []
         for needs, queue in list(self._queues.items()):
             if not any(held.run.span == span for held in queue):
                 continue
-            left: deque[Held] = deque()
+            left: deque[QueuedSpan] = deque()
             for held in queue:
                 if held.run.span != span:
                     left.append(held)
@@ -201,7 +201,7 @@ class Backlog:
                 held.stopped = [(start, stop)]
                 for low, high in held.kept(held.run.start, held.run.stop):
                     run = msgspec.structs.replace(held.run, start=low, stop=high)
-                    part = Held(run, held.order, held.deaths)
+                    part = QueuedSpan(run, held.order, held.deaths)
                     (lost if run.chained and low >= stop else left).append(part)
             self.length += len(left) - len(queue)
             if left:
@@ -210,7 +210,7 @@ class Backlog:
                 del self._queues[needs]
         return lost
 
-    def all(self) -> list[Held]:
+    def all(self) -> list[QueuedSpan]:
         """All that waits, in order of arrival within equal needs."""
         return [held for queue in self._queues.values() for first in queue for held in first.chain()]
 
@@ -220,12 +220,12 @@ class Backlog:
         self.length = 0
 
 
-def as_span(run: Run) -> Run:
+def as_span(run: RunSpan) -> RunSpan:
     """A hand-out of like tasks as one span."""
     return replace(run, stop=1 + len(run.along)) if run.along else run
 
 
-def apart(news: News, run: Run) -> Iterator[News]:
+def apart(news: News, run: RunSpan) -> Iterator[News]:
     """News of a hand-out of like tasks, in the server's words."""
     match news:
         case SpanReturned() | SpanStarted():
@@ -238,7 +238,7 @@ def apart(news: News, run: Run) -> Iterator[News]:
             yield news
 
 
-def advance(held: Held, news: SpanEnded | CallsEnded | ElementFailed | SpanReturned) -> bool:
+def advance(held: QueuedSpan, news: SpanEnded | CallsEnded | ElementFailed | SpanReturned) -> bool:
     """Whether news are of a span; if so, note how far it has come."""
     at = news.span - held.run.span
     if not 0 <= at <= len(held.run.along) or held.next >= held.run.stop:
@@ -252,7 +252,7 @@ def advance(held: Held, news: SpanEnded | CallsEnded | ElementFailed | SpanRetur
     return True
 
 
-def spans_of(held: Held) -> list[SpanId]:
+def spans_of(held: QueuedSpan) -> list[SpanId]:
     """The spans, as the server knows them, of what is left of one."""
     if not held.run.along:
         return [held.run.span]
@@ -260,7 +260,7 @@ def spans_of(held: Held) -> list[SpanId]:
     return [SpanId(held.run.span + index) for index in left if not held.is_stopped(index)]
 
 
-def within(order: Stop, run: Run) -> Stop | None:
+def within(order: StopElements, run: RunSpan) -> StopElements | None:
     """What an order to stop means for a span; None if it concerns another."""
     at = order.span - run.span
     if not 0 <= at <= len(run.along):
@@ -268,7 +268,7 @@ def within(order: Stop, run: Run) -> Stop | None:
     return replace(order, span=run.span, start=at, stop=at + 1) if run.along else order
 
 
-def is_asked_for(run: Run, index: int, fetch: Fetch) -> bool:
+def is_asked_for(run: RunSpan, index: int, fetch: ReadOutput) -> bool:
     """Whether an element is the task of which somebody wants to read the output."""
     if not run.along:
         return run.record == fetch.record and index == fetch.index
@@ -276,7 +276,9 @@ def is_asked_for(run: Run, index: int, fetch: Fetch) -> bool:
     return record == fetch.record
 
 
-def whereabouts(held: Held, task: tuple[int, int, int] | None, at: int) -> tuple[SpanId, RecordId, int, int] | None:
+def whereabouts(
+    held: QueuedSpan, task: tuple[int, int, int] | None, at: int
+) -> tuple[SpanId, RecordId, int, int] | None:
     """Span, record, index and attempt of a task by its name, or of the element that is run, `at`; None: not there."""
     run = held.run
     if task is not None:
@@ -291,6 +293,6 @@ def whereabouts(held: Held, task: tuple[int, int, int] | None, at: int) -> tuple
     return run.span, run.record, at, run.attempt
 
 
-def records_of(run: Run) -> list[int]:
+def records_of(run: RunSpan) -> list[int]:
     """The records of a hand-out."""
     return [run.record, *(record for record, _ in run.along)]

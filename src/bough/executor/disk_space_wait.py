@@ -32,7 +32,7 @@ def tell_user(text: str) -> None:
     sys.stderr.flush()
 
 
-class Pause:
+class SpaceWait:
     """Called each time that something cannot be written; returns when it is to be tried again."""
 
     def __init__(self, say: Callable[[str], None] = tell_user, given_up: Callable[[], bool] = lambda: False) -> None:
@@ -64,7 +64,7 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in FULL
 
 
-def patiently(what: str, write: Callable[[], T], pause: Pause) -> T:
+def patiently(what: str, write: Callable[[], T], pause: SpaceWait) -> T:
     """Write something whole that may be begun anew, as soon as there is space for it."""
     while True:
         try:

@@ -21,13 +21,13 @@ from bough.errors import BoughError
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
 from bough.model.resources import Needs
 from bough.wire.client_messages import VERSION
-from bough.wire.executor_messages import Appointed, ExecutorHello
+from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome
 
 _MARGIN = 60.0  # seconds before its end in which an executor begins nothing
 _ENDING = 6.0  # seconds before its end in which it ends what still runs
 
 
-class Terms(NamedTuple):
+class ExecutorLifetime(NamedTuple):
     """The terms of one executor."""
 
     until: float = 0.0  # when it must be gone, 0: never
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
         return self.until - min(_ENDING, 0.05 * (self.until - self.started))
 
 
-def make_hello(site: str, capacity: Needs, terms: Terms, appointed: Appointed | None) -> ExecutorHello:
+def make_hello(site: str, capacity: Needs, terms: ExecutorLifetime, appointed: ExecutorWelcome | None) -> ExecutorHello:
     """What an executor says first; one that was appointed before says as what, and by whom."""
     return ExecutorHello(
         VERSION,
@@ -63,7 +63,7 @@ def make_hello(site: str, capacity: Needs, terms: Terms, appointed: Appointed | 
     )
 
 
-def shares_store(appointed: Appointed) -> bool:
+def shares_store(appointed: ExecutorWelcome) -> bool:
     """Whether the server's store is seen here: its token file is."""
     if appointed.embedded or not appointed.store_token:
         return appointed.embedded
@@ -85,7 +85,7 @@ _NUMBERS = {"--cores": "cores", "--until": "until"}
 _TIMES = {"--idle-timeout": "idle", "--give-up": "give_up"}
 
 
-class Options:
+class ExecutorOptions:
     """What an executor is told when it is started."""
 
     __slots__ = ("cores", "give_up", "idle", "memory", "named", "server", "site", "until", "work")
@@ -128,12 +128,12 @@ class Options:
             raise SystemExit(_USAGE)
 
 
-def read_terms(options: Options) -> tuple[Needs, Terms]:
+def read_terms(options: ExecutorOptions) -> tuple[Needs, ExecutorLifetime]:
     """What an executor has, and how long it stays."""
     named = dict(options.named)
     gpus = named.pop("gpus", 0.0) + named.pop("gpu", 0.0)
     capacity = Needs(options.cores, options.memory, gpus, tuple(sorted(named.items())))
-    return capacity, Terms(options.until, time.time(), options.idle, options.give_up, options.work)
+    return capacity, ExecutorLifetime(options.until, time.time(), options.idle, options.give_up, options.work)
 
 
 def _extend_path(path: str) -> None:

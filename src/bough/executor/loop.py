@@ -25,40 +25,47 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.errors import BoughError
-from bough.executor.executor_options import Options, Terms, _extend_path, make_hello, read_terms, shares_store
+from bough.executor.executor_options import (
+    ExecutorLifetime,
+    ExecutorOptions,
+    _extend_path,
+    make_hello,
+    read_terms,
+    shares_store,
+)
 from bough.executor.reports import Reports
-from bough.executor.server_connection import Connection, connect
+from bough.executor.server_connection import ServerConnection, connect
 from bough.model.blobs import is_blob
 from bough.model.events.facts import ElementFailed, SpanReturned
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.wire.client_messages import Blob, Refused
 from bough.wire.executor_messages import (
-    Alive,
-    Appointed,
+    Acknowledged,
     Drain,
-    Fetch,
-    Fetched,
-    Heard,
-    Holding,
+    ExecutorWelcome,
+    Heartbeat,
     Leave,
     Leaving,
+    OutputRead,
+    ReadOutput,
     Ready,
-    Run,
-    Stop,
+    RunSpan,
+    SpansHeld,
+    StopElements,
     spread,
 )
 from bough.wire.framing import frame
 
 if TYPE_CHECKING:
-    from bough.executor.slot import Slot
-    from bough.executor.slots import Roster
+    from bough.executor.slot import WorkerSlot
+    from bough.executor.slots import Slots
 
 
-class Parting:
+class Departure:
     """Decides; the loop says and does."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: ExecutorLifetime) -> None:
         self._terms = terms
         self._idle_since = time.monotonic()
         self.draining = False  # told to finish what is here, and go
@@ -72,7 +79,7 @@ class Parting:
         else:
             self.draining = True
 
-    def due(self, roster: Roster, now: float) -> str:
+    def due(self, roster: Slots, now: float) -> str:
         """Why it should say that it leaves now; empty: it should not."""
         if self.reason:
             return ""
@@ -115,18 +122,18 @@ _FINAL = frozenset({"UnknownName"})  # refusals of one that comes back after whi
 class Executor:
     """One executor, from its hello to its end."""
 
-    def __init__(self, address: str, capacity: Needs, site: str, terms: Terms | None = None) -> None:
+    def __init__(self, address: str, capacity: Needs, site: str, terms: ExecutorLifetime | None = None) -> None:
         self._address = address
         self._capacity = capacity
         self._site = site
-        self._terms = terms or Terms()
-        self._parting = Parting(self._terms)
+        self._terms = terms or ExecutorLifetime()
+        self._parting = Departure(self._terms)
         self._reports = Reports()
-        self._roster: Roster | None = None
-        self._appointed: Appointed | None = None
-        self._connection: Connection | None = None
+        self._roster: Slots | None = None
+        self._appointed: ExecutorWelcome | None = None
+        self._connection: ServerConnection | None = None
         self._epoll = select.epoll()
-        self._slots: dict[int, tuple[Slot, bool]] = {}  # by descriptor; whether it is the pidfd
+        self._slots: dict[int, tuple[WorkerSlot, bool]] = {}  # by descriptor; whether it is the pidfd
         self._spoke = time.monotonic()
         self._ticked = 0.0
         self._leave_at: float | None = None  # when waiting to be heard ends, once all is over
@@ -189,7 +196,7 @@ class Executor:
         if report is not None and self._welcome:  # before, older ones must go first
             self._send(report)
         if self._welcome and now - self._spoke >= self._silence:
-            self._send(frame(Alive()))
+            self._send(frame(Heartbeat()))
         if self._connection is None or self._is_service:
             self._look_after_connection(now)
         if self._leave_at is not None:
@@ -203,7 +210,7 @@ class Executor:
             sys.stderr.write("bough executor: the server says nothing; the connection is given up\n")
             self._on_lost(self._connection)
 
-    def _drive(self, roster: Roster, now: float) -> None:
+    def _drive(self, roster: Slots, now: float) -> None:
         if now - self._ticked >= TICK:
             self._ticked = now
             roster.tick(now)
@@ -232,7 +239,7 @@ class Executor:
 
     # --- leaving a service in good order ---
 
-    def _consider_leaving(self, roster: Roster, now: float) -> None:
+    def _consider_leaving(self, roster: Slots, now: float) -> None:
         parting = self._parting
         reason = parting.due(roster, now)
         if reason:
@@ -264,12 +271,12 @@ class Executor:
         connection.send(data)
         self._watch_connection(connection)
 
-    def _watch_connection(self, connection: Connection) -> None:
+    def _watch_connection(self, connection: ServerConnection) -> None:
         if connection.pending != connection.writing:
             connection.writing = connection.pending
             self._epoll.modify(connection.fileno(), select.EPOLLIN | (select.EPOLLOUT if connection.pending else 0))
 
-    def _hear_server(self, connection: Connection) -> None:
+    def _hear_server(self, connection: ServerConnection) -> None:
         connection.write()
         for message in connection.read():
             try:
@@ -285,17 +292,17 @@ class Executor:
             self._watch_connection(connection)
 
     def _on_message(self, message: object) -> None:
-        if type(message) is Run and self._roster is not None and not self._parting.reason:  # nearly all of them
+        if type(message) is RunSpan and self._roster is not None and not self._parting.reason:  # nearly all of them
             self._roster.add(message)
             return
         match message:
-            case Appointed():
+            case ExecutorWelcome():
                 self._on_appointed(message)
             case Refused():
                 sys.stderr.write(f"bough executor: refused by the server: {message.message}\n")
                 if not self._is_service or message.kind in _FINAL:
                     self._exit = 3
-            case Heard():
+            case Acknowledged():
                 self._reports.heard(message.number)
                 if not self._piggyback:
                     self._send(frame(Ready()))
@@ -315,29 +322,29 @@ class Executor:
         text = f"the executor failed at {type(message).__name__}: {type(error).__name__}: {error}"
         sys.stderr.write(f"bough executor: {text}\n{''.join(traceback.format_exception(error))}")
         match message:
-            case Run():
+            case RunSpan():
                 failure = Failure(Cause.NOT_STARTED, text, site=True)
                 for one in spread(message):
                     for index in range(one.start, min(one.stop, one.start + _MOST_FAULTS)):
                         self._reports.add(ElementFailed(one.span, index, failure))
-            case Fetch():
-                self._send(frame(Fetched(message.request, b"", error=text)))
+            case ReadOutput():
+                self._send(frame(OutputRead(message.request, b"", error=text)))
 
-    def _on_work(self, roster: Roster, message: object) -> None:
+    def _on_work(self, roster: Slots, message: object) -> None:
         match message:
             case Blob():
                 self._take_blob(roster, message)
-            case Run():  # which comes too late
+            case RunSpan():  # which comes too late
                 for one in spread(message):
                     self._reports.add(SpanReturned(one.span, one.start, one.stop))
-            case Stop():
+            case StopElements():
                 roster.stop(message)
-            case Fetch():
+            case ReadOutput():
                 self._send(frame(roster.read_output(message)))
             case _ if not self._here.answer(message):
                 self._carrier.hear(message)
 
-    def _take_blob(self, roster: Roster, blob: Blob) -> None:
+    def _take_blob(self, roster: Slots, blob: Blob) -> None:
         """Code and tables run under their digests: what is something else is not from the server that we know."""
         if is_blob(blob.id, blob.data):
             roster.blobs[blob.id] = blob.data
@@ -345,7 +352,7 @@ class Executor:
             sys.stderr.write(f"bough executor: the blob {blob.id.hex()} is not what its name says; hanging up\n")
             self._on_lost(self._connection)
 
-    def _on_appointed(self, appointed: Appointed) -> None:
+    def _on_appointed(self, appointed: ExecutorWelcome) -> None:
         self._welcome = True
         self._piggyback = appointed.piggyback
         self._pause = 0.0
@@ -359,16 +366,16 @@ class Executor:
         self._reports.cut()
         for report in self._reports.unheard():  # the server may have missed these
             self._send(report)
-        self._send(frame(Holding(self._roster.spans(), self._shared)))
+        self._send(frame(SpansHeld(self._roster.spans(), self._shared)))
         self._carrier.resume()
         self._here.resume()
         if self._parting.reason:
             self._send(frame(Leaving(self._parting.reason)))
 
-    def _begin(self, appointed: Appointed) -> None:
-        from bough.executor.files.sandbox import Room
+    def _begin(self, appointed: ExecutorWelcome) -> None:
+        from bough.executor.files.sandbox import ExecutorFolder
 
-        room = Room(self._terms.work)
+        room = ExecutorFolder(self._terms.work)
         self._shared = shares_store(appointed)
         if not self._shared:
             out, results = room.folders()
@@ -381,15 +388,15 @@ class Executor:
         os.environ["BOUGH_RUN"] = appointed.marker
         if not appointed.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
-        from bough.executor.files.staging import Carrier
-        from bough.executor.slots import Roster
-        from bough.executor.task_socket import Here
+        from bough.executor.files.staging import Staging
+        from bough.executor.slots import Slots
+        from bough.executor.task_socket import TaskSocket
 
-        self._carrier = Carrier(room, self, self._reports.add)
-        self._roster = Roster(self._capacity, appointed, self._reports, self, self._carrier, inline=not self._shared)
-        self._here = Here(self._epoll, self._roster.find, self.say)
+        self._carrier = Staging(room, self, self._reports.add)
+        self._roster = Slots(self._capacity, appointed, self._reports, self, self._carrier, inline=not self._shared)
+        self._here = TaskSocket(self._epoll, self._roster.find, self.say)
 
-    def _on_lost(self, connection: Connection) -> None:
+    def _on_lost(self, connection: ServerConnection) -> None:
         self._epoll.unregister(connection.fileno())
         connection.close()
         self._connection = None
@@ -431,25 +438,25 @@ class Executor:
 
     # --- workers ---
 
-    def add_slot(self, slot: Slot) -> None:
+    def add_slot(self, slot: WorkerSlot) -> None:
         """Watch a worker's socket and its process."""
         for fd, is_process in ((slot.sock.fileno(), False), (slot.pidfd, True)):
             self._slots[fd] = (slot, is_process)
             self._epoll.register(fd, select.EPOLLIN)
 
-    def forget_slot(self, slot: Slot) -> None:
+    def forget_slot(self, slot: WorkerSlot) -> None:
         """Stop watching a worker."""
         for fd in (slot.sock.fileno(), slot.pidfd):
             if self._slots.pop(fd, None) is not None:
                 self._epoll.unregister(fd)
 
-    def want_write(self, slot: Slot) -> None:
+    def want_write(self, slot: WorkerSlot) -> None:
         """Wait until a worker takes more."""
         if slot.pending != slot.writing and slot.sock.fileno() in self._slots:
             slot.writing = slot.pending
             self._epoll.modify(slot.sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if slot.pending else 0))
 
-    def _hear_slot(self, slot: Slot, is_process: bool) -> None:
+    def _hear_slot(self, slot: WorkerSlot, is_process: bool) -> None:
         assert self._roster is not None
         if is_process:
             self._roster.bury(slot)
@@ -501,7 +508,7 @@ class Executor:
 
 def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
-    options = Options(words)
+    options = ExecutorOptions(words)
     _extend_path(os.environ.pop("BOUGH_PATH", ""))
     capacity, terms = read_terms(options)
     try:

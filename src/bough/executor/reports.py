@@ -63,7 +63,7 @@ def _read(stream: Stream | None) -> Stream | None:
         return stream
 
 
-class Reports(framing.Reports):
+class Reports(framing.KeptReports):
     """News on their way to the server."""
 
     def __init__(self) -> None:

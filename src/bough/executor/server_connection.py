@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     import ssl
 
     from bough.transport.access import Access
-    from bough.transport.dial import Dialled, Opening
+    from bough.transport.dial import Dialled, Dialling
 
 _CHUNK = 1 << 18
 _TIMEOUT = 10.0  # seconds for a connection to stand
 
 
-def connect(address: str | Access, timeout: float = _TIMEOUT, *, wait: bool = True) -> Connection:
+def connect(address: str | Access, timeout: float = _TIMEOUT, *, wait: bool = True) -> ServerConnection:
     """Connect to unix:PATH, HOST:PORT, or what an access file or an `Access` says.
 
     A name is looked up at every call, so that a token or an address that has changed is found. Without `wait` a
     connection by TLS is opened while it is read and written: nothing blocks, and if it fails it is `lost`.
     """
     if isinstance(address, str) and address.startswith("unix:"):  # the embedded session's: nothing more is imported
-        return Connection(_connect_unix(address.removeprefix("unix:")))
+        return ServerConnection(_connect_unix(address.removeprefix("unix:")))
     from bough.transport.access import find_access
 
     access = find_access(address, "execute") if isinstance(address, str) else address
     if not access.is_proven:
-        return Connection(_connect_unix(access.path))
+        return ServerConnection(_connect_unix(access.path))
     if wait:
         from bough.transport.dial import dial
 
@@ -44,11 +44,11 @@ def connect(address: str | Access, timeout: float = _TIMEOUT, *, wait: bool = Tr
         connection = SecureConnection(dialled.sock)
         connection.greeting = [connection.opened(dialled)]
         return connection
-    from bough.transport.dial import Opening, places, try_next_place
+    from bough.transport.dial import Dialling, places, try_next_place
 
     place = places(access)[0]
     try_next_place(access)  # comes last the next time
-    return SecureConnection(Opening(access, place))
+    return SecureConnection(Dialling(access, place))
 
 
 def _connect_unix(path: str) -> socket.socket:
@@ -64,7 +64,7 @@ def _connect_unix(path: str) -> socket.socket:
     return sock
 
 
-class Connection:
+class ServerConnection:
     """Frames in and out."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -130,7 +130,7 @@ class Connection:
         self._sock.close()
 
 
-class SecureConnection(Connection):
+class SecureConnection(ServerConnection):
     """The same where a proof is asked for: by TLS, which keeps bytes of its own that epoll does not see.
 
     Or on a relay's Unix socket, as if that were TLS that keeps none.
@@ -138,7 +138,7 @@ class SecureConnection(Connection):
 
     _secure: ssl.SSLSocket
 
-    def __init__(self, line: socket.socket | Opening) -> None:
+    def __init__(self, line: socket.socket | Dialling) -> None:
         super().__init__(line)  # type: ignore[arg-type]  # an opening is watched and closed in the same way
         import ssl
 
@@ -205,7 +205,7 @@ class SecureConnection(Connection):
         self.lost = self.lost or end
         return messages
 
-    def _open(self, opening: Opening) -> bool:
+    def _open(self, opening: Dialling) -> bool:
         if self.lost:
             return False
         try:

@@ -19,10 +19,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bough.errors import ProtocolError
-from bough.executor.backlog import Held
+from bough.executor.backlog import QueuedSpan
 from bough.executor.processes import kill, kill_group
 from bough.executor.worker.output_streams import stream_path
-from bough.executor.worker.worker import Setting, work
+from bough.executor.worker.worker import WorkerSetting, work
 from bough.executor.worker_protocol import (
     ERR,
     GENERATION,
@@ -31,10 +31,10 @@ from bough.executor.worker_protocol import (
     INDEX,
     OUT,
     FromWorker,
-    Hand,
     ToWorker,
+    WorkerSpan,
     from_worker_frames,
-    new_board,
+    new_cells,
 )
 from bough.model.ids import BlobId
 from bough.model.outcomes import Detail, Failure, Stream
@@ -56,15 +56,15 @@ class Ending(NamedTuple):
     failure: Failure | None = None  # what to say of that element; None: nothing
 
 
-class Slot:
+class WorkerSlot:
     """One worker process."""
 
     def __init__(self, number: int, name: str, generation: int) -> None:
         self.number = number
         self.name = name
-        self.board = new_board()
+        self.board = new_cells()
         self.board[GENERATION] = generation
-        self.held: deque[Held] = deque()
+        self.held: deque[QueuedSpan] = deque()
         self.needs: Needs | None = None
         self.known: set[BlobId] = set()
         self.ending: Ending | None = None
@@ -79,7 +79,7 @@ class Slot:
         self.sock: socket.socket
         self.pid = self.pidfd = self._token_read = self._token_write = -1
 
-    def fork(self, blobs: dict[BlobId, bytes], setting: Setting) -> None:
+    def fork(self, blobs: dict[BlobId, bytes], setting: WorkerSetting) -> None:
         """Start the worker. It knows all blobs there are now."""
         self.sock, theirs = socket.socketpair()
         self._token_read, self._token_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -93,7 +93,7 @@ class Slot:
         self.pidfd = os.pidfd_open(self.pid)
 
     def hand(
-        self, batch: list[Held], numbers: range, blobs: dict[BlobId, bytes], places: Mapping[int, str] = _NOWHERE
+        self, batch: list[QueuedSpan], numbers: range, blobs: dict[BlobId, bytes], places: Mapping[int, str] = _NOWHERE
     ) -> None:
         """Hand over spans, to be run after those the worker has; `places`: directories that are not seen here."""
         messages: list[ToWorker] = []
@@ -108,13 +108,13 @@ class Slot:
             held.token = bool(self.held)
             if held.token:
                 tokens += number.to_bytes(8, "little")
-            messages.append(Hand(number, run, held.token, places.get(run.run, "")))
+            messages.append(WorkerSpan(number, run, held.token, places.get(run.run, "")))
             self.held.append(held)
         if tokens:
             os.write(self._token_write, tokens)
         self.send(messages)
 
-    def take_back(self) -> list[Held]:
+    def take_back(self) -> list[QueuedSpan]:
         """Take back all that the worker has not begun."""
         try:
             data = os.read(self._token_read, 1 << 16)

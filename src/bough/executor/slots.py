@@ -26,7 +26,7 @@ from typing import Protocol
 from bough.executor.backlog import (
     Backlog,
     Capacity,
-    Held,
+    QueuedSpan,
     advance,
     apart,
     as_span,
@@ -36,28 +36,37 @@ from bough.executor.backlog import (
     whereabouts,
     within,
 )
-from bough.executor.files.staging import Carrier
+from bough.executor.files.staging import Staging
 from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
 from bough.executor.reports import MOST_INLINE, Reports, inlined
-from bough.executor.slot import Ending, Slot
-from bough.executor.worker.worker import Setting
-from bough.executor.worker_protocol import GENERATION, GROUP, SINCE, Bring, Done, Halt, HandOver, Quit
+from bough.executor.slot import Ending, WorkerSlot
+from bough.executor.worker.worker import WorkerSetting
+from bough.executor.worker_protocol import (
+    GENERATION,
+    GROUP,
+    SINCE,
+    StageInputs,
+    StoreOutputs,
+    WorkerDone,
+    WorkerQuit,
+    WorkerStop,
+)
 from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile
 from bough.model.resources import Needs, show_bytes
 from bough.model.tasks import Kind
-from bough.wire.executor_messages import Appointed, Fetch, Fetched, Run, Stop
+from bough.wire.executor_messages import ExecutorWelcome, OutputRead, ReadOutput, RunSpan, StopElements
 from bough.wire.framing import News
 
-Say = Callable[[Run, News], None]
+Say = Callable[[RunSpan, News], None]
 _BIRTHS = 3  # workers that may die with a span before they begin it
 
 
-def settle(slot: Slot, status: int, output_dir: str, say: Say) -> list[Held]:
+def settle(slot: WorkerSlot, status: int, output_dir: str, say: Say) -> list[QueuedSpan]:
     """Report what became of the spans of a dead worker; return those it never began."""
     hand, index = slot.current()
-    unbegun: list[Held] = []
+    unbegun: list[QueuedSpan] = []
     for held in slot.held:
         if held.number > hand:
             unbegun.append(held)
@@ -77,7 +86,7 @@ def settle(slot: Slot, status: int, output_dir: str, say: Say) -> list[Held]:
     return unbegun
 
 
-def _settle_finished(held: Held, reached: int, slot: Slot, say: Say) -> None:
+def _settle_finished(held: QueuedSpan, reached: int, slot: WorkerSlot, say: Say) -> None:
     """Elements that were run and not told of: their results died with the worker."""
     if slot.ending:
         _give_back(held, held.next, reached, say)
@@ -88,7 +97,7 @@ def _settle_finished(held: Held, reached: int, slot: Slot, say: Say) -> None:
     held.next = max(held.next, reached)
 
 
-def _settle_running(held: Held, index: int, slot: Slot, say: Say, end: tuple[int, str]) -> None:
+def _settle_running(held: QueuedSpan, index: int, slot: WorkerSlot, say: Say, end: tuple[int, str]) -> None:
     """The element that was running."""
     if held.is_stopped(index):
         return
@@ -103,11 +112,11 @@ def _settle_running(held: Held, index: int, slot: Slot, say: Say, end: tuple[int
         _give_back(held, index, index + 1, say)
 
 
-def _lose(held: Held, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
+def _lose(held: QueuedSpan, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
     say(held.run, ElementFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
 
 
-def _give_back(held: Held, start: int, stop: int, say: Say) -> None:
+def _give_back(held: QueuedSpan, start: int, stop: int, say: Say) -> None:
     for low, high in held.kept(start, stop):
         say(held.run, SpanReturned(held.run.span, low, high))
 
@@ -133,7 +142,7 @@ class Reaper:
                 status = 0
         return status
 
-    def end_orphans(self, slots: Collection[Slot]) -> None:
+    def end_orphans(self, slots: Collection[WorkerSlot]) -> None:
         """End what a dead worker had just started and not yet put on its board: it is our child now."""
         workers = {slot.pid for slot in slots}
         groups = workers | {slot.board[GROUP] for slot in slots}
@@ -146,7 +155,7 @@ class Reaper:
             except ProcessLookupError:
                 continue
 
-    def reap_adopted(self, slots: Collection[Slot]) -> None:
+    def reap_adopted(self, slots: Collection[WorkerSlot]) -> None:
         """Reap orphans that became ours; they are children of commands whose own parent has ended."""
         while True:
             try:
@@ -170,26 +179,26 @@ _MEMORY_LOOK = 0.1  # seconds between looks at the memory of a function
 class Watch(Protocol):
     """Where descriptors of slots are watched."""
 
-    def add_slot(self, slot: Slot) -> None:
+    def add_slot(self, slot: WorkerSlot) -> None:
         """Watch its socket and its process."""
 
-    def forget_slot(self, slot: Slot) -> None:
+    def forget_slot(self, slot: WorkerSlot) -> None:
         """Stop watching."""
 
-    def want_write(self, slot: Slot) -> None:
+    def want_write(self, slot: WorkerSlot) -> None:
         """Something waits to be sent to it."""
 
 
-class Roster:
+class Slots:
     """All slots of the executor."""
 
     def __init__(
         self,
         total: Needs,
-        appointed: Appointed,
+        appointed: ExecutorWelcome,
         reports: Reports,
         watch: Watch,
-        carrier: Carrier,
+        carrier: Staging,
         *,
         inline: bool = False,
     ) -> None:
@@ -203,7 +212,7 @@ class Roster:
         self._most = max(1, int(4 * total.cores))
         self._width = max(1, int(total.cores))
         self._backlog = Backlog()
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, WorkerSlot] = {}
         self._generations: dict[int, int] = {}
         self._reaper = Reaper()
         self._hands = 0
@@ -213,13 +222,13 @@ class Roster:
 
     # --- from the server ---
 
-    def add(self, run: Run) -> None:
+    def add(self, run: RunSpan) -> None:
         """Queue a span."""
         run = as_span(run)
         if not self._leaving and not self._backlog.add(run):
             self._say(run, SpanReturned(run.span, run.start, run.stop))
 
-    def stop(self, order: Stop) -> None:
+    def stop(self, order: StopElements) -> None:
         """End elements of a span, wherever it is."""
         found = (within(order, held.run) for held in self._all_held())
         order = next((own for own in found if own is not None), order)
@@ -234,7 +243,7 @@ class Roster:
                 if held.run.span == order.span:
                     held.stopped.append((order.start, order.stop))
                     if held.run.kind == Kind.COMMAND:
-                        slot.send([Halt(held.number, order.start, order.stop, order.grace)])
+                        slot.send([WorkerStop(held.number, order.start, order.stop, order.grace)])
                         self._watch.want_write(slot)
                     else:
                         self._end_stopped(slot, time.monotonic(), order.grace)
@@ -244,7 +253,7 @@ class Roster:
         here = [span for held in self._all_held() if held.next < held.run.stop for span in spans_of(held)]
         return list(dict.fromkeys([*here, *self._carrier.spans()]))
 
-    def _all_held(self) -> list[Held]:
+    def _all_held(self) -> list[QueuedSpan]:
         return [*self._backlog.all(), *(held for slot in self._slots.values() for held in slot.held)]
 
     def give_back(self) -> None:
@@ -255,11 +264,11 @@ class Roster:
             self._return(held)
         self._backlog.clear()
 
-    def _return(self, held: Held) -> None:
+    def _return(self, held: QueuedSpan) -> None:
         for low, high in held.kept(max(held.next, held.run.start), held.run.stop):
             self._say(held.run, SpanReturned(held.run.span, low, high))
 
-    def _say(self, run: Run, news: News) -> None:
+    def _say(self, run: RunSpan, news: News) -> None:
         """Report something of a span."""
         if run.along:
             for one in apart(news, run):
@@ -267,7 +276,7 @@ class Roster:
         else:
             self._reports.add(news)
 
-    def read_output(self, fetch: Fetch) -> Fetched:
+    def read_output(self, fetch: ReadOutput) -> OutputRead:
         """A part of what a task wrote."""
         from bough.executor.worker.output_streams import answer
 
@@ -281,7 +290,7 @@ class Roster:
             and not fetch.path
             and any(fetch.record in records_of(held.run) for held in self._all_held())
         ):
-            return Fetched(fetch.request, b"", more=True)  # it has not begun, or has just ended
+            return OutputRead(fetch.request, b"", more=True)  # it has not begun, or has just ended
         return answer(fetch, self._appointed.output_dir, running)
 
     def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[SpanId, RecordId, int, int] | None:
@@ -335,7 +344,7 @@ class Roster:
                 if backlog.is_earliest(needs) and 0 < backlog.peek(needs).run.expected <= _SHORT:
                     self._hand(slot, needs)
 
-    def _hand(self, slot: Slot, needs: Needs) -> None:
+    def _hand(self, slot: WorkerSlot, needs: Needs) -> None:
         """Hand over the earliest span with these needs, short loose tasks several together."""
         backlog = self._backlog
         most = -(-backlog.waiting(needs) // self._width)
@@ -353,7 +362,7 @@ class Roster:
         if slot.pending:
             self._watch.want_write(slot)
 
-    def _idle_slot(self, needs: Needs) -> Slot | None:
+    def _idle_slot(self, needs: Needs) -> WorkerSlot | None:
         for slot in self._slots.values():
             if not slot.held and not slot.ending and not slot.gone:
                 return slot
@@ -362,46 +371,46 @@ class Roster:
         self._preload(self._backlog.peek(needs).run)
         return self._fork()
 
-    def _preload(self, run: Run) -> None:
+    def _preload(self, run: RunSpan) -> None:
         """Import once, before the fork, what every worker would import for this."""
         if run.kind == Kind.COMMAND:
             import bough.executor.worker.command_runner  # noqa: F401
         elif b"cloudpickle" in self.blobs.get(run.body, b""):
             import cloudpickle  # noqa: F401
 
-    def _fork(self) -> Slot:
+    def _fork(self) -> WorkerSlot:
         number = next(n for n in range(len(self._slots) + 1) if n not in self._slots)
         name = f"x{self._appointed.executor}-{number}"
-        slot = Slot(number, name, self._generations.get(number, 0))
+        slot = WorkerSlot(number, name, self._generations.get(number, 0))
         folders = (self._appointed.output_dir, self._appointed.result_dir, self._carrier.sandbox_of(name))
-        slot.fork(self.blobs, Setting(os.getpid(), name, *folders, is_far=self._inline))
+        slot.fork(self.blobs, WorkerSetting(os.getpid(), name, *folders, is_far=self._inline))
         self._slots[number] = slot
         self._watch.add_slot(slot)
         return slot
 
-    def _take_back(self, slot: Slot) -> None:
+    def _take_back(self, slot: WorkerSlot) -> None:
         """Queue again what a worker has not begun."""
         self._requeue(slot.take_back())
 
-    def _requeue(self, taken: list[Held]) -> None:
+    def _requeue(self, taken: list[QueuedSpan]) -> None:
         """Queue again what was not begun; what was to follow something that was begun goes back to the server."""
         for held in self._backlog.put_back(taken):
             self._return(held)
 
     # --- from workers ---
 
-    def hear(self, slot: Slot, to_the_end: bool = False) -> None:
+    def hear(self, slot: WorkerSlot, to_the_end: bool = False) -> None:
         """Take in what a worker says."""
         for news in slot.read(to_the_end):
-            if isinstance(news, Done):
+            if isinstance(news, WorkerDone):
                 slot.told = False  # if it goes on, then with something that has just begun
                 if slot.done(news.number):
                     self._release(slot)
                 continue
-            if isinstance(news, Bring):
+            if isinstance(news, StageInputs):
                 self._carrier.bring(slot, news)
                 continue
-            if isinstance(news, HandOver):
+            if isinstance(news, StoreOutputs):
                 self._carrier.hand_over(slot, news)
                 continue
             run = next((held.run for held in slot.held if advance(held, news)), None)
@@ -418,13 +427,13 @@ class Roster:
             news = inlined(news, news.results)
         self._reports.add(news)
 
-    def _release(self, slot: Slot) -> None:
+    def _release(self, slot: WorkerSlot) -> None:
         if slot.needs is not None:
             self._capacity.give(slot.needs)
             slot.needs = None
         slot.told = False
 
-    def bury(self, slot: Slot) -> None:
+    def bury(self, slot: WorkerSlot) -> None:
         """A worker is dead: say what that means for what it had."""
         self.hear(slot, to_the_end=True)
         status = self._reaper.status(slot.pid)
@@ -454,7 +463,7 @@ class Roster:
                 self._look(slot, now)
         self._reaper.reap_adopted(self._slots.values())
 
-    def _look(self, slot: Slot, now: float) -> None:
+    def _look(self, slot: WorkerSlot, now: float) -> None:
         hand, index = current = slot.current()
         held = next((held for held in slot.held if held.number == hand), None)
         if held is None or index >= held.run.stop:
@@ -471,14 +480,14 @@ class Roster:
             self._end_stopped(slot, now, _TERM_GRACE)
             self._keep_limits(slot, held, now)
 
-    def _end_stopped(self, slot: Slot, now: float, grace: Seconds) -> None:
+    def _end_stopped(self, slot: WorkerSlot, now: float, grace: Seconds) -> None:
         """End a worker that runs a function nobody wants any more."""
         hand, index = slot.current()
         if any(held.number == hand and index < held.run.stop and held.is_stopped(index) for held in slot.held):
             self._take_back(slot)
             slot.end(Ending(now + min(grace, _TERM_GRACE), hand, index))
 
-    def _keep_limits(self, slot: Slot, held: Held, now: float) -> None:
+    def _keep_limits(self, slot: WorkerSlot, held: QueuedSpan, now: float) -> None:
         since, limits = slot.board[SINCE], held.run.limits
         if not since or slot.ending:
             return
@@ -511,7 +520,7 @@ class Roster:
                 slot.end(Ending(kill_at))
             elif slot.ending is None or slot.ending.kill_at > kill_at:
                 slot.ending = Ending(kill_at)
-            slot.send([Quit(grace)])
+            slot.send([WorkerQuit(grace)])
             self._watch.want_write(slot)
 
     def end_rest(self) -> None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from bough import private
 from bough.model.bounds import Count, in_plain_words
 from bough.model.ids import RecordId, SpanId
-from bough.wire.executor_messages import HereAnswer, HereAsk
+from bough.wire.executor_messages import TaskAnswer, TaskRequest
 from bough.wire.questions import Forget, HereQuestion, Lock, Unlock
 
 VARIABLE = "BOUGH_HERE"
@@ -32,14 +32,14 @@ Whereabouts = tuple[SpanId, RecordId, int, int]  # span, record, index and attem
 Find = Callable[[tuple[int, int, int] | None, int], Whereabouts | None]  # by its name, or by a process group
 
 
-class Request(msgspec.Struct, frozen=True):
+class SocketRequest(msgspec.Struct, frozen=True):
     """What a process says on the socket."""
 
     task: tuple[Count, Count, Count] | None  # record, index and attempt
     question: HereQuestion
 
 
-_decode = msgspec.json.Decoder(Request).decode
+_decode = msgspec.json.Decoder(SocketRequest).decode
 
 
 class _Caller:
@@ -54,7 +54,7 @@ class _Caller:
         self.request = 0
 
 
-class Here:
+class TaskSocket:
     """See the module. `find` finds a task that is here, `say` speaks to the server."""
 
     def __init__(self, epoll: select.epoll, find: Find, say: Callable[[object], None]) -> None:
@@ -63,7 +63,7 @@ class Here:
         self._say = say
         self._last = 0
         self._callers: dict[int, _Caller] = {}  # by descriptor
-        self._asked: dict[int, tuple[_Caller | None, HereAsk]] = {}  # by request
+        self._asked: dict[int, tuple[_Caller | None, TaskRequest]] = {}  # by request
         name = f"bough-here-{os.getpid()}-{os.urandom(8).hex()}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listener.bind(f"\0{name}")
@@ -111,18 +111,18 @@ class Here:
             asked = _decode(caller.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             text = f"the request cannot be read: {in_plain_words(str(error))}"
-            self._reply(caller, HereAnswer(0, error=text, kind="ProtocolError"))
+            self._reply(caller, TaskAnswer(0, error=text, kind="ProtocolError"))
             return
         task = asked.task
         found = self._find(task, _group_of(caller.pid))
         if found is None:
             which = f"task {task[0]}.{task[1]}, attempt {task[2]}," if task is not None else "the process that asks"
             text = f"{which} is not run by this executor: only a running task can ask"
-            self._reply(caller, HereAnswer(0, error=text, kind="UserError"))
+            self._reply(caller, TaskAnswer(0, error=text, kind="UserError"))
             return
         self._last += 1
         caller.request = self._last
-        ask = HereAsk(self._last, *found, asked.question)
+        ask = TaskRequest(self._last, *found, asked.question)
         self._asked[self._last] = (caller, ask)
         self._say(ask)
 
@@ -133,7 +133,7 @@ class Here:
 
     def answer(self, answer: object) -> bool:
         """The server said something; whether it is an answer to what was asked here."""
-        if not isinstance(answer, HereAnswer):
+        if not isinstance(answer, TaskAnswer):
             return False
         caller, ask = self._asked.pop(answer.request, (None, None))
         if caller is not None:
@@ -143,7 +143,7 @@ class Here:
             self._say(replace(ask, request=self._last, question=Unlock(ask.question.name)))
         return True
 
-    def _reply(self, caller: _Caller, answer: HereAnswer) -> None:
+    def _reply(self, caller: _Caller, answer: TaskAnswer) -> None:
         import json
 
         said: dict[str, object] = {"value": answer.value}

@@ -2,7 +2,7 @@
 
 What an executor and its workers say to each other over their socket pair, in the frames of the wire.
 
-Rule: a worker answers every hand-over it runs with `Done`, after all news of it. A hand-over with a token
+Rule: a worker answers every hand-over it runs with `WorkerDone`, after all news of it. A hand-over with a token
 may be taken back as long as its number can still be read from the token pipe (see `slots`).
 
 The board: a few numbers that a worker shows its executor without a system call.
@@ -21,21 +21,21 @@ import msgspec
 from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
 from bough.model.ids import Seconds, SpanId
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import Run
-from bough.wire.file_messages import Made
+from bough.wire.executor_messages import RunSpan
+from bough.wire.file_messages import MadeFile
 from bough.wire.framing import Frames
 
 
-class Hand(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+class WorkerSpan(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     """Run this, after what was handed over before."""
 
     number: int
-    run: Run
+    run: RunSpan
     token: bool = False  # run it only if its number comes out of the token pipe
     directory: str = ""  # of a submitter that is not seen here: run its commands in sandboxes
 
 
-class Halt(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+class WorkerStop(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     """Do not run these elements of a command hand-over; if one is running, end it."""
 
     number: int
@@ -44,19 +44,19 @@ class Halt(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     grace: Seconds
 
 
-class Quit(msgspec.Struct, frozen=True, array_like=True, tag="q"):
+class WorkerQuit(msgspec.Struct, frozen=True, array_like=True, tag="q"):
     """End what is running, say what is known, and exit."""
 
     grace: Seconds
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
+class WorkerDone(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     """A hand-over is finished: all its elements have been told of."""
 
     number: int
 
 
-class Bring(msgspec.Struct, frozen=True, array_like=True, tag="b"):
+class StageInputs(msgspec.Struct, frozen=True, array_like=True, tag="b"):
     """A task needs files, named by their absolute paths at the submitter."""
 
     number: int
@@ -65,7 +65,7 @@ class Bring(msgspec.Struct, frozen=True, array_like=True, tag="b"):
     paths: list[str]
 
 
-class Brought(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
+class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
     """The answer: where the contents lie. `of_place`: what went wrong might go well elsewhere."""
 
     number: int
@@ -75,13 +75,13 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
     of_place: bool = False
 
 
-class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+class StoreOutputs(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     """A task has made its outputs: give them to the server."""
 
     number: int
     span: SpanId
     index: int
-    files: list[Made]
+    files: list[MadeFile]
     locals: list[str]  # where they lie here, in the same order
 
     def local(self, digest: bytes) -> str:
@@ -89,7 +89,7 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="o"):
         return next((path for made, path in zip(self.files, self.locals, strict=True) if made.digest == digest), "")
 
 
-class Handed(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
+class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
     """The answer: the server has them."""
 
     number: int
@@ -98,8 +98,8 @@ class Handed(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
     error: str = ""
 
 
-ToWorker = Blob | Hand | Halt | Quit | Brought | Handed
-FromWorker = SpanEnded | CallsEnded | ElementFailed | SpanReturned | Done | Bring | HandOver
+ToWorker = Blob | WorkerSpan | WorkerStop | WorkerQuit | InputsStaged | OutputsStored
+FromWorker = SpanEnded | CallsEnded | ElementFailed | SpanReturned | WorkerDone | StageInputs | StoreOutputs
 
 
 def to_worker_frames() -> Frames[ToWorker]:
@@ -124,6 +124,6 @@ _CELLS = 8
 Board = memoryview  # of 8-byte integers
 
 
-def new_board() -> memoryview[int]:
+def new_cells() -> memoryview[int]:
     """A board for one worker, made before the fork."""
     return memoryview(mmap.mmap(-1, 8 * _CELLS)).cast("q")

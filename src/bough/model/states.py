@@ -122,7 +122,7 @@ BLOCK = 1024  # elements that the base moves over at a time
 FEW = 16  # of them may go on without holding up the base
 
 
-class Window:
+class StateWindow:
     """See the module."""
 
     __slots__ = ("base", "odd", "tail")

@@ -59,7 +59,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
 NO_LIMITS = Limits()
 
 
-class Terms(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+class TaskExtras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """What tasks of structured workflows say of themselves."""
 
     release: bool = False  # when it has succeeded, who waits for its group may start
@@ -69,7 +69,7 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc
     attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
 
 
-PLAIN = Terms()
+NO_EXTRAS = TaskExtras()
 
 
 class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
@@ -90,7 +90,7 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     key: MemoKey = MemoKey(b"")  # what it computes, without its inputs; empty: never reused
     payload_path: Label = ""  # where a payload too big to send lies; then `payload` is empty
     writes: tuple[FilePath, ...] = ()  # declared outputs, absolute
-    terms: Terms = PLAIN
+    terms: TaskExtras = NO_EXTRAS
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -138,7 +138,7 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     open: bool = False  # more pages may come; a PagesAdded with `last` ends it
     files: bytes = b""  # the declared files of commands, see `model.manifests`: only these may travel
     fed: bool = False  # a generator feeds it, endless or not: what succeeded is let go of
-    terms: Terms = PLAIN
+    terms: TaskExtras = NO_EXTRAS
 
 
 class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):

@@ -30,7 +30,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     count: int = 0
 
 
-class Work(Protocol):
+class ReadyWork(Protocol):
     """A ready task, or an array with ready tasks."""
 
     @property
@@ -58,7 +58,7 @@ class Work(Protocol):
         """What the user said of it and of the groups around it, in words of his own; made when it is asked for."""
 
 
-class Room(Protocol):
+class ExecutorView(Protocol):
     """An executor that may take something."""
 
     @property
@@ -91,26 +91,26 @@ class View(Protocol):
     def random(self) -> Random:
         """The only dice, seeded by the driver."""
 
-    def ready(self) -> Iterator[Work]:
+    def ready(self) -> Iterator[ReadyWork]:
         """What is ready, by priority, then rank, then order of submission; lazily."""
 
     def skip(self, needs: Needs) -> None:
         """Leave out work with these needs from the running iteration of `ready`."""
 
-    def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
+    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
         """The executor that has had room the longest among those that would take a task of this work."""
 
-    def rooms(self) -> list[Room]:
+    def rooms(self) -> list[ExecutorView]:
         """Every executor that may take something."""
 
-    def roomiest(self, needs: Needs) -> Room | None:
+    def roomiest(self, needs: Needs) -> ExecutorView | None:
         """The executor most of whose cores are free, among those that could ever fit these needs."""
 
 
 class PlacementPolicy(Protocol):
     """Which ready task goes to which executor."""
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         """Where work that becomes ready stands in the queue: lower first; equal ranks by order of submission."""
 
     def place(self, view: View, /) -> Iterable[Place]:

@@ -21,10 +21,10 @@ from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_BACKLOG, MAX_SPAN, SHORT, TRUST, RunTime, span_size
-from bough.relay.members import NOTHING, Lot, Member, Part, Pool, Retry, part_run, success
+from bough.relay.members import NOTHING, Member, MemberSpan, Pool, Retry, ServerSpan, part_run, success
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import Report, Run, Stop
-from bough.wire.file_messages import Workplace
+from bough.wire.executor_messages import Report, RunSpan, StopElements
+from bough.wire.file_messages import WorkDirectory
 from bough.wire.framing import News
 
 ALL = 1 << 62  # an element that no span reaches
@@ -40,9 +40,9 @@ class Dealer:
         self.members: dict[ExecutorId, Member] = {}
         self.open = 0  # members that may be given work
         self.pickup = MAX_SPAN  # most tasks of an array in one hand-out
-        self.lots: dict[SpanId, Lot] = {}
+        self.lots: dict[SpanId, ServerSpan] = {}
         self.blobs: dict[BlobId, bytes] = {}
-        self.places: dict[int, Workplace] = {}
+        self.places: dict[int, WorkDirectory] = {}
         self.news: list[News] = []  # for the server
         self.speaking: dict[Member, None] = {}  # members with something in their outbox
         self._pools: dict[Needs, Pool] = {}
@@ -74,7 +74,7 @@ class Dealer:
                 pool.consider(member)
         return pool
 
-    def _enqueue(self, lot: Lot, *, first: bool = False) -> None:
+    def _enqueue(self, lot: ServerSpan, *, first: bool = False) -> None:
         pool = self._pool(lot.run.needs)
         lot.is_queued = True
         if first:
@@ -82,25 +82,25 @@ class Dealer:
         else:
             pool.lots.append(lot)
 
-    def _return_chain(self, lot: Lot) -> None:
+    def _return_chain(self, lot: ServerSpan) -> None:
         """A lot goes back, and with it what was to follow."""
         self._give_back(lot)
         for following in lot.train or ():
             self._give_back(following)
 
-    def _give_back(self, lot: Lot) -> None:
+    def _give_back(self, lot: ServerSpan) -> None:
         """Give back to the server what nobody has yet of a lot."""
         waiting = ranges.take(lot.queue, 0, ALL)
         for low, high in waiting:
             self.news.append(SpanReturned(lot.run.span, low, high))
         self._settle_lot(lot, ranges.size(waiting))
 
-    def _settle_part(self, part: Part) -> None:
+    def _settle_part(self, part: MemberSpan) -> None:
         if not part.left:
             part.member.drop(part)
             part.lot.parts.pop(part.number, None)
 
-    def _settle_lot(self, lot: Lot, count: int) -> None:
+    def _settle_lot(self, lot: ServerSpan, count: int) -> None:
         lot.left -= count
         if not lot.left:
             self.lots.pop(lot.run.span, None)
@@ -150,7 +150,7 @@ class Dealer:
 
     def _deal_lots(self, pool: Pool, now: Seconds) -> None:
         lots = pool.lots
-        passed: list[Lot] = []
+        passed: list[ServerSpan] = []
         while lots:
             lot = lots[0]
             if lot.queue:
@@ -174,7 +174,7 @@ class Dealer:
                 lot.is_queued = False
         lots.extendleft(reversed(passed))
 
-    def _give(self, pool: Pool, lot: Lot, member: Member, start: int, stop: int) -> None:
+    def _give(self, pool: Pool, lot: ServerSpan, member: Member, start: int, stop: int) -> None:
         """Give elements that wait to a member, and with them what is to follow."""
         ranges.take(lot.queue, start, stop)
         number = self._hand(lot, member, start, stop, NOTHING)
@@ -188,10 +188,10 @@ class Dealer:
         pool.spare.pop(member, None)
         self._refresh(member)
 
-    def _hand(self, lot: Lot, member: Member, start: int, stop: int, behind: SpanId) -> SpanId:
+    def _hand(self, lot: ServerSpan, member: Member, start: int, stop: int, behind: SpanId) -> SpanId:
         self._last_span += 1
         number, run = SpanId(self._last_span), lot.run
-        part = lot.parts[number] = Part(number, lot, member, start, stop)
+        part = lot.parts[number] = MemberSpan(number, lot, member, start, stop)
         member.add(part)
         say = member.outbox.append
         self.speaking[member] = None
@@ -244,7 +244,7 @@ _MOST_RETURNS = 20  # times in a row that something is given back before the ser
 _MOST_ARRAYS = 1000  # whose run time is remembered
 
 
-class Deck(Dealer):
+class Distributor(Dealer):
     """See the module."""
 
     def __init__(self, capacity: Needs) -> None:
@@ -260,10 +260,10 @@ class Deck(Dealer):
 
     # --- from the server ---------------------------------------------------------------------------
 
-    def run(self, run: Run) -> None:
+    def run(self, run: RunSpan) -> None:
         """Take a span; it is handed out by `deal`."""
         self._order += 1
-        lot = Lot(run, self._order, self._runtime(run))
+        lot = ServerSpan(run, self._order, self._runtime(run))
         if run.behind:
             before = self.lots.get(run.behind)
             head = (before.head or before) if before is not None else None
@@ -277,7 +277,7 @@ class Deck(Dealer):
             self._enqueue(lot)
         self.lots[run.span] = lot
 
-    def _runtime(self, run: Run) -> RunTime:
+    def _runtime(self, run: RunSpan) -> RunTime:
         """What is known of the run time of its tasks; of an array, what was measured here, once something was."""
         if not run.is_array:  # the server knows which single tasks are alike
             return RunTime(run.expected, MAX_BACKLOG if run.expected else 0)
@@ -290,7 +290,7 @@ class Deck(Dealer):
             found.mean, found.seen = run.expected, 1
         return found
 
-    def stop(self, order: Stop) -> None:
+    def stop(self, order: StopElements) -> None:
         """End elements of a span, whoever has them."""
         lot = self.lots.get(order.span)
         if lot is None:
@@ -302,12 +302,12 @@ class Deck(Dealer):
         for part in list(lot.parts.values()):
             for low, high in ranges.take(part.left, order.start, order.stop):
                 gone += high - low
-                self.say(part.member, Stop(part.number, low, high, order.grace))
+                self.say(part.member, StopElements(part.number, low, high, order.grace))
             self._settle_part(part)
             self._refresh(part.member)
         self._settle_lot(lot, dropped + gone)
 
-    def _uncouple(self, lot: Lot) -> None:
+    def _uncouple(self, lot: ServerSpan) -> None:
         """A lot will not be handed out: what was to follow it goes back, the rest of its train goes without."""
         train, behind = (lot.head or lot).train or [], {lot.run.span}
         for following in train:
@@ -316,7 +316,7 @@ class Deck(Dealer):
                 self._give_back(following)
         train[:] = [following for following in train if following.run.span not in behind]
 
-    def _forget_tries(self, lot: Lot, start: int, stop: int) -> int:
+    def _forget_tries(self, lot: ServerSpan, start: int, stop: int) -> int:
         """Elements that wait to be tried elsewhere are not; how many."""
         if not lot.tries:
             return 0
@@ -339,7 +339,7 @@ class Deck(Dealer):
             self._take_back(part)
         for span in spans:
             if span not in member.parts:
-                self.say(member, Stop(span, 0, ALL))
+                self.say(member, StopElements(span, 0, ALL))
         member.blobs = member.places = None  # the last that was sent may have been lost
         if leaving:
             self._refresh(member)
@@ -363,13 +363,13 @@ class Deck(Dealer):
             pool.forget(member)
         self.speaking.pop(member, None)
 
-    def _take_back(self, part: Part) -> None:
+    def _take_back(self, part: MemberSpan) -> None:
         """What is left of a part goes to others; what was to follow something goes back to the server."""
         for low, high in ranges.take(part.left, 0, ALL):
             self._requeue(part.lot, low, high)
         self._settle_part(part)
 
-    def _requeue(self, lot: Lot, start: int, stop: int) -> None:
+    def _requeue(self, lot: ServerSpan, start: int, stop: int) -> None:
         if lot.is_chained:
             self.news.append(SpanReturned(lot.run.span, start, stop))
             self._settle_lot(lot, stop - start)
@@ -396,7 +396,7 @@ class Deck(Dealer):
                 self._hear[type(news)](part, news)
         self._refresh(member)
 
-    def _on_ended(self, part: Part, news: SpanEnded) -> None:
+    def _on_ended(self, part: MemberSpan, news: SpanEnded) -> None:
         lot = part.lot
         for low, high in ranges.take(part.left, news.start, news.stop):
             self.news.append(success(news, lot.run.span, low, high, part.member.host))
@@ -413,7 +413,7 @@ class Deck(Dealer):
             if part is not None:
                 self._on_ended(part, SpanEnded(SpanId(number), 0, 1, seconds, results))
 
-    def _on_failed(self, part: Part, news: ElementFailed) -> None:
+    def _on_failed(self, part: MemberSpan, news: ElementFailed) -> None:
         lot, index, host = part.lot, news.index, part.member.host
         if not ranges.take(part.left, index, index + 1):
             return
@@ -428,13 +428,13 @@ class Deck(Dealer):
         self.news.append(said)
         self._settle_lot(lot, 1)
 
-    def _on_started(self, part: Part, news: SpanStarted) -> None:
+    def _on_started(self, part: MemberSpan, news: SpanStarted) -> None:
         running = part.running = part.running or []
         ranges.take(running, news.start, news.stop)
         ranges.add(running, news.start, news.stop)
         self.news.append(SpanStarted(part.lot.run.span, news.start, news.stop, host=part.member.host))
 
-    def _on_returned(self, part: Part, news: SpanReturned) -> None:
+    def _on_returned(self, part: MemberSpan, news: SpanReturned) -> None:
         lot = part.lot
         lot.returns += 1
         for low, high in ranges.take(part.left, news.start, news.stop):

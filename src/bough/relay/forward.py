@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from bough.transport.listener import Door, Gate
-from bough.transport.relay_line import Line
+from bough.transport.listener import HandshakeProtocol, TlsListener
+from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import Refused
 from bough.wire.framing import frame
 
@@ -62,7 +62,7 @@ class _End(asyncio.Protocol):
             transport.pause_reading()
 
 
-class _Far(_End):
+class _ServerEnd(_End):
     """The channel's end. The server speaks first, to a stranger; who is spoken to again was let in."""
 
     def __init__(self, let_in: Callable[[], None]) -> None:
@@ -78,18 +78,18 @@ class _Far(_End):
         super().data_received(data)
 
 
-class Guest(_End, Gate):
+class ForwardedPeer(_End, HandshakeProtocol):
     """The end of an executor, or of another relay: a stranger to us until the server speaks to it again."""
 
-    def __init__(self, guests: Guests, peer: str = "") -> None:
+    def __init__(self, guests: ForwardedPeers, peer: str = "") -> None:
         _End.__init__(self)
-        Gate.__init__(self)
+        HandshakeProtocol.__init__(self)
         self._guests = guests
         self._peer = peer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open its channel, or say why there is none."""
-        Gate.connection_made(self, transport)
+        HandshakeProtocol.connection_made(self, transport)
         _End.connection_made(self, transport)
         assert self.transport is not None
         line = self._guests.line
@@ -98,7 +98,7 @@ class Guest(_End, Gate):
             self.transport.write(bytes(frame(_CUT_OFF)))
             self.transport.close()
             return
-        self.other = _Far(self._let_in)
+        self.other = _ServerEnd(self._let_in)
         self.other.other = self
         peer = transport.get_extra_info("peername")
         line.open(self.other, str(peer[0]) if isinstance(peer, tuple) else "its own host")
@@ -122,13 +122,13 @@ class Guest(_End, Gate):
             self.over.set_result(None)
 
 
-class Guests(Door):
+class ForwardedPeers(TlsListener):
     """All of them. `line`: to the server, if there is one now."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(say, patience=_PATIENCE)
-        self.line: Line | None = None
+        self.line: RelayLine | None = None
 
-    def gate(self, peer: str) -> Guest:
+    def gate(self, peer: str) -> ForwardedPeer:
         """One more."""
-        return Guest(self, peer)
+        return ForwardedPeer(self, peer)

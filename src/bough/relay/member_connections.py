@@ -25,11 +25,11 @@ from msgspec.structs import replace
 from bough.errors import ProtocolError
 from bough.model.ids import ExecutorId, Seconds
 from bough.relay.members import Member
-from bough.relay.relay_executor import Wide
+from bough.relay.relay_executor import RelayExecutor
 from bough.relay.relay_log import log
 from bough.wire.client_messages import Refused
-from bough.wire.executor_messages import ExecutorHello, Fetch, Fetched, FromExecutor, HereAnswer, HereAsk
-from bough.wire.file_messages import Get, Kept, Located, Offer, Piece, Want
+from bough.wire.executor_messages import ExecutorHello, FromExecutor, OutputRead, ReadOutput, TaskAnswer, TaskRequest
+from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece, OfferFiles, WantFile
 from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import ROLE_FRAME
 from bough.wire.relay_channels import RelayHello
@@ -38,7 +38,7 @@ _SAID = FromExecutor | RelayHello  # the latter only to be told that it is no pl
 _MOST_UNSENT = 1 << 28  # bytes an executor may leave unread before it is cut off
 
 
-class Visitor:
+class MemberPeer:
     """An executor that has said hello, connected or missing."""
 
     __slots__ = ("carries", "heard_at", "hello", "index", "leaving", "link", "member", "missing_until", "wide")
@@ -47,8 +47,8 @@ class Visitor:
         self.hello = hello
         self.member = member
         self.index = index  # by which its requests are known
-        self.link: Link | None = None
-        self.wide: Wide | None = None  # once it has said what it holds
+        self.link: MemberConnection | None = None
+        self.wide: RelayExecutor | None = None  # once it has said what it holds
         self.heard_at: Seconds = 0.0
         self.missing_until: Seconds = 0.0  # when it is given up, if it is missing
         self.leaving = ""  # why it wants no more work
@@ -58,21 +58,21 @@ class Visitor:
 class Host(Protocol):
     """Who is told what executors say."""
 
-    def heard(self, link: Link, messages: list[FromExecutor | RelayHello]) -> None:
+    def heard(self, link: MemberConnection, messages: list[FromExecutor | RelayHello]) -> None:
         """Messages arrived, in order."""
 
-    def lost(self, link: Link) -> None:
+    def lost(self, link: MemberConnection) -> None:
         """The connection is gone; called once."""
 
 
-class Link(asyncio.Protocol):
+class MemberConnection(asyncio.Protocol):
     """One connection, from the moment its proof has held."""
 
     __slots__ = ("_frames", "_host", "_transport", "role", "visitor")
 
     def __init__(self, host: Host) -> None:
         self.role = ""
-        self.visitor: Visitor | None = None
+        self.visitor: MemberPeer | None = None
         self._host = host
         self._frames: Frames[FromExecutor | RelayHello] = Frames(_SAID, ROLE_FRAME["execute"])
         self._transport: asyncio.Transport | None = None
@@ -132,27 +132,31 @@ class Link(asyncio.Protocol):
 
 _INDEX = 24  # bits of a request's number that say whose it is
 _MASK = (1 << _INDEX) - 1
-_ANSWERS = {Want: Located, Offer: Kept, HereAsk: HereAnswer}
+_ANSWERS = {WantFile: FileLocated, OfferFiles: FilesKept, TaskRequest: TaskAnswer}
 _MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files
 
 
-class Errands:
+class MessageRelay:
     """See the module. `find` gives the executor of an index, `known` the one of a number."""
 
-    def __init__(self, find: Callable[[int], Visitor | None], known: Callable[[ExecutorId], Visitor | None]) -> None:
+    def __init__(
+        self, find: Callable[[int], MemberPeer | None], known: Callable[[ExecutorId], MemberPeer | None]
+    ) -> None:
         self._find = find
         self._known = known
-        self._fetches: dict[int, tuple[Wide, int, Visitor]] = {}  # whose question, its number there, who is asked
+        self._fetches: dict[
+            int, tuple[RelayExecutor, int, MemberPeer]
+        ] = {}  # whose question, its number there, who is asked
         self._last = 0
 
-    def up(self, visitor: Visitor, message: Want | Get | Piece | Offer | HereAsk) -> None:
+    def up(self, visitor: MemberPeer, message: WantFile | GetPiece | FilePiece | OfferFiles | TaskRequest) -> None:
         """An executor says something about files, or one of its tasks something of itself."""
         wide = visitor.wide
         if wide is None:
             return
         visitor.carries = True
         request = message.request << _INDEX | visitor.index
-        if isinstance(message, Want | Offer | HereAsk):
+        if isinstance(message, WantFile | OfferFiles | TaskRequest):
             part = visitor.member.parts.get(message.span)
             if part is None:  # nobody wants it any more
                 error = "the task is not wanted from this executor any more"
@@ -164,37 +168,37 @@ class Errands:
         else:
             wide.say(replace(message, request=request))
 
-    def down(self, message: Located | Get | Piece | Kept | HereAnswer) -> None:
+    def down(self, message: FileLocated | GetPiece | FilePiece | FilesKept | TaskAnswer) -> None:
         """The server answers, or wants a piece of something that was offered."""
         visitor = self._find(message.request & _MASK)
         if visitor is not None and visitor.link is not None:
             visitor.link.send([replace(message, request=message.request >> _INDEX)])
 
-    def fetch(self, wide: Wide, message: Fetch) -> None:
+    def fetch(self, wide: RelayExecutor, message: ReadOutput) -> None:
         """Somebody wants to see what a task wrote: ask whoever has it."""
         visitor = self._who_has(wide, message)
         if visitor is None or visitor.link is None:
             waits = self._is_waiting(wide, message)
             what = "the executor that has this output is not here" if message.path else "the task does not run here"
-            wide.say(Fetched(message.request, b"", more=waits, error="" if waits else what))
+            wide.say(OutputRead(message.request, b"", more=waits, error="" if waits else what))
             return
         self._last += 1
         self._fetches[self._last] = (wide, message.request, visitor)
         visitor.link.send([replace(message, request=self._last)])
 
-    def fetched(self, message: Fetched) -> None:
+    def fetched(self, message: OutputRead) -> None:
         """The executor's answer."""
         asked = self._fetches.pop(message.request, None)
         if asked is not None:
             asked[0].say(replace(message, request=asked[1]))
 
-    def lost(self, visitor: Visitor) -> None:
+    def lost(self, visitor: MemberPeer) -> None:
         """What an executor was asked for will not come."""
         for number in [number for number, asked in self._fetches.items() if asked[2] is visitor]:
             wide, request, _ = self._fetches.pop(number)
-            wide.say(Fetched(request, b"", error="the executor that has this output is gone"))
+            wide.say(OutputRead(request, b"", error="the executor that has this output is gone"))
 
-    def _who_has(self, wide: Wide, message: Fetch) -> Visitor | None:
+    def _who_has(self, wide: RelayExecutor, message: ReadOutput) -> MemberPeer | None:
         if message.path:
             made = _MADE_BY.match(os.path.basename(message.path))
             return self._known(ExecutorId(int(made[1]))) if made else None
@@ -205,6 +209,6 @@ class Errands:
                         return self._known(part.member.number)
         return None
 
-    def _is_waiting(self, wide: Wide, message: Fetch) -> bool:
+    def _is_waiting(self, wide: RelayExecutor, message: ReadOutput) -> bool:
         """Whether a task is here and has not been handed out."""
         return not message.path and any(lot.run.record == message.record for lot in wide.deck.lots.values())

@@ -23,7 +23,7 @@ from bough.model.ranges import Ranges
 from bough.model.refs import cut
 from bough.model.resources import Needs
 from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, RunTime
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
 _ROUND = 1e-9  # fractions of cores add up inexactly
 _NEVER = float("inf")
@@ -58,24 +58,24 @@ class Member:
         self.others: dict[str, float] | None = None  # amounts besides cores that are taken; mostly nothing is
         self.long_cores = 0.0  # held by what is not known to be short
         self.load: Seconds = 0.0  # expected seconds of short work that it has
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, MemberSpan] = {}
         self.blobs: set[BlobId] | None = None  # those it was sent
         self.places: set[int] | None = None  # workflows of which it was told where their commands run
         self.reported = 0  # its latest report that was taken in
         self.owed = 0  # a report it was not yet told to forget
         self.outbox: list[object] = []
 
-    def add(self, part: Part) -> None:
+    def add(self, part: MemberSpan) -> None:
         """It is given something."""
         self.parts[part.number] = part
         self._occupy(part, 1)
 
-    def drop(self, part: Part) -> None:
+    def drop(self, part: MemberSpan) -> None:
         """It has something no more."""
         if self.parts.pop(part.number, None) is not None:
             self._occupy(part, -1)
 
-    def _occupy(self, part: Part, sign: int) -> None:
+    def _occupy(self, part: MemberSpan, sign: int) -> None:
         needs = part.lot.run.needs
         self.cores_free -= sign * needs.cores
         if part.load:
@@ -88,10 +88,10 @@ class Member:
                 if name != "cores":
                     taken[name] = taken.get(name, 0) + sign * amount
 
-    def front(self, capacity: Needs) -> list[Part]:
+    def front(self, capacity: Needs) -> list[MemberSpan]:
         """What runs there, or starts next: what fits together, in the order it came."""
         free = capacity.amounts()
-        found: list[Part] = []
+        found: list[MemberSpan] = []
         for part in self.parts.values():
             needs = part.lot.run.needs.amounts()
             if any(amount > free.get(name, 0) + _ROUND for name, amount in needs.items()):
@@ -115,7 +115,7 @@ class Pool:
         self._capacity = capacity.amounts()
         self._all_cores = capacity.cores
         self._backlog = BACKLOG * capacity.cores
-        self.lots: deque[Lot] = deque()
+        self.lots: deque[ServerSpan] = deque()
         self.retries: deque[Retry] = deque()  # elements that failed somewhere for reasons of the place
         self.free: OrderedDict[Member, None] = OrderedDict()  # a task could start there at once
         self.spare: OrderedDict[Member, None] = OrderedDict()  # a short task could wait there
@@ -196,7 +196,7 @@ class Pool:
 NOTHING = SpanId(0)
 
 
-class Lot:
+class ServerSpan:
     """A span of the server's."""
 
     __slots__ = (
@@ -214,17 +214,17 @@ class Lot:
         "tries",
     )
 
-    def __init__(self, run: Run, order: int, runtime: RunTime) -> None:
+    def __init__(self, run: RunSpan, order: int, runtime: RunTime) -> None:
         self.run = run
         self.order = order
         self.runtime = runtime
         self.queue: Ranges = [[run.start, run.stop]]  # what nobody has yet
         self.left = run.stop - run.start  # elements of which nothing final was said
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, MemberSpan] = {}
         self.is_queued = False  # it stands in the queue of its pool
         self.share = 0  # elements for each that had room when it began: fewer towards the end is the server's doing
-        self.train: list[Lot] | None = None  # goes with it: each is to be run behind it, or behind one before
-        self.head: Lot | None = None  # with which it goes
+        self.train: list[ServerSpan] | None = None  # goes with it: each is to be run behind it, or behind one before
+        self.head: ServerSpan | None = None  # with which it goes
         self.returns = 0  # times in a row that something of it was given back
         self.tries: dict[int, set[ExecutorId]] | None = None  # elements that failed by the place, and where
 
@@ -239,12 +239,12 @@ class Lot:
         return self.head is not None or self.train is not None
 
 
-class Part:
+class MemberSpan:
     """A slice of a lot that an executor has, under a number of its own."""
 
     __slots__ = ("left", "load", "lot", "member", "number", "running")
 
-    def __init__(self, number: SpanId, lot: Lot, member: Member, start: int, stop: int) -> None:
+    def __init__(self, number: SpanId, lot: ServerSpan, member: Member, start: int, stop: int) -> None:
         self.number = number
         self.lot = lot
         self.member = member
@@ -270,7 +270,7 @@ class Retry:
 
     __slots__ = ("failed", "index", "lot")
 
-    def __init__(self, lot: Lot, failed: ElementFailed) -> None:
+    def __init__(self, lot: ServerSpan, failed: ElementFailed) -> None:
         self.lot = lot
         self.index = failed.index
         self.failed = failed
@@ -281,7 +281,7 @@ class Retry:
         return (self.lot.tries or {}).get(self.index, set())
 
 
-def part_run(lot: Lot, number: SpanId, start: int, stop: int, behind: SpanId = NOTHING) -> Run:
+def part_run(lot: ServerSpan, number: SpanId, start: int, stop: int, behind: SpanId = NOTHING) -> RunSpan:
     """What an executor is told to run."""
     run = lot.run
     if not run.is_array:

@@ -29,30 +29,30 @@ from bough.model.events.facts import SpanEnded, SpanStarted
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN
-from bough.relay.distributor import Deck
+from bough.relay.distributor import Distributor
 from bough.relay.relay_log import log
 from bough.transport.access import Access, token_bytes
-from bough.transport.relay_line import Line
+from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import VERSION, Blob, Challenge, Refused
 from bough.wire.executor_messages import (
-    Alive,
-    Appointed,
+    Acknowledged,
     Drain,
     ExecutorHello,
-    Fetch,
-    Heard,
-    HereAnswer,
-    Holding,
+    ExecutorWelcome,
+    Heartbeat,
     Leave,
     Leaving,
+    ReadOutput,
     Ready,
     Resized,
-    Run,
-    Stop,
+    RunSpan,
+    SpansHeld,
+    StopElements,
+    TaskAnswer,
     spread,
 )
-from bough.wire.file_messages import Get, Kept, Located, Piece, Workplace
-from bough.wire.framing import News, Reports, frame, to_executor_frames
+from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece, WorkDirectory
+from bough.wire.framing import KeptReports, News, frame, to_executor_frames
 from bough.wire.handshake import NONCE, prove
 
 _start = attrgetter("start")
@@ -121,10 +121,10 @@ _AGAIN = 1.0  # seconds until a channel that was shut is opened again
 _MOST_RESULTS = 16 << 20  # bytes of results in one report
 _SPANS = 32  # bits of a span's number that are its own, below the scope's
 
-_PASSED_ON = (Leave, Drain, Fetch, Located, Get, Piece, Kept, HereAnswer)
+_PASSED_ON = (Leave, Drain, ReadOutput, FileLocated, GetPiece, FilePiece, FilesKept, TaskAnswer)
 
 
-class Kind(NamedTuple):
+class MemberKind(NamedTuple):
     """Executors that are alike."""
 
     site: str
@@ -133,28 +133,28 @@ class Kind(NamedTuple):
     shared: bool | None  # they see the server's store; None: nobody has said
 
 
-class House(Protocol):
+class RelayOwner(Protocol):
     """Who looks after the members of a wide executor."""
 
-    def appointed(self, wide: Wide, appointed: Appointed) -> None:
+    def appointed(self, wide: RelayExecutor, appointed: ExecutorWelcome) -> None:
         """The server has let it in."""
 
-    def refused(self, wide: Wide, refusal: Refused) -> None:
+    def refused(self, wide: RelayExecutor, refusal: Refused) -> None:
         """The server does not want it, and never will."""
 
-    def pass_on(self, wide: Wide, message: object) -> None:
+    def pass_on(self, wide: RelayExecutor, message: object) -> None:
         """A message for one of the members, or for all."""
 
-    def turn(self, wide: Wide) -> None:
+    def turn(self, wide: RelayExecutor) -> None:
         """Something is to be handed out."""
 
 
-class Wide(asyncio.Protocol):
+class RelayExecutor(asyncio.Protocol):
     """See the module."""
 
-    def __init__(self, kind: Kind, house: House) -> None:
+    def __init__(self, kind: MemberKind, house: RelayOwner) -> None:
         self.kind = kind
-        self.deck = Deck(kind.capacity)
+        self.deck = Distributor(kind.capacity)
         self.number = ExecutorId(0)
         self.ending = ""  # why it will leave once it has no members
         self.is_dismissed = False  # it was told to leave
@@ -162,9 +162,9 @@ class Wide(asyncio.Protocol):
         self.scheduled = False  # the house will take a turn for it
         self._marker = ""
         self._house = house
-        self._reports = Reports()
+        self._reports = KeptReports()
         self._frames = to_executor_frames()
-        self._line: Line | None = None
+        self._line: RelayLine | None = None
         self._transport: asyncio.Transport | None = None
         self._welcome = self._held = False  # the server has answered; it was told what is here
         self._piggyback = True
@@ -175,20 +175,20 @@ class Wide(asyncio.Protocol):
         self._flush_timer: asyncio.TimerHandle | None = None
         self._size_timer: asyncio.TimerHandle | None = None
         self._hear: dict[type, Callable[..., None]] = {
-            Run: self._on_run,
+            RunSpan: self._on_run,
             Blob: lambda blob: self.deck.blobs.__setitem__(blob.id, blob.data),
-            Workplace: lambda place: self.deck.places.__setitem__(place.run, place),
-            Stop: self.deck.stop,
-            Heard: self._on_heard,
+            WorkDirectory: lambda place: self.deck.places.__setitem__(place.run, place),
+            StopElements: self.deck.stop,
+            Acknowledged: self._on_heard,
             Challenge: self._on_challenge,
-            Appointed: self._on_appointed,
+            ExecutorWelcome: self._on_appointed,
             Refused: self._on_refused,
             **dict.fromkeys(_PASSED_ON, lambda message: house.pass_on(self, message)),
         }
 
     # --- the channel -------------------------------------------------------------------------------
 
-    def link(self, line: Line, credentials: Access) -> None:
+    def link(self, line: RelayLine, credentials: Access) -> None:
         """There is a line to the server."""
         if self._is_over or self._transport is not None:
             return
@@ -225,7 +225,7 @@ class Wide(asyncio.Protocol):
         if line is not None and line.is_open and not self._is_over and self.credentials is not None:
             self._loop.call_later(_AGAIN, self._link_again, line)
 
-    def _link_again(self, line: Line) -> None:
+    def _link_again(self, line: RelayLine) -> None:
         if line is self._line and line.is_open and self.credentials is not None:
             self.link(line, self.credentials)
 
@@ -264,7 +264,7 @@ class Wide(asyncio.Protocol):
         )
         self._write(frame(proof, hello))
 
-    def _on_appointed(self, appointed: Appointed) -> None:
+    def _on_appointed(self, appointed: ExecutorWelcome) -> None:
         self.number, self._marker = appointed.executor, appointed.marker
         self._piggyback = appointed.piggyback
         self.deck.pickup = appointed.pickup or MAX_SPAN
@@ -279,7 +279,7 @@ class Wide(asyncio.Protocol):
         self._cut()
         for report in self._reports.unheard():  # the server may have missed these
             self._write(report)
-        self._write(frame(Holding(list(self.deck.lots), self.kind.shared)))
+        self._write(frame(SpansHeld(list(self.deck.lots), self.kind.shared)))
         self._held = True
         if self._is_leaving:
             self.say(Leaving(self.ending))
@@ -292,7 +292,7 @@ class Wide(asyncio.Protocol):
         self.end()
         self._house.refused(self, refusal)
 
-    def _on_run(self, run: Run) -> None:
+    def _on_run(self, run: RunSpan) -> None:
         for one in spread(run) if run.along else (run,):
             self.deck.run(one)
 
@@ -359,7 +359,7 @@ class Wide(asyncio.Protocol):
         frames.append(self._reports.cut())
         return [data for data in frames if data is not None]
 
-    def _on_heard(self, message: Heard) -> None:
+    def _on_heard(self, message: Acknowledged) -> None:
         self._reports.heard(message.number)
         if not self._piggyback:
             self.say(Ready())
@@ -369,7 +369,7 @@ class Wide(asyncio.Protocol):
     def tick(self, silence: Seconds) -> None:
         """Say that we live, and what else is due."""
         if self._welcome and self._loop.time() - self._spoke >= silence:
-            self._write(frame(Alive()))
+            self._write(frame(Heartbeat()))
         self.deck.give_back_late(time.time())
         self.flush()
 

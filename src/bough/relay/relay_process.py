@@ -19,16 +19,16 @@ import uvloop
 
 from bough.errors import BoughError
 from bough.relay import relay_home
-from bough.relay.forward import Guests
+from bough.relay.forward import ForwardedPeers
 from bough.relay.relay_home import RelayNote
 from bough.relay.relay_log import log
-from bough.relay.share_work import Dispatcher
+from bough.relay.share_work import WorkSharing
 from bough.relay.upstream import find_upstream, link
 from bough.transport import home
 from bough.transport.access import UNIX, Access
-from bough.transport.admission import Doorman
-from bough.transport.listener import Door, allow_many_files
-from bough.transport.relay_line import Line
+from bough.transport.admission import PeerListener
+from bough.transport.listener import TlsListener, allow_many_files
+from bough.transport.relay_line import RelayLine
 from bough.transport.tls import make_certificate, server_context
 
 _FIRST_PAUSE, _MOST_PAUSE = 0.2, 5.0  # seconds between tries to reach the server
@@ -37,7 +37,7 @@ _PROOF = 20.0  # seconds that an executor has to prove itself: thousands may com
 _FAREWELL = 0.05  # seconds in which the last words leave
 
 
-class Settings(msgspec.Struct, frozen=True):
+class RelaySettings(msgspec.Struct, frozen=True):
     """What `bough relay start` asks for."""
 
     server: str = ""  # as `find_access` takes it
@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True):
     reconnect: float = 60.0  # seconds that an executor behind one that shares out work has to come back
 
 
-def relay(settings: Settings) -> int:
+def relay(settings: RelaySettings) -> int:
     """Run a relay until it is told to end; its exit code. BoughError when it cannot begin."""
     lock = relay_home.lock_folder()
     try:
@@ -62,9 +62,9 @@ def relay(settings: Settings) -> int:
 class Relay:
     """One relay process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: WorkSharing | None = None
         self._address = self._fingerprint = ""
         self._note: RelayNote | None = None
         self._was_linked = False
@@ -74,12 +74,12 @@ class Relay:
         """Relay until told to end."""
         loop = asyncio.get_running_loop()
         self._told_to_end = asyncio.Event()
-        self._guests = Guests(log)
+        self._guests = ForwardedPeers(log)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._told_to_end.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         if self._settings.dispatch:
-            self._dispatcher = Dispatcher(self._settings.reconnect)
+            self._dispatcher = WorkSharing(self._settings.reconnect)
             gc.freeze()  # what was loaded stays; looking through it again and again is what makes many executors slow
             gc.set_threshold(1_000_000, 50, 100)
         door = self._listen()
@@ -103,13 +103,13 @@ class Relay:
         log("ended")
         return 0
 
-    async def _take_leave(self, door: Door) -> None:
+    async def _take_leave(self, door: TlsListener) -> None:
         await door.close()
         if self._dispatcher is not None:
             self._dispatcher.close()
             await asyncio.sleep(_FAREWELL)
 
-    def _listen(self) -> Door:
+    def _listen(self) -> TlsListener:
         listener, self._address = relay_home.bind(self._settings.listen)
         context = None
         if not self._address.startswith(UNIX):
@@ -119,7 +119,7 @@ class Relay:
             self._guests.serve(listener, context)
             return self._guests
         receive, token = self._dispatcher.receive, self._dispatcher.token
-        self._doorman = Doorman(receive, token, "", patience=_PROOF, say=log)
+        self._doorman = PeerListener(receive, token, "", patience=_PROOF, say=log)
         self._door = (listener, context)  # it opens when there is a server
         return self._doorman
 
@@ -148,7 +148,7 @@ class Relay:
             pause = min(_MOST_PAUSE, 1.5 * pause) if pause else _FIRST_PAUSE
             await asyncio.sleep(pause)
 
-    async def _link(self, lost: asyncio.Future[str]) -> Line:
+    async def _link(self, lost: asyncio.Future[str]) -> RelayLine:
         upstream, credentials = find_upstream(self._settings.server)  # again: a token may have been rotated
         self._publish(credentials)
 

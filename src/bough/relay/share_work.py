@@ -21,52 +21,52 @@ from msgspec.structs import replace
 
 from bough.errors import UserError
 from bough.model.ids import ExecutorId, Seconds
-from bough.relay.member_connections import Errands, Link, Visitor
+from bough.relay.member_connections import MemberConnection, MemberPeer, MessageRelay
 from bough.relay.members import Member
-from bough.relay.relay_executor import Kind, Wide
+from bough.relay.relay_executor import MemberKind, RelayExecutor
 from bough.relay.relay_log import log
 from bough.transport.access import Access, token_bytes
-from bough.transport.relay_line import Line
+from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import VERSION, Refused
 from bough.wire.executor_messages import (
-    Alive,
-    Appointed,
+    Acknowledged,
     Drain,
     ExecutorHello,
-    Fetch,
-    Fetched,
+    ExecutorWelcome,
     FromExecutor,
-    Heard,
-    HereAsk,
-    Holding,
+    Heartbeat,
     Leave,
     Leaving,
+    OutputRead,
+    ReadOutput,
     Ready,
     Report,
+    SpansHeld,
+    TaskRequest,
 )
-from bough.wire.file_messages import Get, Offer, Piece, Want
+from bough.wire.file_messages import FilePiece, GetPiece, OfferFiles, WantFile
 from bough.wire.relay_channels import RelayHello
 
 _OWED = 1.0  # seconds that an acknowledgement may wait
 _MOST_SENT = 1 << 24  # bytes that are put into the connections of one kind before they are given a chance to leave
 
 
-class Turns:
+class RelayTurns:
     """See the module."""
 
-    def __init__(self, visitors: dict[ExecutorId, Visitor]) -> None:
+    def __init__(self, visitors: dict[ExecutorId, MemberPeer]) -> None:
         self._visitors = visitors
         self._loop = asyncio.get_running_loop()
-        self._owing: set[Visitor] = set()
+        self._owing: set[MemberPeer] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def want(self, wide: Wide) -> None:
+    def want(self, wide: RelayExecutor) -> None:
         """Take a turn, once all that has arrived is taken in."""
         if not wide.scheduled:
             wide.scheduled = True
             self._loop.call_soon(self._take, wide)
 
-    def _take(self, wide: Wide) -> None:
+    def _take(self, wide: RelayExecutor) -> None:
         wide.scheduled = False
         deck = wide.deck
         deck.deal(time.time())
@@ -79,7 +79,7 @@ class Turns:
             elif member.outbox:
                 messages, member.outbox = member.outbox, []
                 if member.owed:
-                    messages.insert(0, Heard(member.owed))
+                    messages.insert(0, Acknowledged(member.owed))
                     member.owed = 0
                 size += visitor.link.send(messages)
             elif member.owed:
@@ -88,7 +88,7 @@ class Turns:
             self.want(wide)
         wide.flush()
 
-    def owe(self, visitor: Visitor) -> None:
+    def owe(self, visitor: MemberPeer) -> None:
         """Acknowledge its reports in a moment, if nothing else is said to it before."""
         self._owing.add(visitor)
         if self._timer is None:
@@ -100,7 +100,7 @@ class Turns:
         for visitor in owing:
             member = visitor.member
             if member.owed and visitor.link is not None:
-                visitor.link.send([Heard(member.owed)])
+                visitor.link.send([Acknowledged(member.owed)])
                 member.owed = 0
 
 
@@ -109,38 +109,38 @@ _SILENCE = 5.0  # seconds after which the server is told that we live
 _LOOK = 1.0  # seconds between looks, at most
 
 
-class Dispatcher:
+class WorkSharing:
     """See the module. `patience`: seconds that a missing executor has to come back."""
 
     def __init__(self, patience: Seconds) -> None:
         self._patience = patience
         self._loop = asyncio.get_running_loop()
-        self._terms: Appointed | None = None  # what the server said first; executors are told the same
+        self._terms: ExecutorWelcome | None = None  # what the server said first; executors are told the same
         self._scope = 0  # the server's number of our first wide executor: no other relay ever has it
-        self._line: Line | None = None
+        self._line: RelayLine | None = None
         self._credentials: Access | None = None
-        self._wides: list[Wide] = []
-        self._kinds: dict[Kind, Wide] = {}  # those that take in new members
-        self._visitors: dict[ExecutorId, Visitor] = {}
-        self._by_index: dict[int, Visitor] = {}
+        self._wides: list[RelayExecutor] = []
+        self._kinds: dict[MemberKind, RelayExecutor] = {}  # those that take in new members
+        self._visitors: dict[ExecutorId, MemberPeer] = {}
+        self._by_index: dict[int, MemberPeer] = {}
         self._indexes = itertools.count(1)
-        self._waiting: dict[Link, ExecutorHello] = {}  # said hello before the server has said anything
-        self._errands = Errands(self._by_index.get, self._visitors.get)
-        self._turns = Turns(self._visitors)
+        self._waiting: dict[MemberConnection, ExecutorHello] = {}  # said hello before the server has said anything
+        self._errands = MessageRelay(self._by_index.get, self._visitors.get)
+        self._turns = RelayTurns(self._visitors)
         self._looked = self._loop.time()
         self._hear: dict[type, Callable[..., None]] = {
-            Alive: self._on_alive,
-            Holding: self._on_holding,
+            Heartbeat: self._on_alive,
+            SpansHeld: self._on_holding,
             Leaving: self._on_leaving,
             Ready: lambda _visitor, _message: None,
-            Fetched: lambda _, message: self._errands.fetched(message),
-            **dict.fromkeys((Want, Get, Piece, Offer, HereAsk), self._errands.up),
+            OutputRead: lambda _, message: self._errands.fetched(message),
+            **dict.fromkeys((WantFile, GetPiece, FilePiece, OfferFiles, TaskRequest), self._errands.up),
         }
         self._loop.call_later(self._pause, self._look)
 
     # --- what the relay calls ----------------------------------------------------------------------
 
-    def linked(self, line: Line, credentials: Access) -> None:
+    def linked(self, line: RelayLine, credentials: Access) -> None:
         """There is a line to the server."""
         self._line, self._credentials = line, credentials
         for wide in self._wides:
@@ -161,9 +161,9 @@ class Dispatcher:
         """How many are connected."""
         return sum(wide.deck.open for wide in self._wides)
 
-    def receive(self) -> Link:
+    def receive(self) -> MemberConnection:
         """Somebody has proven to know the token."""
-        return Link(self)
+        return MemberConnection(self)
 
     def close(self) -> None:
         """The relay ends: give everything back."""
@@ -174,7 +174,7 @@ class Dispatcher:
 
     # --- what executors say ------------------------------------------------------------------------
 
-    def heard(self, link: Link, messages: list[FromExecutor | RelayHello]) -> None:
+    def heard(self, link: MemberConnection, messages: list[FromExecutor | RelayHello]) -> None:
         """An executor spoke."""
         visitor = link.visitor
         if visitor is None:
@@ -183,7 +183,7 @@ class Dispatcher:
             if visitor is None or not messages:
                 return
         visitor.heard_at = self._loop.time()
-        if len(messages) == 1 and type(messages[0]) is Alive:  # most of what thousands of idle ones say
+        if len(messages) == 1 and type(messages[0]) is Heartbeat:  # most of what thousands of idle ones say
             self._on_alive(visitor, messages[0])
             return
         wide = visitor.wide
@@ -200,7 +200,7 @@ class Dispatcher:
         if wide is not None:
             self.turn(wide)
 
-    def _greet(self, link: Link, hello: FromExecutor | RelayHello) -> None:
+    def _greet(self, link: MemberConnection, hello: FromExecutor | RelayHello) -> None:
         if not isinstance(hello, ExecutorHello):
             link.refuse(
                 "a relay that shares out work lets in executors only, no clients and no relays", "ProtocolError"
@@ -210,11 +210,11 @@ class Dispatcher:
             link.refuse(text, "ProtocolError")
         elif self._terms is None:
             self._waiting[link] = hello
-            self._kind(Kind(hello.site, hello.capacity, hello.python, None))
+            self._kind(MemberKind(hello.site, hello.capacity, hello.python, None))
         else:
             self._appoint(link, hello, self._terms)
 
-    def _appoint(self, link: Link, hello: ExecutorHello, terms: Appointed) -> None:
+    def _appoint(self, link: MemberConnection, hello: ExecutorHello, terms: ExecutorWelcome) -> None:
         """Let an executor in; one that was here before keeps its number, whichever relay it was given by."""
         if hello.executor and hello.marker != terms.marker:
             link.refuse("the executor belongs to another server, or to another store; start it anew", "UnknownName")
@@ -224,7 +224,7 @@ class Dispatcher:
             index = next(self._indexes)
             number = hello.executor or ExecutorId(self._scope << _NUMBERS | index)
             member = Member(number, hello.host, hello.capacity, hello.until)
-            visitor = self._visitors[number] = self._by_index[index] = Visitor(hello, member, index)
+            visitor = self._visitors[number] = self._by_index[index] = MemberPeer(hello, member, index)
         elif visitor.link is not None:  # its old connection broke without a word
             visitor.link.visitor = None
             visitor.link.abort()
@@ -233,23 +233,23 @@ class Dispatcher:
         visitor.heard_at, visitor.missing_until = self._loop.time(), 0.0
         link.send([replace(terms, executor=visitor.member.number, embedded=False, piggyback=True)])
 
-    def _on_report(self, visitor: Visitor, report: Report) -> None:
+    def _on_report(self, visitor: MemberPeer, report: Report) -> None:
         if visitor.wide is not None:
             visitor.wide.deck.report(visitor.member, report)
         else:  # it was somebody else's: nobody here knows what it is about
             visitor.member.reported = visitor.member.owed = report.number
             self._turns.owe(visitor)
 
-    def _on_alive(self, visitor: Visitor, _: Alive) -> None:
+    def _on_alive(self, visitor: MemberPeer, _: Heartbeat) -> None:
         if visitor.link is not None:
-            visitor.link.send([Heard(visitor.member.reported)])  # so that it knows that we live
+            visitor.link.send([Acknowledged(visitor.member.reported)])  # so that it knows that we live
             visitor.member.owed = 0
 
-    def _on_holding(self, visitor: Visitor, message: Holding) -> None:
+    def _on_holding(self, visitor: MemberPeer, message: SpansHeld) -> None:
         """It has said all; now it may be given work."""
         wide, hello = visitor.wide, visitor.hello
         if wide is None:
-            wide = visitor.wide = self._kind(Kind(hello.site, hello.capacity, hello.python, message.shared))
+            wide = visitor.wide = self._kind(MemberKind(hello.site, hello.capacity, hello.python, message.shared))
             wide.deck.members[visitor.member.number] = visitor.member
             wide.begin()
         wide.deck.back(visitor.member, set(message.spans), leaving=bool(visitor.leaving))
@@ -257,14 +257,14 @@ class Dispatcher:
             visitor.link.send([Drain()])
         wide.resized()
 
-    def _on_leaving(self, visitor: Visitor, message: Leaving) -> None:
+    def _on_leaving(self, visitor: MemberPeer, message: Leaving) -> None:
         visitor.leaving = message.reason or "it left"
         if visitor.wide is not None:
             visitor.wide.deck.shut(visitor.member)
             visitor.wide.deck.say(visitor.member, Drain())
             visitor.wide.resized()
 
-    def lost(self, link: Link) -> None:
+    def lost(self, link: MemberConnection) -> None:
         """A connection is gone."""
         self._waiting.pop(link, None)
         visitor = link.visitor
@@ -272,7 +272,7 @@ class Dispatcher:
             visitor.link = None
             self._miss(visitor)
 
-    def _miss(self, visitor: Visitor) -> None:
+    def _miss(self, visitor: MemberPeer) -> None:
         """It is given nothing until it is back; when it said that it leaves, or had nothing, it is gone."""
         self._errands.lost(visitor)
         wide = visitor.wide
@@ -283,7 +283,7 @@ class Dispatcher:
         if visitor.leaving or wide is None:
             self._lose(visitor, visitor.leaving or "it left")
 
-    def _lose(self, visitor: Visitor, reason: str) -> None:
+    def _lose(self, visitor: MemberPeer, reason: str) -> None:
         del self._visitors[visitor.member.number]
         self._by_index.pop(visitor.index, None)
         wide = visitor.wide
@@ -293,7 +293,7 @@ class Dispatcher:
 
     # --- kinds of executors ------------------------------------------------------------------------
 
-    def _kind(self, kind: Kind) -> Wide:
+    def _kind(self, kind: MemberKind) -> RelayExecutor:
         """The wide executor of which one is a member."""
         found = self._kinds.get(kind)
         if found is None and kind.shared is not None:  # one of which only this was not known
@@ -302,14 +302,14 @@ class Dispatcher:
                 found.kind = kind
                 self._kinds[kind] = found
         if found is None:
-            found = self._kinds[kind] = Wide(kind, self)
+            found = self._kinds[kind] = RelayExecutor(kind, self)
             found.number_from(self._scope)
             self._wides.append(found)
             if self._line is not None and self._credentials is not None:
                 found.link(self._line, self._credentials)
         return found
 
-    def appointed(self, wide: Wide, appointed: Appointed) -> None:
+    def appointed(self, wide: RelayExecutor, appointed: ExecutorWelcome) -> None:
         """The server has let one in; after the first, executors can be."""
         log(f"executor {wide.number} of the server: {wide.kind.site}, {wide.kind.capacity} each")
         if self._terms is None:
@@ -323,13 +323,13 @@ class Dispatcher:
             visitor.carries = False
             visitor.link.abort()  # type: ignore[union-attr]  # it asks again when it is back
 
-    def refused(self, wide: Wide, refusal: Refused) -> None:
+    def refused(self, wide: RelayExecutor, refusal: Refused) -> None:
         """The server does not want such executors, or does not know them any more."""
         self._end(wide)
         if refusal.kind == "UnknownName":
             self._terms, self._scope = None, 0  # it is another server, or has another store
         for link, hello in list(self._waiting.items()):
-            if Kind(hello.site, hello.capacity, hello.python, None) == wide.kind:
+            if MemberKind(hello.site, hello.capacity, hello.python, None) == wide.kind:
                 link.refuse(refusal.message, refusal.kind)
         for visitor in [visitor for visitor in self._visitors.values() if visitor.wide is wide]:
             if visitor.link is not None:
@@ -337,16 +337,16 @@ class Dispatcher:
             visitor.wide = None
             self._lose(visitor, refusal.message)
 
-    def pass_on(self, wide: Wide, message: object) -> None:
+    def pass_on(self, wide: RelayExecutor, message: object) -> None:
         """Something of the server's for one executor, or for all of a kind."""
-        if isinstance(message, Fetch):
+        if isinstance(message, ReadOutput):
             self._errands.fetch(wide, message)
         elif isinstance(message, Drain | Leave):
             self._dismiss(wide, message)
         else:
             self._errands.down(message)  # type: ignore[arg-type]
 
-    def _dismiss(self, wide: Wide, message: Drain | Leave) -> None:
+    def _dismiss(self, wide: RelayExecutor, message: Drain | Leave) -> None:
         """All of a kind shall go; when none is left the wide executor goes, too."""
         if wide.ending and not wide.deck.members:  # the answer to our own word
             self._end(wide)
@@ -361,19 +361,19 @@ class Dispatcher:
             wide.deck.say(visitor.member, message)
         wide.resized()
 
-    def _retire(self, wide: Wide, reason: str) -> None:
+    def _retire(self, wide: RelayExecutor, reason: str) -> None:
         """Let nobody else become its member."""
         wide.ending = wide.ending or reason
         if self._kinds.get(wide.kind) is wide:
             del self._kinds[wide.kind]
 
-    def _end(self, wide: Wide) -> None:
+    def _end(self, wide: RelayExecutor) -> None:
         self._retire(wide, "it left")
         wide.end()
         if wide in self._wides:
             self._wides.remove(wide)
 
-    def _consider_end(self, wide: Wide) -> None:
+    def _consider_end(self, wide: RelayExecutor) -> None:
         """A wide executor without members leaves, once everything was heard."""
         if wide.deck.members or wide.kind.shared is None or not wide.is_done:
             return
@@ -383,7 +383,7 @@ class Dispatcher:
             self._retire(wide, "no executor is left behind its relay")
             wide.leave(wide.ending)
 
-    def turn(self, wide: Wide) -> None:
+    def turn(self, wide: RelayExecutor) -> None:
         """Something may be handed out, or is to be said."""
         self._turns.want(wide)
 

@@ -18,11 +18,11 @@ from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.transport.access import NO_CERTIFICATE, Access, find_access, make_tokens, read_token, token_bytes
 from bough.transport.dial import Place, places, try_next_place, tune, unreachable
 from bough.transport.home import read_note
-from bough.transport.relay_line import LOST, Line
+from bough.transport.relay_line import LOST, RelayLine
 from bough.transport.tls import check_pin, client_context
 from bough.wire.client_messages import VERSION, Challenge, Refused
 from bough.wire.handshake import NONCE, prove
-from bough.wire.relay_channels import Linked, RelayHello, ToRelay
+from bough.wire.relay_channels import RelayHello, RelayWelcome, ToRelay
 
 M = TypeVar("M")
 _PATIENCE = 10.0  # seconds for all of it
@@ -51,7 +51,7 @@ class _Lost(NamedTuple):
     reason: str
 
 
-async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Line:
+async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> RelayLine:
     """Connect and be let in."""
     said: asyncio.Queue[object] = asyncio.Queue()
     linked = False
@@ -61,7 +61,7 @@ async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Lin
         if linked:
             on_lost(reason)
 
-    line = Line(ToRelay, opens=True, on_message=said.put_nowait, on_lost=lost)
+    line = RelayLine(ToRelay, opens=True, on_message=said.put_nowait, on_lost=lost)
     try:
         async with asyncio.timeout(_PATIENCE):
             await _connect(access, line)
@@ -81,7 +81,7 @@ async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Lin
     return line
 
 
-async def _connect(access: Access, line: Line) -> None:
+async def _connect(access: Access, line: RelayLine) -> None:
     found = await asyncio.to_thread(places, access)
     problem: BoughError | None = None
     for place in found:
@@ -98,7 +98,7 @@ async def _connect(access: Access, line: Line) -> None:
     raise problem
 
 
-async def _connect_to(access: Access, place: Place, line: Line) -> None:
+async def _connect_to(access: Access, place: Place, line: RelayLine) -> None:
     loop = asyncio.get_running_loop()
     sock = socket.socket(place[0], socket.SOCK_STREAM)
     try:
@@ -118,7 +118,7 @@ async def _connect_to(access: Access, place: Place, line: Line) -> None:
     check_pin(transport.get_extra_info("ssl_object"), access.fingerprint, access.address)
 
 
-async def _introduce(access: Access, site: str, line: Line, said: asyncio.Queue[object]) -> Linked:
+async def _introduce(access: Access, site: str, line: RelayLine, said: asyncio.Queue[object]) -> RelayWelcome:
     """The handshake, on the server's side as for an executor."""
     where = access.address
     hello = RelayHello(VERSION, socket.gethostname(), os.getpid(), site)
@@ -131,7 +131,7 @@ async def _introduce(access: Access, site: str, line: Line, said: asyncio.Queue[
         line.say(prove(access.role, token, challenge.nonce, nonce, access.proven_to), hello)
     else:
         line.say(hello)
-    return _understood(await said.get(), Linked, where)
+    return _understood(await said.get(), RelayWelcome, where)
 
 
 def _understood(message: object, kind: type[M], where: str) -> M:

@@ -12,14 +12,14 @@ import sys
 
 from bough.errors import BoughError, StoreFailed
 from bough.server import socket_path
-from bough.server.embedded.local_executor import Command
-from bough.server.embedded.server_options import Options
+from bough.server.embedded.local_executor import ExecutorCommand
+from bough.server.embedded.server_options import ServerOptions
 
 
 def main() -> int:
     """Start the executor, then become the server."""
     gc.disable()  # until all is loaded
-    options = Options(sys.argv[1:])
+    options = ServerOptions(sys.argv[1:])
     os.set_inheritable(options.fd, False)
     try:
         socket_path.make_store(options.store)
@@ -33,7 +33,7 @@ def main() -> int:
         refuse(options.fd, problem)
         return problem.exit_code
     try:
-        command = Command(path, options.store, options.cores, f"{socket_path.store_id(options.store)}:0")
+        command = ExecutorCommand(path, options.store, options.cores, f"{socket_path.store_id(options.store)}:0")
         pid = command.start() if options.fresh or socket_path.is_new(options.store) else 0
         from bough.server.embedded.embedded_server import Started, serve
 

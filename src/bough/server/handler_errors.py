@@ -10,17 +10,17 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from bough.server.peer_connection import Connection
+from bough.server.peer_connection import PeerConnection
 from bough.server.server_log import log
 
 
-class Faults:
+class HandlerErrors:
     """See the module. `count`: how many there were since the server began."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def concern(self, connection: Connection, what: str, error: BaseException) -> None:
+    def concern(self, connection: PeerConnection, what: str, error: BaseException) -> None:
         """Handling `what` failed: tell the peer, and hang up."""
         text = self.note(f"{what} could not be handled", error)
         connection.refuse(f"the server failed at this, which is a bug of Bough: {text}; see its log", "InternalError")

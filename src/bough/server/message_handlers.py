@@ -25,37 +25,45 @@ from bough.model.blobs import is_blob
 from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, PagesAdded, Submitted, WorkNews
 from bough.model.ids import ExecutorId
 from bough.model.states import TaskState
-from bough.server.handler_errors import Faults
-from bough.server.peer_connection import Connection
-from bough.server.peers import Client, Errand, Executor, Handler, Peers, answered_by
+from bough.server.handler_errors import HandlerErrors
+from bough.server.peer_connection import PeerConnection
+from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
 from bough.server.server_log import log
-from bough.server.task_requests import Here
+from bough.server.task_requests import TaskRequests
 from bough.server.turns.run_info import RunInfo
-from bough.server.turns.shell import SeparateShell, Shell
+from bough.server.turns.shell import Shell, ShellWithoutPiggyback
 from bough.stores.store import Store
 from bough.wire import questions
 from bough.wire.client_messages import (
     VERSION,
-    Act,
     Answer,
     Ask,
     Blob,
     ClientHello,
-    Close,
+    CloseSession,
+    DoAction,
     FromClient,
     Submit,
     Subscribe,
     Welcome,
 )
-from bough.wire.executor_messages import Alive, Appointed, ExecutorHello, FromExecutor, HereAsk, Ready, Report
+from bough.wire.executor_messages import (
+    ExecutorHello,
+    ExecutorWelcome,
+    FromExecutor,
+    Heartbeat,
+    Ready,
+    Report,
+    TaskRequest,
+)
 from bough.wire.questions import Question
 from bough.wire.relay_channels import RelayHello
 
 
-class Desk:
+class Answers:
     """See the module. What is answered here every server knows; a service adds its own."""
 
-    def __init__(self, machine: Machine, store: Store, peers: Peers, info: RunInfo, faults: Faults) -> None:
+    def __init__(self, machine: Machine, store: Store, peers: Peers, info: RunInfo, faults: HandlerErrors) -> None:
         self._machine = machine
         self._store = store
         self._peers = peers
@@ -75,9 +83,9 @@ class Desk:
         """Answer these questions as well."""
         self._handlers |= handlers
 
-    def ask(self, client: Client, message: Ask) -> None:
+    def ask(self, client: ClientPeer, message: Ask) -> None:
         """Answer a question, now or later."""
-        errand: Errand[Question[Any]] = Errand(client, message, self._faults)
+        errand: DeferredRequest[Question[Any]] = DeferredRequest(client, message, self._faults)
         kind = type(message.question)
         handler = self._handlers.get(kind)
         if handler is None:
@@ -107,13 +115,13 @@ class Desk:
             "run": self._info.run,
         }
 
-    def _explain(self, _: Client, question: questions.Explain) -> object:
+    def _explain(self, _: ClientPeer, question: questions.Explain) -> object:
         try:
             return self._machine.explain(question.record, question.index)
         except KeyError:
             raise UnknownName(f"there is no task {question.record}") from None
 
-    def _memos(self, client: Client, question: questions.Memos) -> object:
+    def _memos(self, client: ClientPeer, question: questions.Memos) -> object:
         if not self._info.memos:
             return []
         self._store.project()
@@ -128,13 +136,13 @@ class Desk:
             for old in self._store.old_arrays(question.body, client.run)
         ]
 
-    def _feeds(self, client: Client, question: questions.Feeds) -> object:
+    def _feeds(self, client: ClientPeer, question: questions.Feeds) -> object:
         if not self._info.memos:
             return []
         self._store.project()
         return self._store.old_feeds(question.body, client.run)
 
-    def _fed(self, client: Client, question: questions.Fed) -> object:
+    def _fed(self, client: ClientPeer, question: questions.Fed) -> object:
         part = self._store.fed_pages(question.record, question.turn, client.run)
         return questions.FedPart(part.pages, part.done, part.turn)
 
@@ -153,7 +161,7 @@ _RANGE = 1 << 32  # ids between one client and the next
 Message = FromClient | FromExecutor | RelayHello
 
 
-class Reception:
+class MessageHandlers:
     """The listener of every connection of a server."""
 
     def __init__(
@@ -166,7 +174,7 @@ class Reception:
     ) -> None:
         self._shell = shell
         self._peers = shell.peers
-        self._here = self.here = Here(shell, store or shell.info.store_dir)
+        self._here = self.here = TaskRequests(shell, store or shell.info.store_dir)
         self.desk = self._make_desk()
         self.desk.add(
             {
@@ -185,8 +193,8 @@ class Reception:
             GroupClosed: self._group_closed,
             Subscribe: self._subscribe,
             Ask: self._ask,
-            Act: self._act,
-            Close: self._close,
+            DoAction: self._act,
+            CloseSession: self._close,
         }
         self.leaving = False  # executors were told to leave, so their going is no loss
         self.on_executor_lost: list[Callable[[int], None]] = []  # called with its pid
@@ -195,13 +203,13 @@ class Reception:
         self._looked = shell.loop.time()
         shell.loop.call_later(self._look, self._look_for_silence)
 
-    def _make_desk(self) -> Desk:
+    def _make_desk(self) -> Answers:
         shell = self._shell
-        return Desk(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
+        return Answers(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
 
     # --- what connections call ---------------------------------------------------------------------
 
-    def heard(self, connection: Connection, messages: list[Message]) -> None:
+    def heard(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Messages arrived; what goes wrong with them concerns their sender."""
         try:
             self._hear(connection, messages)
@@ -211,7 +219,7 @@ class Reception:
         if self._shell.dirty:
             self._shell.flush()
 
-    def _hear(self, connection: Connection, messages: list[Message]) -> None:
+    def _hear(self, connection: PeerConnection, messages: list[Message]) -> None:
         executor = self._peers.by_connection.get(connection)
         if executor is None and connection not in self._peers.clients:
             if not self._greet(connection, messages[0]):
@@ -223,7 +231,7 @@ class Reception:
         else:
             self._hear_client(self._peers.clients[connection], messages)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: PeerConnection) -> None:
         """A connection is gone."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
@@ -238,7 +246,7 @@ class Reception:
 
     # --- greetings ---------------------------------------------------------------------------------
 
-    def _greet(self, connection: Connection, message: Message) -> bool:
+    def _greet(self, connection: PeerConnection, message: Message) -> bool:
         """Let a peer in by its first message."""
         if not isinstance(message, ClientHello | ExecutorHello):
             connection.refuse(f"the first message must be a hello, not {type(message).__name__}", "ProtocolError")
@@ -259,13 +267,13 @@ class Reception:
             return False
         return True
 
-    def _welcome(self, connection: Connection, hello: ClientHello) -> None:
+    def _welcome(self, connection: PeerConnection, hello: ClientHello) -> None:
         info = self._shell.info
         owner = hello.owner and connection.trusted
         if not owner:
             self._guests += 1
         offset = 0 if owner else self._guests * _RANGE
-        self._peers.clients[connection] = Client(connection, hello.pid, hello.host, owner=owner)
+        self._peers.clients[connection] = ClientPeer(connection, hello.pid, hello.host, owner=owner)
         connection.say(
             Welcome(
                 VERSION,
@@ -277,9 +285,11 @@ class Reception:
             )
         )
 
-    def _appoint(self, connection: Connection, hello: ExecutorHello) -> None:
+    def _appoint(self, connection: PeerConnection, hello: ExecutorHello) -> None:
         check_python(hello)
-        executor = Executor(connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time())
+        executor = ExecutorPeer(
+            connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time()
+        )
         self._next_executor += 1
         self._peers.add_executor(executor)
         self._say_appointed(executor)
@@ -288,10 +298,10 @@ class Reception:
             ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
         )
 
-    def _say_appointed(self, executor: Executor) -> None:
+    def _say_appointed(self, executor: ExecutorPeer) -> None:
         info = self._shell.info
         executor.connection.say(
-            Appointed(
+            ExecutorWelcome(
                 VERSION,
                 executor.number,
                 info.folder("out"),
@@ -308,7 +318,7 @@ class Reception:
 
     # --- executors ---------------------------------------------------------------------------------
 
-    def _hear_executor(self, executor: Executor, messages: list[Message]) -> None:
+    def _hear_executor(self, executor: ExecutorPeer, messages: list[Message]) -> None:
         executor.last_word = self._shell.loop.time()
         for message in messages:
             if type(message) is Report:
@@ -319,7 +329,7 @@ class Reception:
                 executor.connection.refuse(f"an executor may not say {type(message).__name__}", "ProtocolError")
                 return
 
-    def _own(self, executor: Executor, news: Sequence[WorkNews]) -> Sequence[WorkNews]:
+    def _own(self, executor: ExecutorPeer, news: Sequence[WorkNews]) -> Sequence[WorkNews]:
         """News without what is about the tasks of other executors."""
         is_foreign = self._shell.machine.is_foreign
         foreign = [one for one in news if is_foreign(one, executor.number)]
@@ -328,21 +338,21 @@ class Reception:
         log(f"executor {executor.number} spoke of span {foreign[0].span}, which is another's; that is not believed")
         return [one for one in news if one not in foreign]
 
-    def _ready(self, executor: Executor) -> None:
-        if isinstance(self._shell, SeparateShell):  # else it waits for nothing
+    def _ready(self, executor: ExecutorPeer) -> None:
+        if isinstance(self._shell, ShellWithoutPiggyback):  # else it waits for nothing
             self._shell.ready(executor)
 
-    def _news(self, executor: Executor, report: Report) -> Sequence[WorkNews]:
+    def _news(self, executor: ExecutorPeer, report: Report) -> Sequence[WorkNews]:
         return report.news
 
-    def _hear_other(self, executor: Executor, message: Message) -> bool:
+    def _hear_other(self, executor: ExecutorPeer, message: Message) -> bool:
         """Something that is no report; whether an executor may say it."""
-        if type(message) is HereAsk:
+        if type(message) is TaskRequest:
             self._here.ask(executor, message)
             return True
-        return type(message) is Alive
+        return type(message) is Heartbeat
 
-    def _lose(self, executor: Executor, reason: str) -> None:
+    def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._peers.drop_executor(executor)
         self._here.lost(executor)
         log(f"executor {executor.number} is gone: {reason}")
@@ -372,7 +382,7 @@ class Reception:
 
     # --- clients -----------------------------------------------------------------------------------
 
-    def _hear_client(self, client: Client, messages: list[Message]) -> None:
+    def _hear_client(self, client: ClientPeer, messages: list[Message]) -> None:
         for message in messages:
             handler = self._from_client.get(type(message))
             if handler is None:
@@ -382,45 +392,45 @@ class Reception:
             if not client.connection.is_open:
                 return  # it was refused, and with it what it says next
 
-    def _blob(self, client: Client, message: Blob) -> None:
+    def _blob(self, client: ClientPeer, message: Blob) -> None:
         if not is_blob(message.id, message.data):  # or it could take the place of somebody else's function
             client.connection.refuse(f"the blob {message.id.hex()} is not what its name says", "ProtocolError")
             return
         self._shell.store.put_blob(message.id, message.data)  # written with the next turn
 
-    def _submit(self, client: Client, message: Submit) -> None:
+    def _submit(self, client: ClientPeer, message: Submit) -> None:
         self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
 
-    def _pages(self, client: Client, message: PagesAdded) -> None:
+    def _pages(self, client: ClientPeer, message: PagesAdded) -> None:
         number = self._peers.internal(client, message.request) if message.request else 0
         self._shell.news(PagesAdded(message.record, message.pages, message.last, number, message.reuse))
 
-    def _group_closed(self, _: Client, message: GroupClosed) -> None:
+    def _group_closed(self, _: ClientPeer, message: GroupClosed) -> None:
         self._shell.news(message)
 
-    def _subscribe(self, client: Client, _: Subscribe) -> None:
+    def _subscribe(self, client: ClientPeer, _: Subscribe) -> None:
         client.subscribed = True
 
-    def _ask(self, client: Client, message: Ask) -> None:
+    def _ask(self, client: ClientPeer, message: Ask) -> None:
         """Answer after the turn that holds everything said before the question."""
         if self._shell.is_busy and type(message.question) is not questions.Said:
             self._shell.after_turn(lambda: self.desk.ask(client, message))
         else:
             self.desk.ask(client, message)
 
-    def _act(self, client: Client, message: Act) -> None:
+    def _act(self, client: ClientPeer, message: DoAction) -> None:
         if self._shell.is_busy:
             self._shell.after_turn(lambda: self._do(client, message))
         else:
             self._do(client, message)
 
-    def _do(self, client: Client, message: Act) -> None:
+    def _do(self, client: ClientPeer, message: DoAction) -> None:
         deed = message.deed
         count, left_out = survey(self._shell.machine.state, deed)
         answer = Answer(message.request, {"tasks": count} | ({"left_out": left_out} if left_out else {}))
         self._shell.news(deed, then=lambda: client.connection.say(answer))
 
-    def _close(self, client: Client, message: Close) -> None:
+    def _close(self, client: ClientPeer, message: CloseSession) -> None:
         if client.owner:
             self._on_close(message.how)
         else:

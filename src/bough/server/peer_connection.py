@@ -16,9 +16,19 @@ from typing import Protocol, cast
 from bough.errors import ProtocolError
 from bough.model.events.facts import PagesAdded
 from bough.server.peer_quotas import FREE, OWNER, Quotas, Share
-from bough.wire.client_messages import Accepted, Act, Amend, Answer, Ask, FromClient, Manage, Refused, Submit
+from bough.wire.client_messages import (
+    Accepted,
+    Amend,
+    Answer,
+    Ask,
+    DoAction,
+    FromClient,
+    ManageService,
+    Refused,
+    Submit,
+)
 from bough.wire.executor_messages import FromExecutor
-from bough.wire.file_messages import Get, Located, Piece, Put, Want
+from bough.wire.file_messages import FileLocated, FilePiece, GetPiece, PutPiece, WantFile
 from bough.wire.framing import frame, frame_list, server_frames
 from bough.wire.relay_channels import RelayHello
 
@@ -27,27 +37,27 @@ Message = FromClient | FromExecutor | RelayHello
 _LATER = 0.2  # seconds that acknowledgements may wait for something to travel with
 _STREAM = 0.002  # seconds for which outcomes wait for each other while work goes on and the client only listens
 _SUBMITTED = frozenset({Submit, PagesAdded})  # answered together by `Accepted`, or singly by `Refused`
-_FROM_CLIENT = frozenset({Ask, Act, Amend, Manage, Put, *_SUBMITTED})
-_ANSWERED = _FROM_CLIENT | {Want, Get}
+_FROM_CLIENT = frozenset({Ask, DoAction, Amend, ManageService, PutPiece, *_SUBMITTED})
+_ANSWERED = _FROM_CLIENT | {WantFile, GetPiece}
 _NONE: frozenset[type] = frozenset()
-_ANSWERS = frozenset({Answer, Located, Piece})
+_ANSWERS = frozenset({Answer, FileLocated, FilePiece})
 
 
 class Listener(Protocol):
     """Who is told what arrives."""
 
-    def heard(self, connection: Connection, messages: list[Message]) -> None:
+    def heard(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Messages arrived, in order."""
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: PeerConnection) -> None:
         """The connection is gone; called once."""
 
 
-class Connection(asyncio.Protocol):
+class PeerConnection(asyncio.Protocol):
     """See the module. `trusted`: it came by an inherited descriptor, so it may own the session, and has no quota."""
 
     def __init__(
-        self, listener: Listener, dirty: list[Connection], *, trusted: bool = False, quotas: Quotas | None = None
+        self, listener: Listener, dirty: list[PeerConnection], *, trusted: bool = False, quotas: Quotas | None = None
     ) -> None:
         self.trusted = trusted
         self.role = OWNER  # what it may do: all, by a Unix socket; else that of the token it has proven to know

@@ -15,7 +15,7 @@ from bough.wire.client_messages import MAX_FRAME
 from bough.wire.handshake import ROLE_FRAME
 
 if TYPE_CHECKING:
-    from bough.server.peer_connection import Connection
+    from bough.server.peer_connection import PeerConnection
 
 OWNER = "owner"  # who comes by the Unix socket, and may do all
 
@@ -54,12 +54,12 @@ class Share:
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
         self.connections = 0
-        self._held: dict[Connection, int] = {}
+        self._held: dict[PeerConnection, int] = {}
         self._sum = 0
-        self._first: Connection | None = None  # who is read on when there is too much
-        self._stopped: dict[Connection, None] = {}
+        self._first: PeerConnection | None = None  # who is read on when there is too much
+        self._stopped: dict[PeerConnection, None] = {}
 
-    def holds(self, connection: Connection, size: int) -> None:
+    def holds(self, connection: PeerConnection, size: int) -> None:
         """A connection keeps so much of an incomplete frame now; 0: nothing more."""
         before = self._held.pop(connection, 0)
         self._sum += size - before
@@ -72,7 +72,7 @@ class Share:
         if self._stopped:
             self._go_on()
 
-    def _stop(self, connection: Connection) -> bool:
+    def _stop(self, connection: PeerConnection) -> bool:
         if self._first is None:
             self._first = connection
         if connection is self._first:
@@ -84,7 +84,7 @@ class Share:
             self._watch(self._first, 0)
         return True
 
-    def _watch(self, first: Connection, before: int) -> None:
+    def _watch(self, first: PeerConnection, before: int) -> None:
         """See that the one for whom others wait goes on."""
         if first is not self._first or not self._stopped:
             return
@@ -108,7 +108,7 @@ class Share:
         for connection in stopped:
             connection.stop_reading("bytes", on=False)
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: PeerConnection) -> None:
         """A connection is no more."""
         self.connections -= 1
         self._stopped.pop(connection, None)

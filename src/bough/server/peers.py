@@ -20,21 +20,21 @@ from typing import Any, Generic, TypeVar
 from bough.errors import BoughError
 from bough.model.events.orders import SendSpan
 from bough.model.ids import BlobId, ExecutorId, Seconds
-from bough.server.handler_errors import Faults
-from bough.server.peer_connection import Connection
+from bough.server.handler_errors import HandlerErrors
+from bough.server.peer_connection import PeerConnection
 from bough.wire.client_messages import Answer, Ask, Refused
 from bough.wire.executor_messages import ExecutorHello
 
 _MOST_BLOBS = 1_000  # that an executor is known to have
 
 
-class Client:
+class ClientPeer:
     """A client that has said hello."""
 
     __slots__ = ("accepted", "connection", "group", "host", "owner", "pid", "run", "subscribed")
 
     def __init__(
-        self, connection: Connection, pid: int, host: str, *, owner: bool = False, run: int = 0, group: int = 0
+        self, connection: PeerConnection, pid: int, host: str, *, owner: bool = False, run: int = 0, group: int = 0
     ) -> None:
         self.connection = connection
         self.pid = pid
@@ -46,7 +46,7 @@ class Client:
         self.accepted = 0  # its latest request that is in a turn or before
 
 
-class Executor:
+class ExecutorPeer:
     """An executor that has been appointed."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Executor:
     )
 
     def __init__(
-        self, connection: Connection, number: ExecutorId, hello: ExecutorHello, now: Seconds, heard: Seconds
+        self, connection: PeerConnection, number: ExecutorId, hello: ExecutorHello, now: Seconds, heard: Seconds
     ) -> None:
         self.connection = connection
         self.number = number
@@ -93,58 +93,58 @@ class Peers:
     """See the module."""
 
     def __init__(self) -> None:
-        self.clients: dict[Connection, Client] = {}
-        self.executors: dict[ExecutorId, Executor] = {}
-        self.by_connection: dict[Connection, Executor] = {}
-        self._requests: dict[int, tuple[Client, int]] = {}
+        self.clients: dict[PeerConnection, ClientPeer] = {}
+        self.executors: dict[ExecutorId, ExecutorPeer] = {}
+        self.by_connection: dict[PeerConnection, ExecutorPeer] = {}
+        self._requests: dict[int, tuple[ClientPeer, int]] = {}
         self._last_request = 0
 
-    def knows(self, connection: Connection) -> bool:
+    def knows(self, connection: PeerConnection) -> bool:
         """Whether it has said who it is."""
         return connection in self.clients or connection in self.by_connection
 
-    def add_executor(self, executor: Executor) -> None:
+    def add_executor(self, executor: ExecutorPeer) -> None:
         """An executor was appointed."""
         self.executors[executor.number] = executor
         self.by_connection[executor.connection] = executor
 
-    def drop_executor(self, executor: Executor) -> None:
+    def drop_executor(self, executor: ExecutorPeer) -> None:
         """An executor is gone."""
         self.executors.pop(executor.number, None)
         self.by_connection.pop(executor.connection, None)
 
-    def subscribers(self) -> list[Client]:
+    def subscribers(self) -> list[ClientPeer]:
         """Clients that want to hear of every outcome."""
         return [client for client in self.clients.values() if client.subscribed]
 
-    def listeners(self, run: int) -> list[Client]:
+    def listeners(self, run: int) -> list[ClientPeer]:
         """Clients of a workflow, and observers of all."""
         return [client for client in self.clients.values() if client.subscribed and client.run in {0, run}]
 
-    def of_run(self, run: int) -> list[Client]:
+    def of_run(self, run: int) -> list[ClientPeer]:
         """Clients of a workflow."""
         return [client for client in self.clients.values() if client.run == run]
 
-    def internal(self, client: Client, request: int) -> int:
+    def internal(self, client: ClientPeer, request: int) -> int:
         """A number for a client's request that no other request of this turn has."""
         self._last_request += 1
         self._requests[self._last_request] = (client, request)
         return self._last_request
 
-    def take_requests(self) -> dict[int, tuple[Client, int]]:
+    def take_requests(self) -> dict[int, tuple[ClientPeer, int]]:
         """The requests that go into the turn that begins now."""
         requests, self._requests = self._requests, {}
         return requests
 
 
 Q = TypeVar("Q")
-Handler = Callable[["Errand[Any]"], None]  # answers one kind of question, now or later
+Handler = Callable[["DeferredRequest[Any]"], None]  # answers one kind of question, now or later
 
 
-class Errand(Generic[Q]):
+class DeferredRequest(Generic[Q]):
     """See the module."""
 
-    def __init__(self, client: Client, message: Ask, faults: Faults) -> None:
+    def __init__(self, client: ClientPeer, message: Ask, faults: HandlerErrors) -> None:
         self.client = client
         self.question: Q = message.question  # type: ignore[assignment]
         self._request = message.request
@@ -162,7 +162,7 @@ class Errand(Generic[Q]):
             what = f"the question {type(self.question).__name__} of {self.client.host}, pid {self.client.pid}"
             self._faults.concern(self.client.connection, what, error)
 
-    def attempt(self, do: Callable[[Errand[Q]], None]) -> None:
+    def attempt(self, do: Callable[[DeferredRequest[Q]], None]) -> None:
         """Go on; an error is told."""
         try:
             do(self)
@@ -170,6 +170,6 @@ class Errand(Generic[Q]):
             self.refuse(error)
 
 
-def answered_by(find: Callable[[Client, Any], object]) -> Handler:
+def answered_by(find: Callable[[ClientPeer, Any], object]) -> Handler:
     """A handler that answers at once with what a function finds."""
     return lambda errand: errand.answer(find(errand.client, errand.question))

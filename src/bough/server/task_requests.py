@@ -23,12 +23,12 @@ from bough.core import locks
 from bough.core.records.array_record import Record
 from bough.core.records.attempts import Span
 from bough.errors import BoughError, InternalError, UserError
-from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanHeard
+from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanAlive
 from bough.model.ids import ExecutorId, GroupId, Seconds
 from bough.server.server_log import log
 from bough.server.turns.shell import Shell
 from bough.wire import questions
-from bough.wire.executor_messages import HereAnswer, HereAsk
+from bough.wire.executor_messages import TaskAnswer, TaskRequest
 
 if TYPE_CHECKING:
     from bough.stores.jobs.jobs_reader import Row
@@ -113,7 +113,7 @@ _KEPT = 1000  # texts of tasks that have ended are looked for when there are so 
 Value = dict[str, str | float | int | bool | None]
 
 
-class Said(msgspec.Struct):
+class TaskStatus(msgspec.Struct):
     """What a task said of itself."""
 
     text: str = ""
@@ -121,14 +121,14 @@ class Said(msgspec.Struct):
     since: Seconds = 0.0  # when it said so
 
 
-class Line(Protocol):
+class TaskAnswers(Protocol):
     """A connection to who speaks for a task."""
 
     def send(self, message: object) -> None:
         """Say something at once."""
 
 
-class Speaker(Protocol):
+class TaskPeer(Protocol):
     """Who speaks for a task: its executor, or who took it by hand."""
 
     @property
@@ -136,7 +136,7 @@ class Speaker(Protocol):
         """Its number."""
 
     @property
-    def connection(self) -> Line:
+    def connection(self) -> TaskAnswers:
         """How it is answered."""
 
 
@@ -145,7 +145,7 @@ class _Asked:
 
     __slots__ = ("executor", "message")
 
-    def __init__(self, executor: Speaker, message: HereAsk) -> None:
+    def __init__(self, executor: TaskPeer, message: TaskRequest) -> None:
         self.executor = executor
         self.message = message
 
@@ -158,20 +158,20 @@ class _Asked:
         return str(self.question.name)
 
     def answer(self, value: Value) -> None:
-        self.executor.connection.send(HereAnswer(self.message.request, value))
+        self.executor.connection.send(TaskAnswer(self.message.request, value))
 
     def refuse(self, error: BoughError) -> None:
-        self.executor.connection.send(HereAnswer(self.message.request, {}, str(error), type(error).__name__))
+        self.executor.connection.send(TaskAnswer(self.message.request, {}, str(error), type(error).__name__))
 
 
-class Here:
+class TaskRequests:
     """See the module. `where`: the store's folder or database."""
 
     def __init__(self, shell: Shell, where: str) -> None:
         self._shell = shell
         self._state = shell.machine.state
         self._history = History(shell, where)
-        self._said: dict[tuple[int, int], Said] = {}  # by span and index
+        self._said: dict[tuple[int, int], TaskStatus] = {}  # by span and index
         self._most_said = _KEPT
         self._waiting: dict[str, deque[_Asked]] = {}  # for a lock
         self._taking: set[str] = set()  # locks that the first of those takes just now
@@ -186,7 +186,7 @@ class Here:
         }
         shell.on_turn.append(self._after_turn)
 
-    def ask(self, executor: Speaker, message: HereAsk) -> None:
+    def ask(self, executor: TaskPeer, message: TaskRequest) -> None:
         """Answer, now or when it is done, after all that was said before."""
         asked = _Asked(executor, message)
         if self._shell.is_busy:
@@ -194,7 +194,7 @@ class Here:
         else:
             self._begin(asked)
 
-    def lost(self, executor: Speaker) -> None:
+    def lost(self, executor: TaskPeer) -> None:
         """What an executor's tasks wait for they will ask for again, if it comes back."""
         for name, waiting in list(self._waiting.items()):
             self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
@@ -231,11 +231,11 @@ class Here:
         self._note(asked).progress = asked.question.share
         self._alive(asked, span)
 
-    def _note(self, asked: _Asked) -> Said:
+    def _note(self, asked: _Asked) -> TaskStatus:
         if len(self._said) >= self._most_said:
             self._said = {key: said for key, said in self._said.items() if self._is_there(*key)}
             self._most_said = max(_KEPT, 2 * len(self._said))
-        said = self._said.setdefault((asked.message.span, asked.message.index), Said())
+        said = self._said.setdefault((asked.message.span, asked.message.index), TaskStatus())
         said.since = self._shell.clock.now()
         return said
 
@@ -244,7 +244,7 @@ class Here:
 
     def _alive(self, asked: _Asked, span: Span) -> None:
         if span.record.spec.limits.replay:
-            self._shell.news(SpanHeard(span.id))
+            self._shell.news(SpanAlive(span.id))
         asked.answer({})
 
     def said(self, *_: object) -> list[dict[str, object]]:
@@ -371,7 +371,7 @@ class Here:
 
     def _refuse_deadlock(self, asked: _Asked) -> None:
         """A task that waits for one that waits for it would wait for ever."""
-        me, seen = _as_owner(asked), set[locks.Lock]()
+        me, seen = _as_owner(asked), set[locks.LockOwner]()
         names = [asked.lock]
         while names:
             name = names.pop()
@@ -382,10 +382,10 @@ class Here:
                 seen.add(owner)
                 names += [lock for lock, some in self._waiting.items() if any(_as_owner(one) == owner for one in some)]
 
-    def _name_of(self, owner: locks.Lock) -> str:
+    def _name_of(self, owner: locks.LockOwner) -> str:
         record = self._state.spans[owner.span].record
         return f"{record.id}.{owner.index}" if record.is_array else str(record.id)
 
 
-def _as_owner(asked: _Asked) -> locks.Lock:
-    return locks.Lock(asked.message.span, asked.message.index)
+def _as_owner(asked: _Asked) -> locks.LockOwner:
+    return locks.LockOwner(asked.message.span, asked.message.index)

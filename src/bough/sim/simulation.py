@@ -17,8 +17,8 @@ from typing import Generic, TypeVar
 
 from bough.core.machine import Machine
 from bough.errors import InternalError
-from bough.model.events.facts import ExecutorLost, Fact, Recalled
-from bough.model.events.orders import Recall, Refuse, SendSpan, StopSpan
+from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp
+from bough.model.events.orders import LookUpMemo, Refuse, SendSpan, StopSpan
 from bough.model.ids import Seconds
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
 
@@ -122,8 +122,8 @@ class Simulation:
                 self._executors[order.executor].stop(order)
             elif isinstance(order, Refuse):
                 self.refusals.append(order.message)
-            elif isinstance(order, Recall):  # a simulation has no earlier runs
-                self._agenda.put(self.now, Recalled(order.record, order.start, order.stop, found=False))
+            elif isinstance(order, LookUpMemo):  # a simulation has no earlier runs
+                self._agenda.put(self.now, MemoLookedUp(order.record, order.start, order.stop, found=False))
 
     def _schedule(self, started: list[Finish]) -> None:
         for end in started:

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from bough.model.events.facts import Fact, PagesAdded, Recalled, SpanEnded, Submitted
+from bough.model.events.facts import Fact, MemoLookedUp, PagesAdded, SpanEnded, Submitted
 from bough.model.ids import MemoKey, RecordId
 from bough.model.outcomes import ResultFile, kept_time
 from bough.model.tasks import ArraySpec, Page, Reuse
 from bough.stores.sql.database import Database
-from bough.stores.store import OldArray, OldPages
+from bough.stores.store import MemoArray, MemoPages
 
 _EARLIER: Final = "run < :before"
 _NAMESAKES: Final = f"{_EARLIER} AND run IN (SELECT run FROM runs WHERE name = :name)"
@@ -49,7 +49,7 @@ _KNOWN: Final = 1_000  # runs whose names are remembered
 _Found = tuple[int, int, int, int, int]  # record, start, attempt, turn, checked
 
 
-class Reach(msgspec.Struct, frozen=True):
+class MemoScope(msgspec.Struct, frozen=True):
     """Which runs' memos may be seen: those with a smaller number, and of a name if there is one."""
 
     before: int
@@ -85,7 +85,7 @@ class Memos:
 
     def recall(
         self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, run: int = 0
-    ) -> list[Recalled]:
+    ) -> list[MemoLookedUp]:
         """Pieces found and not found, in order, covering [start, stop)."""
         reach = self._reach(run)
         if reuse:
@@ -95,7 +95,7 @@ class Memos:
         found.sort(key=lambda piece: piece.start)
         return list(_cover(record, start, stop, found))
 
-    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], *, run: int = 0) -> list[Recalled]:
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], *, run: int = 0) -> list[MemoLookedUp]:
         """One answer for each loose task, in order."""
         reach = self._reach(run)
         rows: dict[bytes, _Found] = {}
@@ -106,10 +106,11 @@ class Memos:
             for key, *found in self._database.execute(reach.of(_BY_KEYS), values).fetchall():
                 rows[bytes(key)] = tuple(found)
         return [
-            self._recalled(record, 0, rows.get(key)) or Recalled(record, 0, 1, found=False) for record, key in wanted
+            self._recalled(record, 0, rows.get(key)) or MemoLookedUp(record, 0, 1, found=False)
+            for record, key in wanted
         ]
 
-    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
         """Arrays of earlier runs with a body of which something is done."""
         reach = self._reach(run)
         rows = self._database.execute(reach.of(_ARRAYS), reach.values(key=body)).fetchall()
@@ -120,7 +121,7 @@ class Memos:
             )
             if done:
                 content = self._blob(table) if table else b""
-                arrays.append(OldArray(record, length, content, self._pages(record), done))
+                arrays.append(MemoArray(record, length, content, self._pages(record), done))
         return arrays
 
     def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
@@ -133,12 +134,12 @@ class Memos:
             if self._database.execute("SELECT 1 FROM memo WHERE record = ? LIMIT 1", (record,)).fetchone()
         ]
 
-    def fed_pages(self, record: int, after: int, run: int = 0) -> OldPages:
+    def fed_pages(self, record: int, after: int, run: int = 0) -> MemoPages:
         """The next of such an array's pages, those of turns after a number, and what is done of them."""
         reach = self._reach(run)
         pages: list[tuple[int, int, bytes]] = []
         if self._database.execute(reach.of(_IS_OLD), reach.values(record=record)).fetchone() is None:
-            return OldPages(pages, [], 0)
+            return MemoPages(pages, [], 0)
         turns = self._database.execute(_NEXT_PAGES, (record, after)).fetchall()
         last = 0
         for at, (turn,) in enumerate(turns, 1):
@@ -149,41 +150,41 @@ class Memos:
         else:
             last = turns[-1][0] if len(turns) == _PART_TURNS else 0
         if not pages:
-            return OldPages(pages, [], last)
+            return MemoPages(pages, [], last)
         low, high = pages[0][0], pages[-1][1]
         rows = self._database.execute(_DONE_IN, {"record": record, "low": low, "high": high})
         done = merged((max(start, low), min(stop, high)) for start, stop in rows if stop > low)
-        return OldPages(pages, done, last)
+        return MemoPages(pages, done, last)
 
-    def _reach(self, run: int) -> Reach:
+    def _reach(self, run: int) -> MemoScope:
         if not run:
-            return Reach(self.before)
+            return MemoScope(self.before)
         if run not in self._names:
             row = self._database.execute("SELECT name FROM runs WHERE run = ?", (run,)).fetchone()
             if row is None:
-                return Reach(0)
+                return MemoScope(0)
             if len(self._names) > _KNOWN:
                 self._names.clear()
             self._names[run] = row[0]
-        return Reach(run, self._names[run])
+        return MemoScope(run, self._names[run])
 
-    def _loose(self, record: int, start: int, key: MemoKey, reach: Reach) -> Iterator[Recalled]:
+    def _loose(self, record: int, start: int, key: MemoKey, reach: MemoScope) -> Iterator[MemoLookedUp]:
         row = self._database.execute(reach.of(_BY_KEY), reach.values(key=key)).fetchone()
         found = self._recalled(record, start, row)
         if found is not None:
             yield found
 
-    def _recalled(self, record: int, start: int, row: _Found | None) -> Recalled | None:
+    def _recalled(self, record: int, start: int, row: _Found | None) -> MemoLookedUp | None:
         if row is None:
             return None
         source, source_start, attempt, turn, checked = row
         if checked and not self._is_there(turn, source, source_start):
             return None
-        return Recalled(RecordId(record), start, start + 1, True, RecordId(source), source_start, attempt, turn)
+        return MemoLookedUp(RecordId(record), start, start + 1, True, RecordId(source), source_start, attempt, turn)
 
     def _array(
-        self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, reach: Reach
-    ) -> Iterator[Recalled]:
+        self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, reach: MemoScope
+    ) -> Iterator[MemoLookedUp]:
         missing = [(start, stop)]
         for candidate in reuse:
             shift = candidate.source_start - candidate.start
@@ -202,8 +203,8 @@ class Memos:
             missing = [piece for piece in left if piece[0] < piece[1]]
 
     def _range(
-        self, record: int, source: int, key: MemoKey, place: tuple[int, int], shift: int, *, reach: Reach
-    ) -> Iterator[Recalled]:
+        self, record: int, source: int, key: MemoKey, place: tuple[int, int], shift: int, *, reach: MemoScope
+    ) -> Iterator[MemoLookedUp]:
         """Successes of a source for a range of elements, which lie `shift` further there."""
         low, high = place
         values = reach.values(key=key, record=source, low=low + shift, high=high + shift)
@@ -213,7 +214,9 @@ class Memos:
             if checked:
                 pieces = merged((at, at + 1) for at in range(first, last) if self._is_there(turn, source, at))
             for at, until in pieces:
-                yield Recalled(RecordId(record), at - shift, until - shift, True, RecordId(source), at, attempt, turn)
+                yield MemoLookedUp(
+                    RecordId(record), at - shift, until - shift, True, RecordId(source), at, attempt, turn
+                )
 
     def _is_there(self, turn: int, record: int, index: int) -> bool:
         """Whether what a success made is there and unchanged."""
@@ -274,9 +277,9 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return together
 
 
-def _cover(record: int, start: int, stop: int, found: Sequence[Recalled]) -> Iterator[Recalled]:
+def _cover(record: int, start: int, stop: int, found: Sequence[MemoLookedUp]) -> Iterator[MemoLookedUp]:
     """Fill the gaps, and join pieces that continue each other."""
-    held: Recalled | None = None
+    held: MemoLookedUp | None = None
     at = start
     for piece in found:
         if held and piece.start == held.stop and _continues(held, piece):
@@ -285,16 +288,16 @@ def _cover(record: int, start: int, stop: int, found: Sequence[Recalled]) -> Ite
             if held:
                 yield held
             if piece.start > at:
-                yield Recalled(RecordId(record), at, piece.start, False)
+                yield MemoLookedUp(RecordId(record), at, piece.start, False)
             held = piece
         at = piece.stop
     if held:
         yield held
     if at < stop:
-        yield Recalled(RecordId(record), at, stop, False)
+        yield MemoLookedUp(RecordId(record), at, stop, False)
 
 
-def _continues(one: Recalled, other: Recalled) -> bool:
+def _continues(one: MemoLookedUp, other: MemoLookedUp) -> bool:
     return (one.source, one.source_attempt, one.turn, one.source_start + one.stop - one.start) == (
         other.source,
         other.source_attempt,

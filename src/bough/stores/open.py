@@ -16,7 +16,7 @@ from bough.stores.store_lock import StoreLock
 _PREFIXES = ("postgresql://", "postgres://")
 
 
-class Lock(Protocol):
+class HeldStore(Protocol):
     """A hold on a store."""
 
     def release(self) -> None:
@@ -38,7 +38,7 @@ def open_store(where: str) -> SqlStore:
     return PostgresStore(where)
 
 
-def lock_store(where: str) -> Lock:
+def lock_store(where: str) -> HeldStore:
     """Take the lock of a store; `StoreHeld` names who has it."""
     if not is_postgres(where):
         return StoreLock(where)

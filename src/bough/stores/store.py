@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from bough.model.events.facts import Fact, Recalled, SpanEnded
+from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
 from bough.stores.maintenance.quarantine import SetAside
@@ -33,7 +33,7 @@ class LastRun(msgspec.Struct, frozen=True):
     service: bool = False  # it is the store of a service
 
 
-class OldArray(msgspec.Struct, frozen=True):
+class MemoArray(msgspec.Struct, frozen=True):
     """An array of an earlier run, enough of it to see which of its elements can be reused."""
 
     record: RecordId
@@ -43,7 +43,7 @@ class OldArray(msgspec.Struct, frozen=True):
     done: list[tuple[int, int]]  # successful elements, merged and sorted
 
 
-class OldPages(msgspec.Struct, frozen=True):
+class MemoPages(msgspec.Struct, frozen=True):
     """A piece of an array of an earlier run that a generator fed."""
 
     pages: list[tuple[int, int, bytes]]
@@ -123,26 +123,26 @@ class Store(Protocol):
 
     def recall(  # noqa: PLR0917
         self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
-    ) -> list[Recalled]:
+    ) -> list[MemoLookedUp]:
         """Successes of earlier runs for the elements [start, stop), found and not found, in order, covering all.
 
         A success counts only while its declared outputs are there and unchanged. For a workflow's `run`, earlier runs
         are those of the same name with a smaller number; 0: all that came before the present one.
         """
 
-    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[Recalled]:
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
         """As `recall`, for many loose tasks of a workflow at once: one answer for each, in order."""
 
     def success(self, turn: int, record: RecordId, index: int) -> SpanEnded | None:
         """The success that covers an element, from the journal row that holds it; turn 0: which one is not known."""
 
-    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
         """Arrays of earlier runs with this body, newest run first; `run` as for `recall`."""
 
     def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
         """Arrays of earlier runs that generators fed, with this body, newest run first; `run` as for `recall`."""
 
-    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> OldPages:
+    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> MemoPages:
         """What came of such an array in turns after a number: a piece of it that is soon read."""
 
     def keep_contents(self, folder: str) -> None:

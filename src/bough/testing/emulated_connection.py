@@ -11,7 +11,7 @@ import ssl
 
 from bough.errors import PeerLost, ProtocolError
 from bough.transport.access import Access
-from bough.transport.dial import Opening, places, try_next_place, unreachable
+from bough.transport.dial import Dialling, places, try_next_place, unreachable
 from bough.wire.client_messages import MAX_FRAME
 from bough.wire.executor_messages import ToExecutor
 from bough.wire.framing import frame, to_executor_frames
@@ -21,22 +21,22 @@ _HEAD = 4
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Line:
-    """One connection, from the first try to its end. Raises what `Opening` raises."""
+class EmulatedConnection:
+    """One connection, from the first try to its end. Raises what `Dialling` raises."""
 
     __slots__ = ("_is_secure", "_opening", "_out", "_rest", "_sock", "lost", "wants_write")
 
     def __init__(self, access: Access, hello: bytearray) -> None:
         self._out: bytearray | None = hello  # what waits to be sent; its own
         self._rest: bytearray | None = None  # a frame that is not complete
-        self._opening: Opening | None = None
+        self._opening: Dialling | None = None
         self._sock: socket.socket | None = None
         self._is_secure = self.lost = False
         self.wants_write = True
         if access.is_proven:
             place = places(access)[0]
             try:
-                self._opening = Opening(access, place)
+                self._opening = Dialling(access, place)
             except PeerLost:
                 try_next_place(access)
                 raise
@@ -87,7 +87,7 @@ class Line:
             return len(data)
         return sent
 
-    def read(self, reader: Reader) -> list[ToExecutor]:
+    def read(self, reader: EmulatedReader) -> list[ToExecutor]:
         """What was said; sets `lost` at the end of the stream."""
         sock = self._sock
         if sock is None:  # `write` goes on with opening it, and is always called first
@@ -116,7 +116,7 @@ class Line:
         if self._sock is not None:
             self._sock.close()
 
-    def _open(self, opening: Opening) -> bool:
+    def _open(self, opening: Dialling) -> bool:
         dialled = opening.step()
         if dialled is None:
             self.wants_write = opening.wants_write
@@ -129,7 +129,7 @@ class Line:
         self._out = frame(dialled.proof) + (self._out or b"")
         return True
 
-    def _cut(self, reader: Reader, data: memoryview) -> list[ToExecutor]:
+    def _cut(self, reader: EmulatedReader, data: memoryview) -> list[ToExecutor]:
         rest = self._rest
         if rest is not None:
             rest += data
@@ -151,7 +151,7 @@ class Line:
         return messages
 
 
-class Reader:
+class EmulatedReader:
     """What all lines read with."""
 
     def __init__(self) -> None:

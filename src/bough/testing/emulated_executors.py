@@ -32,35 +32,35 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from bough.errors import BoughError, PeerLost, UserError
-from bough.executor.executor_options import Options, Terms, make_hello, read_terms
+from bough.executor.executor_options import ExecutorLifetime, ExecutorOptions, make_hello, read_terms
 from bough.model.ids import ExecutorId
 from bough.model.resources import Needs
-from bough.testing.emulated_connection import Line, Reader
-from bough.testing.emulated_work import NEVER, Emulated, RunTimes
+from bough.testing.emulated_connection import EmulatedConnection, EmulatedReader
+from bough.testing.emulated_work import NEVER, EmulatedExecutor, RunTimes
 from bough.transport.access import Access, find_access
 from bough.wire.client_messages import Blob, Refused
 from bough.wire.executor_messages import (
-    Alive,
-    Appointed,
+    Acknowledged,
     Drain,
     ExecutorHello,
-    Fetch,
-    Fetched,
-    Heard,
-    Holding,
+    ExecutorWelcome,
+    Heartbeat,
     Leave,
     Leaving,
+    OutputRead,
+    ReadOutput,
     Ready,
-    Run,
-    Stop,
+    RunSpan,
+    SpansHeld,
+    StopElements,
 )
 from bough.wire.framing import frame
 
 if TYPE_CHECKING:
-    from bough.testing.emulated_connection import Line
+    from bough.testing.emulated_connection import EmulatedConnection
 
 
-class Parting(enum.Enum):
+class EmulatedDeparture(enum.Enum):
     """How far an executor is with leaving."""
 
     NOT = enum.auto()
@@ -70,7 +70,7 @@ class Parting(enum.Enum):
     OVER = enum.auto()
 
 
-class Member:
+class EmulatedMember:
     """See the module."""
 
     __slots__ = (
@@ -89,8 +89,8 @@ class Member:
     )
 
     def __init__(self, cores: float) -> None:
-        self.work = Emulated(cores)
-        self.line: Line | None = None
+        self.work = EmulatedExecutor(cores)
+        self.line: EmulatedConnection | None = None
         self.watched = 0  # what of the line is watched
         self.number = ExecutorId(0)
         self.marker = ""  # of who gave it its number
@@ -100,13 +100,13 @@ class Member:
         self.quiet = 0  # sweeps in which nothing was heard
         self.due = NEVER  # when its work is to be looked at
         self.idle_since = time.monotonic()
-        self.parting = Parting.NOT
+        self.parting = EmulatedDeparture.NOT
 
     def hello(self, hello: ExecutorHello) -> ExecutorHello:
         """A hello as this one says it: with its number, if it comes back."""
         return replace(hello, executor=self.number, marker=self.marker) if self.number else hello
 
-    def appointed(self, appointed: Appointed) -> None:
+    def appointed(self, appointed: ExecutorWelcome) -> None:
         """The server has let it in."""
         self.welcome = True
         self.number = appointed.executor
@@ -116,10 +116,10 @@ class Member:
 
     def told_to_drain(self) -> None:
         """The server said `Drain`: an order, or the answer to `Leaving`."""
-        if self.parting is Parting.SAID:
-            self.parting = Parting.MAY_GO
-        elif self.parting is Parting.NOT:
-            self.parting = Parting.DRAINING
+        if self.parting is EmulatedDeparture.SAID:
+            self.parting = EmulatedDeparture.MAY_GO
+        elif self.parting is EmulatedDeparture.NOT:
+            self.parting = EmulatedDeparture.DRAINING
 
 
 MOST_STRANGERS = 48  # connections on which the server has not answered yet: it and relays bear a few more
@@ -130,30 +130,30 @@ _QUIET = 6  # sweeps without a word after which an executor gives the server up
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0  # seconds after a failure before anybody tries again
 _FAREWELL, _EACH = 5.0, 0.001  # seconds that all have to leave, and for each of them
 _FINAL = frozenset({"UnknownName"})  # refusals of one that comes back after which it need not try again
-_ALIVE, _READY = frame(Alive()), frame(Ready())
+_ALIVE, _READY = frame(Heartbeat()), frame(Ready())
 
 
-class Emulation:
+class EmulatedExecutors:
     """All of them, from the first hello to the end of the last."""
 
     def __init__(
-        self, server: str, capacity: Needs, site: str, terms: Terms, count: int, *, seconds: float = 0.0
+        self, server: str, capacity: Needs, site: str, terms: ExecutorLifetime, count: int, *, seconds: float = 0.0
     ) -> None:
         self._server = server
         self._capacity = capacity
         self._site = site
         self._terms = terms
         self._times = RunTimes(seconds)
-        self._reader = Reader()
+        self._reader = EmulatedReader()
         self._epoll = select.epoll()
-        self._members = [Member(capacity.cores) for _ in range(count)]
+        self._members = [EmulatedMember(capacity.cores) for _ in range(count)]
         self._absent = deque(self._members)
-        self._by_fd: dict[int, Member] = {}
-        self._strangers: dict[Member, float] = {}  # until when they wait; in the order in which they came
+        self._by_fd: dict[int, EmulatedMember] = {}
+        self._strangers: dict[EmulatedMember, float] = {}  # until when they wait; in the order in which they came
         self._left = count  # those that are not over
         self._inside = 0
         self._all_in = False
-        self._heap: list[tuple[float, int, Member]] = []
+        self._heap: list[tuple[float, int, EmulatedMember]] = []
         self._pushed = 0
         self._access: Access | None = None
         self._met = False  # the server has let somebody in
@@ -217,13 +217,13 @@ class Emulation:
             _say(f"no server for {self._terms.give_up:g} s; everything is ended")
             self._exit = 0
 
-    def _connect(self, member: Member, now: float) -> None:
+    def _connect(self, member: EmulatedMember, now: float) -> None:
         self._strangers[member] = now + _PATIENCE
         try:
             if self._access is None:  # it may have changed
                 self._access = find_access(self._server, "execute")
             hello = make_hello(self._site, self._capacity, self._terms, None)
-            line = Line(self._access, frame(member.hello(hello)))
+            line = EmulatedConnection(self._access, frame(member.hello(hello)))
         except BoughError as error:
             self._fail(member, error)
             return
@@ -233,7 +233,7 @@ class Emulation:
         self._epoll.register(line.fileno(), _mask(line))
         member.watched = _mask(line)
 
-    def _fail(self, member: Member, error: BoughError) -> None:
+    def _fail(self, member: EmulatedMember, error: BoughError) -> None:
         """It could not come in: again later, with all others; if it was the first there is no sense in that."""
         self._drop(member)
         if not self._met:
@@ -242,8 +242,8 @@ class Emulation:
             _say(str(error))
         self._come_again(member, time.monotonic())
 
-    def _come_again(self, member: Member, now: float) -> None:
-        if member.parting is not Parting.NOT:
+    def _come_again(self, member: EmulatedMember, now: float) -> None:
+        if member.parting is not EmulatedDeparture.NOT:
             self._end(member)
             return
         self._access = None
@@ -252,7 +252,7 @@ class Emulation:
             self._retry_at = now + self._pause
         self._absent.append(member)
 
-    def _drop(self, member: Member) -> None:
+    def _drop(self, member: EmulatedMember) -> None:
         """Its connection is no more."""
         self._strangers.pop(member, None)
         line, member.line = member.line, None
@@ -267,7 +267,7 @@ class Emulation:
 
     # --- hearing ------------------------------------------------------------------------------------
 
-    def _hear(self, member: Member) -> None:
+    def _hear(self, member: EmulatedMember) -> None:
         line = member.line
         assert line is not None
         try:
@@ -281,9 +281,9 @@ class Emulation:
             now = time.monotonic()
             for message in messages:
                 kind = type(message)
-                if kind is Run:
+                if kind is RunSpan:
                     self._take(member, message)  # type: ignore[arg-type]
-                elif kind is Heard:
+                elif kind is Acknowledged:
                     self._heard(member, message.number)  # type: ignore[union-attr]
                 else:
                     self._on_message(member, message, now)
@@ -296,38 +296,38 @@ class Emulation:
         else:
             self._watch(member, line)
 
-    def _take(self, member: Member, run: Run) -> None:
-        if member.parting in {Parting.NOT, Parting.DRAINING}:
+    def _take(self, member: EmulatedMember, run: RunSpan) -> None:
+        if member.parting in {EmulatedDeparture.NOT, EmulatedDeparture.DRAINING}:
             member.work.add(run, self._times.of(run))
         else:
             member.work.refuse(run)
 
-    def _heard(self, member: Member, number: int) -> None:
+    def _heard(self, member: EmulatedMember, number: int) -> None:
         member.work.reports.heard(number)
         if not member.piggyback:
             self._send(member, _READY)
 
-    def _on_message(self, member: Member, message: object, now: float) -> None:
+    def _on_message(self, member: EmulatedMember, message: object, now: float) -> None:
         match message:
             case Blob():
                 self._times.blobs.setdefault(message.id, message.data)
-            case Appointed():
+            case ExecutorWelcome():
                 self._appointed(member, message, now)
-            case Stop():
+            case StopElements():
                 member.work.stop(message, now)
             case Drain():
                 member.told_to_drain()
             case Leave():  # at once: no more is said than what it gives back
                 member.work.give_back(running=True)
-                member.parting = Parting.MAY_GO
-            case Fetch():
-                self._send(member, frame(Fetched(message.request, b"")))
+                member.parting = EmulatedDeparture.MAY_GO
+            case ReadOutput():
+                self._send(member, frame(OutputRead(message.request, b"")))
             case Refused():
                 self._refused(member, message)
             case _:
                 pass  # of files and places, which are not needed here
 
-    def _appointed(self, member: Member, appointed: Appointed, now: float) -> None:
+    def _appointed(self, member: EmulatedMember, appointed: ExecutorWelcome, now: float) -> None:
         self._strangers.pop(member, None)
         self._met, self._pause = True, 0.0
         self._inside += 1
@@ -339,12 +339,12 @@ class Emulation:
         reports.cut()
         for report in reports.unheard():  # the server may have missed these
             self._send(member, report)
-        self._send(member, frame(Holding(member.work.spans())))
+        self._send(member, frame(SpansHeld(member.work.spans())))
         if self._inside == self._left and not self._all_in:
             self._all_in = True
             _say(f"all {self._left} emulated executors have joined")
 
-    def _refused(self, member: Member, message: Refused) -> None:
+    def _refused(self, member: EmulatedMember, message: Refused) -> None:
         self._drop(member)
         if not self._met or message.kind in _FINAL:
             _say(f"refused by the server: {message.message}")
@@ -354,20 +354,20 @@ class Emulation:
         else:
             self._come_again(member, time.monotonic())
 
-    def _lose(self, member: Member) -> None:
+    def _lose(self, member: EmulatedMember) -> None:
         was_in = member.welcome
         self._drop(member)
         if not was_in:
             self._fail(member, PeerLost("the server hung up", transient=True))
             return
-        if self._all_in and member.parting is Parting.NOT:
+        if self._all_in and member.parting is EmulatedDeparture.NOT:
             self._all_in = False
             _say("connections were lost; they are tried again")
         self._come_again(member, time.monotonic())
 
     # --- doing --------------------------------------------------------------------------------------
 
-    def _move(self, member: Member, now: float) -> None:
+    def _move(self, member: EmulatedMember, now: float) -> None:
         """Let time pass for one, report, and see whether it is to go."""
         work = member.work
         due = work.advance(now)
@@ -379,7 +379,7 @@ class Emulation:
         report = work.reports.cut()
         if report is not None and member.welcome:  # before, older ones must go first
             self._send(member, report)
-        if member.parting is not Parting.NOT:
+        if member.parting is not EmulatedDeparture.NOT:
             self._part(member)
         elif due != NEVER:
             member.idle_since = now
@@ -394,12 +394,12 @@ class Emulation:
                 if member.line is not None:
                     self._watch(member, member.line)
 
-    def _send(self, member: Member, data: bytearray) -> None:
+    def _send(self, member: EmulatedMember, data: bytearray) -> None:
         if member.line is not None:
             member.spoke = True
             member.line.send(data)
 
-    def _watch(self, member: Member, line: Line) -> None:
+    def _watch(self, member: EmulatedMember, line: EmulatedConnection) -> None:
         mask = _mask(line)
         if mask != member.watched:
             member.watched = mask
@@ -434,29 +434,29 @@ class Emulation:
 
     # --- going --------------------------------------------------------------------------------------
 
-    def _say_leaving(self, member: Member, reason: str) -> None:
+    def _say_leaving(self, member: EmulatedMember, reason: str) -> None:
         """Behind the reports of what is given back."""
-        if member.parting in {Parting.SAID, Parting.MAY_GO}:
+        if member.parting in {EmulatedDeparture.SAID, EmulatedDeparture.MAY_GO}:
             return
-        member.parting = Parting.SAID
+        member.parting = EmulatedDeparture.SAID
         report = member.work.reports.cut()
         if report is not None:
             self._send(member, report)
         self._send(member, frame(Leaving(reason)))
 
-    def _part(self, member: Member) -> None:
+    def _part(self, member: EmulatedMember) -> None:
         work = member.work
         if not work.idle:
             return
-        if member.parting is Parting.DRAINING:
+        if member.parting is EmulatedDeparture.DRAINING:
             self._say_leaving(member, "it was drained")
-        elif member.parting is Parting.MAY_GO and not work.reports.unheard():
+        elif member.parting is EmulatedDeparture.MAY_GO and not work.reports.unheard():
             self._end(member)
 
-    def _end(self, member: Member) -> None:
+    def _end(self, member: EmulatedMember) -> None:
         self._drop(member)
-        if member.parting is not Parting.OVER:
-            member.parting = Parting.OVER
+        if member.parting is not EmulatedDeparture.OVER:
+            member.parting = EmulatedDeparture.OVER
             member.due = NEVER
             self._left -= 1
 
@@ -473,7 +473,7 @@ class Emulation:
         self._over_at = time.monotonic() + patience + _EACH * self._left
         self._absent.clear()
         for member in self._members:
-            if member.parting is Parting.OVER:
+            if member.parting is EmulatedDeparture.OVER:
                 continue
             if not member.welcome:
                 self._end(member)
@@ -484,7 +484,7 @@ class Emulation:
                 self._watch(member, member.line)
 
 
-def _mask(line: Line) -> int:
+def _mask(line: EmulatedConnection) -> int:
     return select.EPOLLIN | (select.EPOLLOUT if line.wants_write else 0)
 
 
@@ -512,12 +512,12 @@ def check_count(count: int) -> None:
 
 def emulate(words: list[str], count: int, seconds: float) -> int:
     """Run emulated executors with the arguments of a real one; the exit code."""
-    options = Options(words)
+    options = ExecutorOptions(words)
     capacity, terms = read_terms(options)
 
     try:
         check_count(count)
-        return Emulation(options.server, capacity, options.site, terms, count, seconds=seconds).run()
+        return EmulatedExecutors(options.server, capacity, options.site, terms, count, seconds=seconds).run()
     except BoughError as error:
         sys.stderr.write(f"bough executor: {error}\n")
         return error.exit_code

@@ -20,13 +20,13 @@ import re
 from functools import lru_cache
 
 from bough.executor.reports import Reports
-from bough.executor.worker.serialisation import Shelf
+from bough.executor.worker.serialisation import Blobs
 from bough.model.commands.command import CommandCall, CommandTemplate, decode_call
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.facts import SpanEnded, SpanReturned, SpanStarted
 from bough.model.ids import BlobId, Seconds, SpanId
 from bough.model.tasks import Kind
-from bough.wire.executor_messages import Run, Stop, spread
+from bough.wire.executor_messages import RunSpan, StopElements, spread
 
 Times = Seconds | list[Seconds]  # of every element, or of each
 
@@ -52,11 +52,11 @@ class RunTimes:
     def __init__(self, other: Seconds) -> None:
         self._other = other
         self.blobs: dict[BlobId, bytes] = {}
-        self._shelf = Shelf(self.blobs)
+        self._shelf = Blobs(self.blobs)
         self._alike: dict[BlobId, Seconds | None] = {}  # of templates: None when rows differ
         self._calls: dict[bytes, Seconds] = {}
 
-    def of(self, run: Run) -> Times:
+    def of(self, run: RunSpan) -> Times:
         """What the elements of a span take."""
         if run.kind is not Kind.COMMAND:
             return self._other
@@ -67,7 +67,7 @@ class RunTimes:
             found = self._alike[run.body] = self._of_template(run.body)
         return self._of_rows(run) if found is None else found
 
-    def _of_call(self, run: Run) -> Seconds:
+    def _of_call(self, run: RunSpan) -> Seconds:
         payload = run.payload
         if b"sleep" not in payload:  # nor is one that lies in a file, which is far too long for that
             return self._other
@@ -92,14 +92,14 @@ class RunTimes:
             return read_sleep(first)
         return None
 
-    def _of_rows(self, run: Run) -> Times:
+    def _of_rows(self, run: RunSpan) -> Times:
         template: CommandTemplate = self._shelf.template(run.body)
         try:
             return [self._of_words(render_row(template, row), run) for row in self._shelf.items(run)]
         except Exception:  # noqa: BLE001 -- values of rows are the user's objects, which need not exist here
             return self._other
 
-    def _of_words(self, call: CommandCall, run: Run) -> Seconds:
+    def _of_words(self, call: CommandCall, run: RunSpan) -> Seconds:
         words = render_call(call, call.writes, run.needs.cores, run.attempt)
         found = read_sleep(words[-1] if call.settings.shell else " ".join(words))
         return self._other if found is None else found
@@ -116,7 +116,7 @@ class _Work:
 
     __slots__ = ("begun", "high", "low", "run", "times")
 
-    def __init__(self, run: Run, low: int, high: int, times: Times) -> None:
+    def __init__(self, run: RunSpan, low: int, high: int, times: Times) -> None:
         self.run = run
         self.low = low  # the first element that has not ended
         self.high = high
@@ -163,7 +163,7 @@ def _nothings(count: int) -> bytes:
     return pickle.dumps([None] * count, 5)
 
 
-class Emulated:
+class EmulatedExecutor:
     """See the module. Times are the caller's."""
 
     __slots__ = ("_free", "_last", "_queue", "_running", "reports")
@@ -184,7 +184,7 @@ class Emulated:
         """All that is here."""
         return list(dict.fromkeys(work.run.span for work in (*self._running, *self._queue)))
 
-    def add(self, run: Run, times: Times) -> None:
+    def add(self, run: RunSpan, times: Times) -> None:
         """Queue a span; one that is to follow another comes right behind that one, or goes back."""
         for one in spread(run) if run.along else (run,):
             if one.behind and one.behind != self._last:
@@ -193,7 +193,7 @@ class Emulated:
             self._last = one.span
             self._queue.append(_Work(one, one.start, one.stop, times))
 
-    def refuse(self, run: Run) -> None:
+    def refuse(self, run: RunSpan) -> None:
         """Return what came too late."""
         for one in spread(run) if run.along else (run,):
             self.reports.add(SpanReturned(one.span, one.start, one.stop))
@@ -226,7 +226,7 @@ class Emulated:
             del queue[:begun]
         return min([work.wakes(now) for work in running]) if running else NEVER
 
-    def stop(self, order: Stop, now: Seconds) -> None:
+    def stop(self, order: StopElements, now: Seconds) -> None:
         """Forget elements of a span; `advance` comes next."""
         for works in (self._running, self._queue):
             for work in list(works):
@@ -271,7 +271,7 @@ class Emulated:
         if low < work.high and work.takes() >= _LONG:
             self.reports.add(SpanStarted(run.span, low, low + 1))
 
-    def _cut(self, work: _Work, order: Stop, now: Seconds) -> None:
+    def _cut(self, work: _Work, order: StopElements, now: Seconds) -> None:
         """Take the elements [start, stop) out of it; what is left behind them waits."""
         start, stop = max(order.start, work.low), min(order.stop, work.high)
         if start >= stop:

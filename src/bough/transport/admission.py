@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from bough.errors import BoughError, ProtocolError
-from bough.transport.listener import MOST, Door, Gate
+from bough.transport.listener import MOST, HandshakeProtocol, TlsListener
 from bough.wire.client_messages import VERSION, Challenge, Refused
 from bough.wire.framing import frame
 from bough.wire.handshake import NONCE, ROLES, check, split_first
@@ -35,7 +35,7 @@ class Peer(Protocol):
         """It spoke."""
 
 
-class Doorman(Door):
+class PeerListener(TlsListener):
     """Lets in who proves to know the token of a role.
 
     `make_connection` makes what a peer talks to from then on; its `role` is set before it hears anything.
@@ -62,10 +62,10 @@ class Doorman(Door):
         return ProofGate(self, peer)
 
 
-class ProofGate(Gate):
+class ProofGate(HandshakeProtocol):
     """What a peer talks to until it has proven itself."""
 
-    def __init__(self, doorman: Doorman, peer: str) -> None:
+    def __init__(self, doorman: PeerListener, peer: str) -> None:
         super().__init__()
         self._doorman = doorman
         self._peer = peer

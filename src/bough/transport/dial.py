@@ -85,7 +85,7 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class Opening:
+class Dialling:
     """See the module. Call `step` whenever the descriptor can be written (`wants_write`) or read (else)."""
 
     def __init__(self, access: Access, place: Place) -> None:
@@ -224,7 +224,7 @@ def dial(access: Access, timeout: float = 10.0) -> Dialled:
 
 
 def _open(access: Access, place: Place, deadline: float) -> Dialled:
-    opening = Opening(access, place)
+    opening = Dialling(access, place)
     try:
         while (dialled := opening.step()) is None:
             left = deadline - time.monotonic()

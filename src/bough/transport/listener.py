@@ -19,10 +19,10 @@ peers does not push itself out. Rule: addresses do not count; many peers share o
 
 A door to other machines: listening, TLS, and the time between a first packet and a proof.
 
-What an unproven peer talks to is a `Gate`, which somebody else makes: the server's own asks for a proof, a relay's
-passes everything on to the server. Rule: an unproven peer costs one socket and a few small objects, whatever it does;
-TLS begins only when it speaks, and of many that speak at once only a few begin in one round of the loop, so that peers
-inside do not wait for them.
+What an unproven peer talks to is a `HandshakeProtocol`, which somebody else makes: the server's own asks for a proof,
+a relay's passes everything on to the server. Rule: an unproven peer costs one socket and a few small objects,
+whatever it does; TLS begins only when it speaks, and of many that speak at once only a few begin in one round of the
+loop, so that peers inside do not wait for them.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ SILENT = 0.25  # seconds
 SPEAKING = 2.0
 
 
-class Stranger:
+class UnprovenPeer:
     """One of them. `drop` ends its connection."""
 
     __slots__ = ("drop", "since")
@@ -167,15 +167,15 @@ class Stranger:
         self.since = since
 
 
-class Strangers:
+class UnprovenPeers:
     """See the module. Times are the caller's, in seconds."""
 
     def __init__(self, most: int, *, silent: float = SILENT, speaking: float = SPEAKING) -> None:
         self._most = most
         self._silent_for = silent
         self._speaking_for = speaking
-        self._silent: OrderedDict[Stranger, None] = OrderedDict()
-        self._speaking: OrderedDict[Stranger, None] = OrderedDict()
+        self._silent: OrderedDict[UnprovenPeer, None] = OrderedDict()
+        self._speaking: OrderedDict[UnprovenPeer, None] = OrderedDict()
 
     def __len__(self) -> int:
         """How many there are."""
@@ -186,17 +186,17 @@ class Strangers:
         """Whether one must give way before another one may come."""
         return len(self) >= self._most
 
-    def add(self, stranger: Stranger, *, speaks: bool) -> None:
+    def add(self, stranger: UnprovenPeer, *, speaks: bool) -> None:
         """One more."""
         (self._speaking if speaks else self._silent)[stranger] = None
 
-    def spoke(self, stranger: Stranger) -> None:
+    def spoke(self, stranger: UnprovenPeer) -> None:
         """It has said its first word."""
         if stranger in self._silent:
             del self._silent[stranger]
             self._speaking[stranger] = None
 
-    def remove(self, stranger: Stranger) -> None:
+    def remove(self, stranger: UnprovenPeer) -> None:
         """It was let in, or is gone."""
         self._silent.pop(stranger, None)
         self._speaking.pop(stranger, None)
@@ -218,7 +218,7 @@ class Strangers:
         those.popitem(last=False)[0].drop()
         return True
 
-    def _first(self) -> list[tuple[float, OrderedDict[Stranger, None]]]:
+    def _first(self) -> list[tuple[float, OrderedDict[UnprovenPeer, None]]]:
         """When the oldest of both kinds give way."""
         kinds = ((self._silent, self._silent_for), (self._speaking, self._speaking_for))
         return [(next(iter(those)).since + patience, those) for those, patience in kinds if those]
@@ -229,7 +229,7 @@ _AT_ONCE = 8  # TLS handshakes that begin in one round of the loop
 MOST = 256  # unproven peers
 
 
-class Gate(asyncio.Protocol, ABC):
+class HandshakeProtocol(asyncio.Protocol, ABC):
     """What a peer talks to until it has proven itself. `over`: it was let in, or is gone."""
 
     def __init__(self) -> None:
@@ -245,20 +245,20 @@ class Gate(asyncio.Protocol, ABC):
         """Hang up, unless it was let in; without a reason nothing is said of it."""
 
 
-class Door(ABC):
+class TlsListener(ABC):
     """See the module. `patience`: seconds from the first packet to the proof; `most`: unproven peers at a time."""
 
     def __init__(self, say: Callable[[str], None], *, patience: float, most: int = MOST) -> None:
         self.patience = patience
         self.refusals = Refusals(say)
-        self._strangers = Strangers(most)
+        self._strangers = UnprovenPeers(most)
         self._left = asyncio.Event()  # one of them was let in, or is gone
         self._ready: deque[asyncio.Future[None]] = deque()  # who speaks, and waits for its turn to begin
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
-    def gate(self, peer: str) -> Gate:
+    def gate(self, peer: str) -> HandshakeProtocol:
         """What the next peer talks to."""
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext) -> int:
@@ -335,12 +335,12 @@ class Door(ABC):
             gate.give_up("others came, and it had not proven anything")
             task.cancel()
 
-        stranger = Stranger(drop, loop.time())
+        stranger = UnprovenPeer(drop, loop.time())
         self._strangers.add(stranger, speaks=context is None)
         task = self._start(self._receive(sock, context, gate, stranger))
 
     async def _receive(
-        self, sock: socket.socket, context: ssl.SSLContext | None, gate: Gate, stranger: Stranger
+        self, sock: socket.socket, context: ssl.SSLContext | None, gate: HandshakeProtocol, stranger: UnprovenPeer
     ) -> None:
         """One stranger, until it is let in or refused."""
         loop = asyncio.get_running_loop()

@@ -11,20 +11,28 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from bough.errors import ProtocolError
-from bough.wire.executor_messages import Alive
+from bough.wire.executor_messages import Heartbeat
 from bough.wire.framing import Frames, frame_list
-from bough.wire.relay_channels import BATCH, LINE_FRAME, Carried, Channels, Granted, Opened, Shut
+from bough.wire.relay_channels import (
+    BATCH,
+    LINE_FRAME,
+    ChannelClosed,
+    ChannelCredit,
+    ChannelData,
+    ChannelOpened,
+    Channels,
+)
 
 _HIGH, _LOW = 1 << 18, 1 << 16  # bytes that wait on a channel when its writer is told to pause, and to go on
 _MOST_UNSAID = 1 << 16  # messages that wait for an end that does not read
 LOST = "the connection was lost"  # nobody knows why
-_ON_CHANNEL = (Opened, Carried, Granted, Shut)
+_ON_CHANNEL = (ChannelOpened, ChannelData, ChannelCredit, ChannelClosed)
 
 
 class Channel(asyncio.Transport):
     """One peer's stream."""
 
-    def __init__(self, line: Line, number: int, peer: str) -> None:
+    def __init__(self, line: RelayLine, number: int, peer: str) -> None:
         super().__init__({"peername": (peer, 0)})
         self.number = number
         self._line = line
@@ -139,7 +147,7 @@ class Channel(asyncio.Transport):
             self._protocol.connection_lost(None)
 
 
-class Line(asyncio.Protocol):
+class RelayLine(asyncio.Protocol):
     """See the module. `union`: what this end hears; `opens`: this is the relay's end, which alone opens channels.
 
     `on_opened` is told of channels that the other end opened, `on_message` of messages that are about no channel,
@@ -184,7 +192,7 @@ class Line(asyncio.Protocol):
             for message in self._frames.feed(data):
                 if isinstance(message, _ON_CHANNEL):
                     self._hear(message)
-                elif type(message) is not Alive:
+                elif type(message) is not Heartbeat:
                     self._on_message(message)
             if self._paused and self.channels.unsaid > _MOST_UNSAID:
                 raise ProtocolError("it says much and does not read what it is told")
@@ -242,7 +250,7 @@ class Line(asyncio.Protocol):
             self.abort(f"nothing was heard for {heartbeat + pause:g} s")
             return
         if now - self._said_at >= 0.9 * pause:
-            self.say(Alive())
+            self.say(Heartbeat())
         self._timer = self._loop.call_later(pause, self.watch, heartbeat)
 
     def close(self) -> None:
@@ -287,18 +295,18 @@ class Line(asyncio.Protocol):
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _hear(self, message: Opened | Carried | Granted | Shut) -> None:
+    def _hear(self, message: ChannelOpened | ChannelData | ChannelCredit | ChannelClosed) -> None:
         event = self.channels.hear(message)
         if event is None:
             return
-        if type(event) is Opened:
+        if type(event) is ChannelOpened:
             channel = self._open[event.channel] = Channel(self, event.channel, event.peer)
             self._on_opened(channel, event.peer)
             return
         known = self._open.get(event.channel)
         if known is None:
             return
-        if type(event) is Carried:
+        if type(event) is ChannelData:
             known.arrived(event.data)
         else:
             known.ended()

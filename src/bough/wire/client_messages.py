@@ -14,7 +14,7 @@ import msgspec
 from bough.model.bounds import Count, FilePath, Label, Name, Pid, Text, Word
 from bough.model.events.facts import (
     Cancelled,
-    Declared,
+    DeclaredDone,
     GroupClosed,
     Held,
     Killed,
@@ -108,11 +108,11 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     question: AnyQuestion
 
 
-class Act(msgspec.Struct, frozen=True, array_like=True, tag="act"):
+class DoAction(msgspec.Struct, frozen=True, array_like=True, tag="act"):
     """Do something to tasks, arrays or groups; the `Answer` says how many tasks it touched and what it left out."""
 
     request: Count
-    deed: Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
+    deed: Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
 
 
 class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
@@ -136,7 +136,7 @@ Management = Literal["drain", "stop", "resume", "shutdown", "dismiss"]
 Farewell = Literal["drain", "stop", "now", "detach"]
 
 
-class Manage(msgspec.Struct, frozen=True, array_like=True, tag="mng"):
+class ManageService(msgspec.Struct, frozen=True, array_like=True, tag="mng"):
     """Do something to executors or to the service itself; answered by `Answer` with the executors it concerned.
 
     what: "drain" they finish what they have and leave; "stop" they end all and leave, and others get their tasks;
@@ -148,7 +148,7 @@ class Manage(msgspec.Struct, frozen=True, array_like=True, tag="mng"):
     executors: list[ExecutorId] = []
 
 
-class Close(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
+class CloseSession(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
     """The owner leaves. `how`: "drain" wait for all, "stop" TERM running tasks and keep the state, "now" KILL them.
 
     To a service: "detach" leaves the workflow going on, "drain" says that nothing more comes and waits for its end,
@@ -159,7 +159,18 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="bye"):
 
 
 FromClient = (
-    Proof | ClientHello | Blob | Submit | PagesAdded | GroupClosed | Subscribe | Ask | Act | Amend | Manage | Close
+    Proof
+    | ClientHello
+    | Blob
+    | Submit
+    | PagesAdded
+    | GroupClosed
+    | Subscribe
+    | Ask
+    | DoAction
+    | Amend
+    | ManageService
+    | CloseSession
 )
 
 
@@ -189,7 +200,7 @@ class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="ok"):
     request: Count
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="out", gc=False):
+class TasksSucceeded(msgspec.Struct, frozen=True, array_like=True, tag="out", gc=False):
     """The elements [start, stop) of a record succeeded."""
 
     record: RecordId
@@ -202,7 +213,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="out", gc=False)
     reused: bool = False
 
 
-class Unsuccess(msgspec.Struct, frozen=True, array_like=True, tag="bad"):
+class TasksFailed(msgspec.Struct, frozen=True, array_like=True, tag="bad"):
     """The elements [start, stop) of a record ended without success. They may be retried by hand later."""
 
     record: RecordId
@@ -214,7 +225,7 @@ class Unsuccess(msgspec.Struct, frozen=True, array_like=True, tag="bad"):
     detail: Detail | None = None
 
 
-class Running(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+class TasksRunning(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Elements were started, or went back to waiting (`attempt` 0)."""
 
     record: RecordId
@@ -224,7 +235,7 @@ class Running(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     host: Name = ""
 
 
-class GroupDone(msgspec.Struct, frozen=True, array_like=True, tag="gd"):
+class GroupFinished(msgspec.Struct, frozen=True, array_like=True, tag="gd"):
     """Everything in a closed group has ended."""
 
     group: Count
@@ -232,13 +243,13 @@ class GroupDone(msgspec.Struct, frozen=True, array_like=True, tag="gd"):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag="ans"):
-    """The answer to an `Ask` or an `Act`."""
+    """The answer to an `Ask` or an `DoAction`."""
 
     request: Count
     value: object = None
 
 
-class Notice(msgspec.Struct, frozen=True, array_like=True, tag="note"):
+class UserNotice(msgspec.Struct, frozen=True, array_like=True, tag="note"):
     """Something the user should know now, in one line: the disk is full, and all waits for space."""
 
     text: Text
@@ -251,5 +262,15 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="end"):
 
 
 ToClient = (
-    Challenge | Welcome | Refused | Accepted | Outcome | Unsuccess | Running | GroupDone | Answer | Notice | Closed
+    Challenge
+    | Welcome
+    | Refused
+    | Accepted
+    | TasksSucceeded
+    | TasksFailed
+    | TasksRunning
+    | GroupFinished
+    | Answer
+    | UserNotice
+    | Closed
 )

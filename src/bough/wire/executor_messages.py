@@ -39,10 +39,10 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     marker: Name = ""  # with a number: who appointed it
     members: Count = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
-    together: bool = False  # it takes hand-outs of like tasks, see `Run.along`
+    together: bool = False  # it takes hand-outs of like tasks, see `RunSpan.along`
 
 
-class Holding(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
+class SpansHeld(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
     """Said to a service once appointed, behind all unheard reports: the spans that are here, running or queued."""
 
     spans: list[SpanId]
@@ -68,8 +68,8 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     """It has heard that its reports are written, and asks for work: said only where work may not come with that."""
 
 
-class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
-    """The answer to `Fetch`. `more`: the task still runs, so that more may follow."""
+class OutputRead(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
+    """The answer to `ReadOutput`. `more`: the task still runs, so that more may follow."""
 
     request: Count
     data: bytes
@@ -77,7 +77,7 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
     error: Text = ""
 
 
-class HereAsk(msgspec.Struct, frozen=True, array_like=True, tag="here"):
+class TaskRequest(msgspec.Struct, frozen=True, array_like=True, tag="here"):
     """A running task asks for something, or says something of itself.
 
     Said again under the same number to a server that came back.
@@ -98,19 +98,29 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="rep"):
     news: list[WorkNews]
 
 
-class Alive(msgspec.Struct, frozen=True, array_like=True, tag="hb"):
+class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag="hb"):
     """Sent when there is nothing else to say for a while."""
 
 
 FromExecutor = (
-    Proof | ExecutorHello | Report | Alive | Holding | Leaving | Resized | Ready | Fetched | HereAsk | FilesToServer
+    Proof
+    | ExecutorHello
+    | Report
+    | Heartbeat
+    | SpansHeld
+    | Leaving
+    | Resized
+    | Ready
+    | OutputRead
+    | TaskRequest
+    | FilesToServer
 )
 
 
 # --- server -> executor ----------------------------------------------------------------------------
 
 
-class Appointed(msgspec.Struct, frozen=True, array_like=True, tag="app"):
+class ExecutorWelcome(msgspec.Struct, frozen=True, array_like=True, tag="app"):
     """The answer to an executor's hello: its number, where outputs go, and what to do when the server is gone."""
 
     version: Count
@@ -142,7 +152,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
 _MADE_BEFORE = Value(0, 1, [])
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
+class RunSpan(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     """Run a span: its elements one after the other in one slot; a relay that shares out work cuts it up."""
 
     span: SpanId
@@ -175,7 +185,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag="run"):
         return SpanId(self.span + self.stop - 1) if self.chained else self.span
 
 
-def spread(run: Run) -> Iterator[Run]:
+def spread(run: RunSpan) -> Iterator[RunSpan]:
     """A hand-out of like tasks, as single ones."""
     lead = replace(run, along=[], chained=False)
     yield lead
@@ -184,7 +194,7 @@ def spread(run: Run) -> Iterator[Run]:
         yield replace(one, behind=SpanId(number - 1), inputs=[_MADE_BEFORE]) if run.chained else one
 
 
-class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+class StopElements(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """End elements of a span: queued ones are dropped, running ones get TERM and after `grace` seconds KILL.
 
     No news of them is expected afterwards (late news is filtered).
@@ -196,7 +206,7 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     grace: Seconds = 5.0
 
 
-class Heard(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
+class Acknowledged(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
     """Reports up to this number are written: forget them."""
 
     number: Count
@@ -212,7 +222,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     """Exit once nothing runs or waits any more. To one that is leaving: nothing more will be sent."""
 
 
-class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
+class ReadOutput(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     """Read from what a task wrote: `path` as reported in its detail, or, while it runs, empty."""
 
     request: Count
@@ -224,8 +234,8 @@ class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     length: Count
 
 
-class HereAnswer(msgspec.Struct, frozen=True, array_like=True, tag="there"):
-    """The answer to `HereAsk`; with an error it says of which kind."""
+class TaskAnswer(msgspec.Struct, frozen=True, array_like=True, tag="there"):
+    """The answer to `TaskRequest`; with an error it says of which kind."""
 
     request: Count
     value: dict[str, str | float | int | bool | None] = {}
@@ -234,5 +244,16 @@ class HereAnswer(msgspec.Struct, frozen=True, array_like=True, tag="there"):
 
 
 ToExecutor = (
-    Challenge | Appointed | Refused | Blob | Run | Stop | Heard | Leave | Drain | Fetch | HereAnswer | FilesToExecutor
+    Challenge
+    | ExecutorWelcome
+    | Refused
+    | Blob
+    | RunSpan
+    | StopElements
+    | Acknowledged
+    | Leave
+    | Drain
+    | ReadOutput
+    | TaskAnswer
+    | FilesToExecutor
 )

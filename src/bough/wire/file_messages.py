@@ -1,9 +1,9 @@
 """How declared files travel where there is no shared storage: whoever wants one asks for it, piece by piece.
 
-A file is named by the digest of its content. Before an executor starts a task it says `Want` for each input, and
-takes those it lacks with `Get`; when the task has ended it says `Offer` for each output, and the server takes those
-it lacks with `Get`. Rule: nobody sends a piece that was not asked for, so that no frame is big and nobody has to keep
-more than a few pieces in memory.
+A file is named by the digest of its content. Before an executor starts a task it says `WantFile` for each input, and
+takes those it lacks with `GetPiece`; when the task has ended it says `OfferFiles` for each output, and the server
+takes those it lacks with `GetPiece`. Rule: no piece is sent that was not asked for, so that no frame is big and no
+peer has to keep more than a few pieces in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PIECE = 1 << 20  # bytes of a file that travel in one message
 DIGEST = 32  # bytes of a content's digest
 
 
-class Workplace(msgspec.Struct, frozen=True, array_like=True, tag="place"):
+class WorkDirectory(msgspec.Struct, frozen=True, array_like=True, tag="place"):
     """To an executor, before the first commands of a workflow: its directory, and the token file that proves it."""
 
     run: Count
@@ -28,7 +28,7 @@ class Workplace(msgspec.Struct, frozen=True, array_like=True, tag="place"):
     token: Name
 
 
-class Want(msgspec.Struct, frozen=True, array_like=True, tag="want"):
+class WantFile(msgspec.Struct, frozen=True, array_like=True, tag="want"):
     """An executor needs an input of a span's task: the file of that absolute path at the submitter."""
 
     request: Count
@@ -37,8 +37,8 @@ class Want(msgspec.Struct, frozen=True, array_like=True, tag="want"):
     path: FilePath
 
 
-class Located(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
-    """The answer to `Want`: what to ask for; `error`: it cannot be had."""
+class FileLocated(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
+    """The answer to `WantFile`: what to ask for; `error`: it cannot be had."""
 
     request: Count
     digest: Digest = b""
@@ -46,7 +46,7 @@ class Located(msgspec.Struct, frozen=True, array_like=True, tag="loc"):
     error: Text = ""
 
 
-class Get(msgspec.Struct, frozen=True, array_like=True, tag="get"):
+class GetPiece(msgspec.Struct, frozen=True, array_like=True, tag="get"):
     """Send a piece of a content: one the server has, or one that was offered under this request."""
 
     request: Count
@@ -55,8 +55,8 @@ class Get(msgspec.Struct, frozen=True, array_like=True, tag="get"):
     length: Count
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
-    """The answer to `Get`; empty when the content ends there."""
+class FilePiece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
+    """The answer to `GetPiece`; empty when the content ends there."""
 
     request: Count
     offset: Count
@@ -64,7 +64,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
     error: Text = ""
 
 
-class Made(msgspec.Struct, frozen=True, array_like=True):
+class MadeFile(msgspec.Struct, frozen=True, array_like=True):
     """An output as a task made it, for an absolute path at the submitter; without one it is a function's result."""
 
     path: FilePath
@@ -73,17 +73,17 @@ class Made(msgspec.Struct, frozen=True, array_like=True):
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
 
 
-class Offer(msgspec.Struct, frozen=True, array_like=True, tag="offer"):
+class OfferFiles(msgspec.Struct, frozen=True, array_like=True, tag="offer"):
     """An executor has all outputs of a span's task."""
 
     request: Count
     span: SpanId
     index: Count
-    files: Annotated[list[Made], Meta(max_length=100_000)]
+    files: Annotated[list[MadeFile], Meta(max_length=100_000)]
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
-    """The answer to `Offer`: all are safe with the server, and in their places if it sees these; `times` says when."""
+class FilesKept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
+    """The answer to `OfferFiles`: all are safe with the server, in their places if it sees these; `times` says when."""
 
     request: Count
     times: list[Whole] = []  # nanoseconds, 0 for one that is not in its place
@@ -91,7 +91,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="kept"):
     places: list[FilePath] = []  # of a function's result: where the server keeps it
 
 
-class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):
+class PutPiece(msgspec.Struct, frozen=True, array_like=True, tag="put"):
     """A client sends a piece of a file; answered by `Answer`, of the last piece once the whole is safe."""
 
     request: Count
@@ -101,5 +101,5 @@ class Put(msgspec.Struct, frozen=True, array_like=True, tag="put"):
     data: bytes
 
 
-FilesToExecutor = Workplace | Located | Get | Piece | Kept
-FilesToServer = Want | Get | Piece | Offer | Put  # the last one from clients
+FilesToExecutor = WorkDirectory | FileLocated | GetPiece | FilePiece | FilesKept
+FilesToServer = WantFile | GetPiece | FilePiece | OfferFiles | PutPiece  # the last one from clients

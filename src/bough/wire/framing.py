@@ -120,7 +120,7 @@ News = WorkNews
 MOST = 1 << 24  # bytes of a report of more than one piece of news; none is bigger than that by itself (see `executor`)
 
 
-class Reports:
+class KeptReports:
     """See the module."""
 
     def __init__(self) -> None:

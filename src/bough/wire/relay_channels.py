@@ -23,7 +23,7 @@ import msgspec
 from bough.errors import ProtocolError
 from bough.model.bounds import Count, Duration, Name, Pid, Text, Whole
 from bough.wire.client_messages import Challenge, Refused
-from bough.wire.executor_messages import Alive
+from bough.wire.executor_messages import Heartbeat
 
 CHUNK = 1 << 18  # bytes of one channel in one message
 BATCH = 1 << 20  # bytes of all channels in one frame
@@ -40,44 +40,44 @@ class RelayHello(msgspec.Struct, frozen=True, array_like=True, tag="rh"):
     site: Name = ""
 
 
-class Linked(msgspec.Struct, frozen=True, array_like=True, tag="lnk"):
+class RelayWelcome(msgspec.Struct, frozen=True, array_like=True, tag="lnk"):
     """The answer to a relay's hello. `heartbeat`: silence that makes either side believe that the other is gone."""
 
     version: Count
     heartbeat: Duration
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True, tag="opn"):
+class ChannelOpened(msgspec.Struct, frozen=True, array_like=True, tag="opn"):
     """A peer came to the relay, from the address `peer`; numbers grow and are never used again."""
 
     channel: Count
     peer: Name = ""
 
 
-class Carried(msgspec.Struct, frozen=True, array_like=True, tag="car"):
+class ChannelData(msgspec.Struct, frozen=True, array_like=True, tag="car"):
     """Bytes of a channel's stream."""
 
     channel: Count
     data: bytes
 
 
-class Granted(msgspec.Struct, frozen=True, array_like=True, tag="grt"):
+class ChannelCredit(msgspec.Struct, frozen=True, array_like=True, tag="grt"):
     """So many more bytes may be sent on a channel."""
 
     channel: Count
     count: Whole
 
 
-class Shut(msgspec.Struct, frozen=True, array_like=True, tag="shut"):
+class ChannelClosed(msgspec.Struct, frozen=True, array_like=True, tag="shut"):
     """A channel has ended; what was still under way to who says this is dropped."""
 
     channel: Count
     reason: Text = ""
 
 
-OnChannel = Opened | Carried | Granted | Shut
-FromRelay = Opened | Carried | Granted | Shut | Alive
-ToRelay = Challenge | Linked | Refused | Carried | Granted | Shut | Alive
+OnChannel = ChannelOpened | ChannelData | ChannelCredit | ChannelClosed
+FromRelay = ChannelOpened | ChannelData | ChannelCredit | ChannelClosed | Heartbeat
+ToRelay = Challenge | RelayWelcome | Refused | ChannelData | ChannelCredit | ChannelClosed | Heartbeat
 
 
 class _Stream:
@@ -123,7 +123,7 @@ class Channels:
         """Open a channel; its number."""
         self._last += 1
         self._streams[self._last] = _Stream()
-        self._urgent.append(Opened(self._last, peer))
+        self._urgent.append(ChannelOpened(self._last, peer))
         return self._last
 
     def write(self, number: int, data: bytes | bytearray | memoryview) -> int:
@@ -150,7 +150,7 @@ class Channels:
     def abort(self, number: int, reason: str = "") -> None:
         """End a channel now, and send nothing more of it."""
         if self._streams.pop(number, None) is not None:
-            self._urgent.append(Shut(number, reason))
+            self._urgent.append(ChannelClosed(number, reason))
 
     def used(self, number: int, count: int) -> None:
         """Bytes that arrived were passed on: as many may be sent again."""
@@ -159,7 +159,7 @@ class Channels:
             return
         stream.taken += count
         if stream.taken >= WINDOW // 2:
-            self._urgent.append(Granted(number, stream.taken))
+            self._urgent.append(ChannelCredit(number, stream.taken))
             stream.allowed += stream.taken
             stream.taken = 0
 
@@ -177,12 +177,12 @@ class Channels:
             stream.is_ready = False
             size = min(len(stream.queue), stream.credit, CHUNK, room)
             if size:
-                batch.append(Carried(number, bytes(stream.queue[:size])))
+                batch.append(ChannelData(number, bytes(stream.queue[:size])))
                 del stream.queue[:size]
                 stream.credit -= size
                 room -= size
             if stream.ending is not None and not stream.queue:
-                batch.append(Shut(number, stream.ending))
+                batch.append(ChannelClosed(number, stream.ending))
                 del self._streams[number]
             else:
                 self._enqueue(number, stream)
@@ -196,13 +196,13 @@ class Channels:
 
     # --- what arrives ------------------------------------------------------------------------------
 
-    def hear(self, message: OnChannel) -> Opened | Carried | Shut | None:
+    def hear(self, message: OnChannel) -> ChannelOpened | ChannelData | ChannelClosed | None:
         """Check a message; it comes back if there is something to do for a channel that is here.
 
         What is about a channel that has ended here was under way when it did, and is dropped.
         """
         number = message.channel
-        if type(message) is Opened:
+        if type(message) is ChannelOpened:
             if self._opens or number <= self._last:
                 raise ProtocolError(f"the channel {number} cannot be opened")
             self._last = number
@@ -213,19 +213,19 @@ class Channels:
             if number > self._last:
                 raise ProtocolError(f"there was no channel {number}")
             return None
-        if type(message) is Carried:
+        if type(message) is ChannelData:
             return self._arrived(message, stream)
-        if type(message) is Granted:
+        if type(message) is ChannelCredit:
             stream.credit += message.count
             if not 0 < stream.credit <= WINDOW or message.count < 0:
                 raise ProtocolError(f"{message.count} bytes cannot be granted on the channel {number}")
             self._enqueue(number, stream)
             return None
-        assert type(message) is Shut
+        assert type(message) is ChannelClosed
         del self._streams[number]
         return message
 
-    def _arrived(self, message: Carried, stream: _Stream) -> Carried | None:
+    def _arrived(self, message: ChannelData, stream: _Stream) -> ChannelData | None:
         size = len(message.data)
         if size > min(stream.allowed, CHUNK):
             raise ProtocolError(f"{size} bytes came on the channel {message.channel}, more than were granted")

@@ -9,7 +9,7 @@ import pytest
 
 from bough.analysis import Analysis, analyse
 from bough.analysis.pictures import draw, lanes
-from bough.analysis.run_report import Interval, Key, Node, minimal
+from bough.analysis.run_report import Key, RunInterval, RunNode, minimal
 from bough.errors import SiteError, UserError
 from bough.model.events import facts
 from bough.model.ids import ExecutorId, RecordId, SpanId
@@ -119,7 +119,7 @@ def test_elements_of_arrays_take_their_share_and_may_be_waited_for_one_by_one(tm
 
 
 def test_the_longest_path_is_found_without_recursion() -> None:
-    chain: dict[Key, Node] = {("task", n, 0): Node(1.0, [("task", n - 1, 0)]) for n in range(5000, 0, -1)}
+    chain: dict[Key, RunNode] = {("task", n, 0): RunNode(1.0, [("task", n - 1, 0)]) for n in range(5000, 0, -1)}
     assert minimal(chain).makespan == 5000
     assert len(minimal(chain).path()) == 5000
 
@@ -130,7 +130,12 @@ def test_what_ends_at_a_moment_has_ended_before_what_starts_then() -> None:
 
 
 def test_tasks_of_a_host_that_overlap_are_drawn_in_lanes() -> None:
-    ran = [Interval("1", "a", 0, 2), Interval("2", "a", 1, 3), Interval("3", "b", 1, 2), Interval("4", "a", 2, 3)]
+    ran = [
+        RunInterval("1", "a", 0, 2),
+        RunInterval("2", "a", 1, 3),
+        RunInterval("3", "b", 1, 2),
+        RunInterval("4", "a", 2, 3),
+    ]
     assert [lane for lane, _ in lanes(ran)] == [0, 1, 0, 0]
 
 

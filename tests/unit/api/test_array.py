@@ -10,14 +10,14 @@ from concurrent.futures import CancelledError
 import pytest
 
 from bough.api.futures.array import Array, TaskList
-from bough.api.futures.array_view import View
-from bough.api.futures.elements import Elements
-from bough.api.futures.task_registry import Ledger
+from bough.api.futures.array_view import ArrayView
+from bough.api.futures.elements import ArrayElements
+from bough.api.futures.task_registry import TaskRegistry
 from bough.errors import NotRun, PeerLost, TaskFailed, UserError
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
-from bough.wire.client_messages import Outcome, Running, ToClient, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded, ToClient
 
 BOOM = Failure(Cause.EXIT, exit_code=1)
 
@@ -26,21 +26,23 @@ class Bench:
     """An array whose server the test plays."""
 
     def __init__(self, length: int, *, values: bool = False, is_open: bool = False) -> None:
-        self.ledger = Ledger()
-        self.elements = Elements(self.ledger, 1, length, name="f")
+        self.ledger = TaskRegistry()
+        self.elements = ArrayElements(self.ledger, 1, length, name="f")
         self.elements.is_open = is_open
         self.ledger.arrays[1] = self.elements
         self.ledger.progress.added(0, length)
-        self.array = View(self.elements, values=values)
+        self.array = ArrayView(self.elements, values=values)
 
     def done(self, start: int, stop: int) -> None:
-        self.hear(Outcome(RecordId(1), start, stop, 1, "here", pickle.dumps([i * i for i in range(start, stop)])))
+        self.hear(
+            TasksSucceeded(RecordId(1), start, stop, 1, "here", pickle.dumps([i * i for i in range(start, stop)]))
+        )
 
     def failed(self, start: int, stop: int, failure: Failure = BOOM) -> None:
-        self.hear(Unsuccess(RecordId(1), start, stop, 1, failure, "here"))
+        self.hear(TasksFailed(RecordId(1), start, stop, 1, failure, "here"))
 
     def running(self, start: int, stop: int, attempt: int = 1) -> None:
-        self.hear(Running(RecordId(1), start, stop, attempt, "here"))
+        self.hear(TasksRunning(RecordId(1), start, stop, attempt, "here"))
 
     def hear(self, message: ToClient) -> None:
         self.ledger.hear([message])
@@ -117,7 +119,7 @@ def test_iterating_values_raises_at_the_failing_one_and_counts_as_looking() -> N
 def test_iterating_values_has_a_deadline() -> None:
     bench = Bench(2)
     with pytest.raises(TimeoutError, match="2 of 2"):
-        list(View(bench.elements, values=True, deadline=0.0))
+        list(ArrayView(bench.elements, values=True, deadline=0.0))
 
 
 def test_other_arrays_iterate_tasks() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bough.api.client.reader import Attention
+from bough.api.client.reader import ReaderThread
 
 DEADLINE = 10.0
 
@@ -17,7 +17,7 @@ class Ear:
     """Stands for the connection: notes who listens, and hears what it is given."""
 
     def __init__(self) -> None:
-        self.attention = Attention(self.listen)
+        self.attention = ReaderThread(self.listen)
         self.heard = threading.Event()
         self.listeners: list[int] = []
         self.fails = False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.api.file_table import SIZE, Claims, keep_claims, path_digest
+from bough.api.file_table import SIZE, EarlierOutputs, keep_claims, path_digest
 from bough.errors import StoreFailed
 
 
@@ -26,7 +26,7 @@ def test_what_arrays_of_earlier_runs_claimed_is_found_and_nothing_else(store: st
     keep_claims(store, 3, digests("/x/b", "/x/a"))
     keep_claims(store, 4, digests("/x/b", "/x/a"))
     keep_claims(store, 5, digests("/x/late"))
-    claims = Claims(store, 5)
+    claims = EarlierOutputs(store, 5)
     assert [path in claims for path in ("/x/a", "/x/b", "/x/late", "/x/", "")] == [True, True, False, False, False]
 
 
@@ -35,7 +35,7 @@ def test_claims_of_many_outputs_take_eight_bytes_each(store: str) -> None:
     keep_claims(store, 1, digests(*paths))
     keep_claims(store, 2, digests("/y"))
     assert (Path(store) / "args" / "1.writes").stat().st_size == SIZE * len(paths)
-    claims = Claims(store, 9)
+    claims = EarlierOutputs(store, 9)
     assert "/x/69999" in claims
     assert "/x/0" in claims
     assert "/y" in claims
@@ -48,7 +48,7 @@ def test_an_open_array_claims_more_and_more_even_after_a_write_that_was_cut_shor
         file.write(path_digest("/x/cut")[:3])
     keep_claims(store, 1, digests("/x/b"), more=True)
     keep_claims(store, 2, digests("/x/c"), more=True)
-    claims = Claims(store, 9)
+    claims = EarlierOutputs(store, 9)
     assert all(path in claims for path in ("/x/a", "/x/b", "/x/c"))
     assert "/x/cut" not in claims
 
@@ -56,13 +56,13 @@ def test_an_open_array_claims_more_and_more_even_after_a_write_that_was_cut_shor
 def test_a_number_that_is_given_again_has_only_its_own_claims(store: str) -> None:
     keep_claims(store, 1, digests("/x/a"))
     keep_claims(store, 1, digests("/x/b"))
-    claims = Claims(store, 2)
+    claims = EarlierOutputs(store, 2)
     assert "/x/b" in claims
     assert "/x/a" not in claims
 
 
 def test_a_store_without_claims_has_none(tmp_path: Path) -> None:
-    assert "/x" not in Claims(str(tmp_path), 1)
+    assert "/x" not in EarlierOutputs(str(tmp_path), 1)
 
 
 def test_claims_that_cannot_be_written_are_an_error_of_the_store(tmp_path: Path) -> None:

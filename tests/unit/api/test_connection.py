@@ -17,16 +17,16 @@ from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Dep, Item, On, TaskSpec
 from bough.wire.client_messages import (
     Accepted,
-    Act,
     Answer,
     Ask,
     Blob,
     ClientHello,
-    Close,
     Closed,
-    Outcome,
+    CloseSession,
+    DoAction,
     Refused,
     Submit,
+    TasksSucceeded,
     ToClient,
     Welcome,
 )
@@ -149,7 +149,7 @@ def test_questions_and_deeds_leave_at_once_behind_what_came_before(pair: Pair) -
     pair.submit(1, 2)
     pair.client.act(Cancelled(Dep(On.TASK, 2)))
     said = [pair.next() for _ in range(4)]
-    assert [type(message) for message in said] == [Blob, Submit, Submit, Act]
+    assert [type(message) for message in said] == [Blob, Submit, Submit, DoAction]
     assert ids(said[2]) == [2]
 
 
@@ -223,7 +223,7 @@ def test_what_the_socket_does_not_take_is_sent_on(pair: Pair) -> None:
 
 
 def test_news_reaches_the_ledger_in_order(pair: Pair) -> None:
-    news = [Outcome(RecordId(n), 0, 1, 1) for n in range(1, 4)]
+    news = [TasksSucceeded(RecordId(n), 0, 1, 1) for n in range(1, 4)]
     pair.say(*news[:2])
     pair.say(news[2])
     until(lambda: len(pair.heard) == 3)
@@ -232,7 +232,7 @@ def test_news_reaches_the_ledger_in_order(pair: Pair) -> None:
 
 def test_a_closed_connection_ends_in_good_order(pair: Pair) -> None:
     pair.client.close("drain")
-    assert pair.next() == Close("drain")
+    assert pair.next() == CloseSession("drain")
     pair.say(Closed("done"))
     assert pair.client.ended.wait(10)
     assert pair.lost == [None]

@@ -8,7 +8,7 @@ import pytest
 from bough.api.file_table import FileTable
 from bough.errors import Clash as Taken
 from bough.errors import InvalidWorkload, UserError
-from bough.model.commands.command import Clash, CommandSettings, CommandTemplate
+from bough.model.commands.command import CommandSettings, CommandTemplate, OnClash
 from bough.model.commands.template import parse
 from bough.model.spaces import Product
 from bough.model.tasks import Dep, On
@@ -52,7 +52,7 @@ def test_a_file_that_nobody_makes_is_an_error_at_once_and_leaves_no_trace(here):
 def test_two_writers_of_one_path_are_named(here):
     table = FileTable()
     table.declare(1, "first", [], {"o": f"{here}/o"})
-    for clash in Clash:
+    for clash in OnClash:
         with pytest.raises(Taken, match="would be written by both first and second"):
             table.declare(2, "second", [], {"o": f"{here}/o"}, clash=clash)
     with pytest.raises(UserError, match="written twice by third"):
@@ -81,32 +81,32 @@ def test_a_path_that_an_earlier_run_wrote_is_replaced(here):
 
 
 def test_overwrite_takes_the_path(here):
-    assert FileTable().declare(1, "a", [], {"o": f"{here}/theirs.txt"}, clash=Clash.OVERWRITE).renamed == {}
+    assert FileTable().declare(1, "a", [], {"o": f"{here}/theirs.txt"}, clash=OnClash.OVERWRITE).renamed == {}
 
 
 def test_rename_takes_a_free_name_that_later_readers_use(here):
     open(f"{here}/theirs-1.txt", "w").close()
     table = FileTable()
     wanted, real = f"{here}/theirs.txt", f"{here}/theirs-2.txt"
-    assert table.declare(1, "a", [], {"o": wanted}, clash=Clash.RENAME).renamed == {wanted: real}
+    assert table.declare(1, "a", [], {"o": wanted}, clash=OnClash.RENAME).renamed == {wanted: real}
     assert table.real(wanted) == real
     reader = table.declare(2, "b", [wanted])
     assert reader.after == (dep(1),)
     assert reader.renamed == {wanted: real}
     with pytest.raises(Taken, match="both a and c"):
-        table.declare(3, "c", [], {"o": wanted}, clash=Clash.RENAME)
+        table.declare(3, "c", [], {"o": wanted}, clash=OnClash.RENAME)
 
 
 def test_a_renamed_file_of_an_earlier_run_gets_the_same_name_again(here):
     open(f"{here}/theirs-1.txt", "w").close()
     table = FileTable(lambda: [f"{here}/theirs-1.txt"])
-    found = table.declare(1, "a", [], {"o": f"{here}/theirs.txt"}, clash=Clash.RENAME)
+    found = table.declare(1, "a", [], {"o": f"{here}/theirs.txt"}, clash=OnClash.RENAME)
     assert found.renamed == {f"{here}/theirs.txt": f"{here}/theirs-1.txt"}
 
 
 def test_a_file_may_be_changed_in_place_if_one_says_so(here):
     table = FileTable()
-    found = table.declare(1, "a", [f"{here}/in.txt"], {"f": f"{here}/in.txt"}, clash=Clash.OVERWRITE)
+    found = table.declare(1, "a", [f"{here}/in.txt"], {"f": f"{here}/in.txt"}, clash=OnClash.OVERWRITE)
     assert found.after == ()
     assert table.declare(2, "b", [f"{here}/in.txt"]).after == (dep(1),)
 
@@ -167,7 +167,7 @@ def test_elements_are_renamed_when_their_path_is_taken(here, count):
     table = FileTable()
     with pytest.raises(Taken, match=r"f1.txt, which s\[1\] would write"):
         table.declare_array(1, "s", made, Product({"n": range(count)}))
-    found = table.declare_array(1, "s", made, Product({"n": range(count)}), clash=Clash.RENAME)
+    found = table.declare_array(1, "s", made, Product({"n": range(count)}), clash=OnClash.RENAME)
     assert found.renamed == {f"{here}/f1.txt": f"{here}/f1-1.txt"}
     assert table.writer(f"{here}/f1.txt") == dep(1, 1)
     assert table.writer(f"{here}/f1-1.txt") == dep(1, 1)
@@ -183,7 +183,7 @@ def test_an_array_that_grows_declares_its_new_elements(here):
 
 def test_a_submission_that_was_refused_is_withdrawn(here):
     table = FileTable()
-    table.declare(1, "a", [], {"o": f"{here}/theirs.txt"}, clash=Clash.RENAME)
+    table.declare(1, "a", [], {"o": f"{here}/theirs.txt"}, clash=OnClash.RENAME)
     table.declare_array(2, "s", template(here, "x {o:w}", ["n"], o="f{n}"), Product({"n": range(3)}))
     table.withdraw(1)
     table.withdraw(2)

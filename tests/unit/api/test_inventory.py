@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from bough.api.session.rejoin import Inventory, RecordThere, Stock
+from bough.api.session.rejoin import ExistingRecord, ExistingWork, WorkflowContents
 from bough.model.ids import BlobId, MemoKey
 from bough.model.memo_keys import pages_digest
 from bough.model.tasks import Dep, On, Page
@@ -17,12 +17,12 @@ def there(number: int, **fields: object) -> dict[str, object]:
     return {"id": number, "group": 3, "key": KEY, **fields}
 
 
-def inventory(*records: dict[str, object]) -> Inventory:
+def inventory(*records: dict[str, object]) -> ExistingWork:
     stock = {"groups": [{"id": 4, "parent": 3, "name": "align"}], "records": list(records)}
-    return Inventory(msgspec.convert(stock, Stock))
+    return ExistingWork(msgspec.convert(stock, WorkflowContents))
 
 
-def number(found: RecordThere | None) -> int | None:
+def number(found: ExistingRecord | None) -> int | None:
     return None if found is None else found.id
 
 

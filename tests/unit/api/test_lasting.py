@@ -18,16 +18,16 @@ from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import Dep, On
 from bough.wire.client_messages import (
     Accepted,
-    Act,
     Answer,
     Ask,
     Blob,
     ClientHello,
-    Close,
     Closed,
-    Outcome,
+    CloseSession,
+    DoAction,
     Refused,
     Submit,
+    TasksSucceeded,
     ToClient,
     Welcome,
 )
@@ -111,7 +111,7 @@ class Stage:
     def _hear(self, messages: Sequence[ToClient]) -> None:
         for message in messages:
             self.heard.append(message)
-            if isinstance(message, Outcome) and message.record in self.unended:
+            if isinstance(message, TasksSucceeded) and message.record in self.unended:
                 self.unended.remove(message.record)
 
     def restart(self) -> Far:
@@ -181,7 +181,7 @@ def test_an_act_is_said_again_until_it_is_answered(stage: Stage) -> None:
     stage.client.act(Cancelled(Dep(On.TASK, 10)))
     stage.client.act(Cancelled(Dep(On.TASK, 11)))
     one, two = stage.far.next(), stage.far.next()
-    assert isinstance(one, Act)
+    assert isinstance(one, DoAction)
     stage.far.say(Answer(one.request, {"tasks": 1}))
     until(lambda: list(stage.client._outbox._loose) == [two])
     stage.client.submit(task(12), 100)
@@ -192,9 +192,9 @@ def test_an_act_is_said_again_until_it_is_answered(stage: Stage) -> None:
 
 def test_a_good_bye_is_said_again(stage: Stage) -> None:
     stage.client.close("drain")
-    assert stage.far.next() == Close("drain")
+    assert stage.far.next() == CloseSession("drain")
     far = stage.restart()
-    assert far.next() == Close("drain")
+    assert far.next() == CloseSession("drain")
     far.say(Closed("done"))
     assert stage.client.ended.wait(10)
     assert stage.lost == [None]
@@ -224,7 +224,7 @@ def test_a_workflow_that_ended_meanwhile_is_asked_for_and_over(stage: Stage) -> 
     ask = far.next()
     assert isinstance(ask, Ask)
     assert ask.question == question("outcomes", records=[10])
-    far.say(Answer(ask.request, 1), Outcome(10, 0, 1, 1))  # type: ignore[arg-type]
+    far.say(Answer(ask.request, 1), TasksSucceeded(10, 0, 1, 1))  # type: ignore[arg-type]
     assert stage.client.ended.wait(10)
     assert stage.lost == [None]
 

@@ -9,7 +9,7 @@ from bough.api.session.launch import read_bundle, server_words
 from bough.errors import UserError
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Kind, TaskSpec
-from bough.wire.client_messages import Blob, Close, Submit
+from bough.wire.client_messages import Blob, CloseSession, Submit
 
 
 def filled(bundle: int, count: int) -> Outbox:
@@ -38,7 +38,7 @@ def test_bundles_go_one_after_the_other() -> None:
 
 def test_a_bundle_of_one_sends_each_task_alone() -> None:
     outbox = filled(1, 3)
-    outbox.post(Close("drain"))
+    outbox.post(CloseSession("drain"))
     batches = list(outbox.batches(everything=True))
     assert [sizes(messages) for messages in batches] == [[1], [1], [1], []]
 

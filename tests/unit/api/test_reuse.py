@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bough.api.pickling import make_pages
-from bough.api.submit.array_reuse import NewArray, OldArray, match, row_key
+from bough.api.submit.array_reuse import EarlierArray, NewArray, match, row_key
 from bough.model.ids import RecordId
 from bough.model.tasks import Reuse
 
 
-def old(rows: Sequence[Any], done: list[tuple[int, int]], record: int = 1, *, table: bool = False) -> OldArray:
+def old(rows: Sequence[Any], done: list[tuple[int, int]], record: int = 1, *, table: bool = False) -> EarlierArray:
     pages = [] if table else [(page.start, page.stop, page.data) for page in make_pages(rows)]
-    return OldArray(record, len(rows), pickle.dumps(rows) if table else b"", pages, done)
+    return EarlierArray(record, len(rows), pickle.dumps(rows) if table else b"", pages, done)
 
 
 def new(rows: Sequence[Any], *, table: bool = False) -> NewArray:

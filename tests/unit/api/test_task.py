@@ -11,30 +11,30 @@ import threading
 import pytest
 
 from bough.api.futures.task import Task
-from bough.api.futures.task_registry import Ledger
+from bough.api.futures.task_registry import TaskRegistry
 from bough.errors import NotPicklable, NotRun, PeerLost, TaskFailed
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail, Failure, Stream
-from bough.wire.client_messages import Outcome, Running, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 
-def loose(ledger: Ledger, record: int = 1, name: str = "") -> Task:
+def loose(ledger: TaskRegistry, record: int = 1, name: str = "") -> Task:
     task = Task(ledger, record, name)
     ledger.tasks[record] = task
     ledger.progress.added(0, 1)
     return task
 
 
-def done(record: int, value: object) -> Outcome:
-    return Outcome(RecordId(record), 0, 1, 1, "here", pickle.dumps([value]))
+def done(record: int, value: object) -> TasksSucceeded:
+    return TasksSucceeded(RecordId(record), 0, 1, 1, "here", pickle.dumps([value]))
 
 
-def failed(record: int, failure: Failure) -> Unsuccess:
-    return Unsuccess(RecordId(record), 0, 1, 2, failure, "here")
+def failed(record: int, failure: Failure) -> TasksFailed:
+    return TasksFailed(RecordId(record), 0, 1, 2, failure, "here")
 
 
 def test_a_task_gives_the_value_that_was_told() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     assert not task.done()
     assert task.state == "waiting"
@@ -46,7 +46,7 @@ def test_a_task_gives_the_value_that_was_told() -> None:
 
 
 def test_a_waiter_wakes_when_the_end_is_told() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     tasks = [loose(ledger, record) for record in range(1, 51)]
     found: list[int] = []
     threads = [threading.Thread(target=lambda task=task: found.append(task.result(10))) for task in tasks]
@@ -60,7 +60,7 @@ def test_a_waiter_wakes_when_the_end_is_told() -> None:
 
 
 def test_tasks_told_together_wake_all_who_wait_before_and_meanwhile() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     tasks = [loose(ledger, record) for record in range(1, 3001)]
     order = list(range(3000))
     found: list[list[int]] = [[], [], []]
@@ -93,7 +93,7 @@ def test_tasks_told_together_wake_all_who_wait_before_and_meanwhile() -> None:
 
 
 def test_what_is_told_together_counts_before_anybody_wakes_and_in_order() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     tasks = [loose(ledger, record) for record in (1, 2, 3, 4)]
     seen: list[tuple[int, int]] = []
     for task in tasks:
@@ -105,7 +105,7 @@ def test_what_is_told_together_counts_before_anybody_wakes_and_in_order() -> Non
 
 def test_many_threads_may_read_the_same_value_at_once() -> None:
     for _ in range(50):
-        ledger = Ledger()
+        ledger = TaskRegistry()
         task = loose(ledger)
         ledger.hear([done(1, "value")])
         found: list[object] = []
@@ -118,10 +118,10 @@ def test_many_threads_may_read_the_same_value_at_once() -> None:
 
 
 def test_tasks_told_together_keep_their_own_attempt_and_host_after_their_values_were_read() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     first, second, third = (loose(ledger, record) for record in (1, 2, 3))
-    there = Outcome(RecordId(2), 0, 1, 4, "there", pickle.dumps(["b"]))
-    again = Outcome(RecordId(3), 0, 1, 1, "here", pickle.dumps(["c"]), reused=True)
+    there = TasksSucceeded(RecordId(2), 0, 1, 4, "there", pickle.dumps(["b"]))
+    again = TasksSucceeded(RecordId(3), 0, 1, 1, "here", pickle.dumps(["c"]), reused=True)
     ledger.hear([done(1, "a"), there, again])
     for _ in range(2):
         assert [(task.attempts, task.host, task.reused) for task in (first, second, third)] == [
@@ -133,7 +133,7 @@ def test_tasks_told_together_keep_their_own_attempt_and_host_after_their_values_
 
 
 def test_waiting_has_a_timeout() -> None:
-    task = loose(Ledger())
+    task = loose(TaskRegistry())
     with pytest.raises(TimeoutError):
         task.result(0.01)
     with pytest.raises(TimeoutError):
@@ -141,7 +141,7 @@ def test_waiting_has_a_timeout() -> None:
 
 
 def test_the_functions_of_concurrent_futures_take_tasks() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     tasks = [loose(ledger, record) for record in (1, 2, 3)]
     ledger.hear([done(2, "b")])
     first = concurrent.futures.wait(tasks, 5, concurrent.futures.FIRST_COMPLETED)
@@ -152,7 +152,7 @@ def test_the_functions_of_concurrent_futures_take_tasks() -> None:
 
 
 def test_wait_for_the_first_exception_returns_at_a_failure() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     tasks = [loose(ledger, record) for record in (1, 2)]
     threading.Timer(0.02, lambda: ledger.hear([failed(1, Failure(Cause.EXIT, exit_code=1))])).start()
     found = concurrent.futures.wait(tasks, 5, concurrent.futures.FIRST_EXCEPTION)
@@ -160,14 +160,14 @@ def test_wait_for_the_first_exception_returns_at_a_failure() -> None:
 
 
 def test_a_cancelled_task_counts_as_ended_for_those_who_wait() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     tasks = [loose(ledger, record) for record in (1, 2)]
     threading.Timer(0.02, lambda: [task.cancel() for task in tasks]).start()
     assert concurrent.futures.wait(tasks, 5).not_done == set()
 
 
 def test_callbacks_are_called_once_before_or_after_the_end() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     called: list[str] = []
     task.add_done_callback(lambda _: called.append("before"))
@@ -177,7 +177,7 @@ def test_callbacks_are_called_once_before_or_after_the_end() -> None:
 
 
 def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     called: list[int] = []
     task.add_done_callback(lambda _: 1 / 0)
@@ -188,9 +188,9 @@ def test_a_callback_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -
 
 
 def test_cancel_is_final_at_once_also_when_running() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
-    ledger.hear([Running(RecordId(1), 0, 1, 1, "here")])
+    ledger.hear([TasksRunning(RecordId(1), 0, 1, 1, "here")])
     assert task.running()
     assert task.cancel()
     assert task.cancelled()
@@ -203,7 +203,7 @@ def test_cancel_is_final_at_once_also_when_running() -> None:
 
 
 def test_cancel_says_no_when_the_task_has_ended() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     ledger.hear([done(1, 1)])
     assert task.cancel() is False
@@ -212,7 +212,7 @@ def test_cancel_says_no_when_the_task_has_ended() -> None:
 
 def test_exactly_one_of_an_end_and_a_cancellation_wins() -> None:
     for _ in range(200):
-        ledger = Ledger()
+        ledger = TaskRegistry()
         task = loose(ledger)
         begin = threading.Barrier(2)
         answer: list[bool] = []
@@ -232,18 +232,18 @@ def test_exactly_one_of_an_end_and_a_cancellation_wins() -> None:
 
 
 def test_running_and_back_to_waiting_is_seen() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
-    ledger.hear([Running(RecordId(1), 0, 1, 1, "here")])
+    ledger.hear([TasksRunning(RecordId(1), 0, 1, 1, "here")])
     assert (task.state, task.attempts, task.host) == ("running", 1, "here")
     assert ledger.progress.counts()["running"] == 1
-    ledger.hear([Running(RecordId(1), 0, 1, 0)])
+    ledger.hear([TasksRunning(RecordId(1), 0, 1, 0)])
     assert task.state == "waiting"
     assert ledger.progress.counts() == {"waiting": 1, "running": 0, "done": 0, "failed": 0, "notrun": 0, "cancelled": 0}
 
 
 def test_a_function_s_own_exception_is_raised() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     error = KeyError("x")
     error.__cause__ = RuntimeError("remote traceback")
@@ -255,7 +255,7 @@ def test_a_function_s_own_exception_is_raised() -> None:
 
 
 def test_a_failed_command_says_what_where_which_attempt_and_its_last_line() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = Task(ledger, 12, "plot", command="plot x", writes={})
     ledger.tasks[12] = task
     ledger.hear([failed(12, Failure(Cause.EXIT, exit_code=3, stderr="one\nno such file\n"))])
@@ -265,7 +265,7 @@ def test_a_failed_command_says_what_where_which_attempt_and_its_last_line() -> N
 
 
 def test_a_signal_is_named() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     ledger.hear([failed(1, Failure(Cause.SIGNAL, signal=11))])
     with pytest.raises(TaskFailed, match="ended by SIGSEGV on here"):
@@ -273,7 +273,7 @@ def test_a_signal_is_named() -> None:
 
 
 def test_a_dependent_names_the_cause() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger, 2, "b")
     ledger.hear([failed(2, Failure(Cause.DEPENDENCY, "task 1 (a) failed", source=1))])
     with pytest.raises(NotRun, match="task 1") as caught:
@@ -283,14 +283,14 @@ def test_a_dependent_names_the_cause() -> None:
 
 
 def test_output_is_read_from_its_byte_range(tmp_path: object) -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     path = f"{tmp_path}/out"
     with open(path, "w") as file:
         file.write("others' hello others'")
     task = Task(ledger, 1, command="echo hello", writes={})
     ledger.tasks[1] = task
     detail = Detail(0, started=1.0, ended=3.0, memory=5, stdout=Stream(path, 8, 5))
-    ledger.hear([Outcome(RecordId(1), 0, 1, 1, "here", None, (detail,))])
+    ledger.hear([TasksSucceeded(RecordId(1), 0, 1, 1, "here", None, (detail,))])
     completed = task.result()
     assert (completed.stdout, completed.stderr, task.stdout, task.stderr) == ("hello", "", "hello", "")
     assert (completed.returncode, completed.args, completed.seconds, completed.memory) == (0, "echo hello", 2.0, 5)
@@ -298,7 +298,7 @@ def test_output_is_read_from_its_byte_range(tmp_path: object) -> None:
 
 
 def test_a_lost_server_fails_what_has_not_ended() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     ledger.lost(PeerLost("the server is gone"))
     with pytest.raises(PeerLost, match="the server is gone"):
@@ -306,7 +306,7 @@ def test_a_lost_server_fails_what_has_not_ended() -> None:
 
 
 def test_a_closed_session_leaves_no_task_waiting() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = loose(ledger)
     ledger.lost(None)
     with pytest.raises(NotRun, match="closed"):
@@ -314,7 +314,7 @@ def test_a_closed_session_leaves_no_task_waiting() -> None:
 
 
 def test_failures_nobody_looked_at_are_kept() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     seen, unseen = loose(ledger, 1), loose(ledger, 2, "plot")
     ledger.hear([failed(1, Failure(Cause.EXIT, exit_code=1)), failed(2, Failure(Cause.EXIT, exit_code=1))])
     assert seen.exception() is not None
@@ -326,7 +326,7 @@ def test_failures_nobody_looked_at_are_kept() -> None:
 
 
 def test_tasks_can_be_awaited() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     good, bad = loose(ledger, 1), loose(ledger, 2)
 
     async def main() -> object:
@@ -342,11 +342,11 @@ def test_tasks_can_be_awaited() -> None:
 
 def test_a_task_does_not_travel_by_itself() -> None:
     with pytest.raises(NotPicklable, match="list, tuple or dict"):
-        pickle.dumps(loose(Ledger()))
+        pickle.dumps(loose(TaskRegistry()))
 
 
 def test_a_task_nobody_waits_for_is_small() -> None:
-    ledger = Ledger()
+    ledger = TaskRegistry()
     task = Task(ledger, 1)
     assert task._sync is None
     assert not vars(task)

@@ -11,17 +11,17 @@ import pytest
 
 import bough.bench
 from bough.bench import timed_functions
-from bough.bench.bench_setup import Setting
+from bough.bench.bench_setup import BenchSetting
 from bough.bench.catalogue import CATALOGUE, Measure, choose, run
-from bough.bench.timing import Row
+from bough.bench.timing import BenchRow
 from bough.errors import UserError
 
 
-def _row(name: str) -> Row:
-    return Row(name, "1", "", "", None)
+def _row(name: str) -> BenchRow:
+    return BenchRow(name, "1", "", "", None)
 
 
-def _measure(setting: Setting) -> Iterator[Row]:
+def _measure(setting: BenchSetting) -> Iterator[BenchRow]:
     yield _row("first" if setting.full else "quick")
     yield _row(str("BOUGH_SERVER" in os.environ))
 
@@ -57,7 +57,7 @@ def test_rows_are_told_as_they_come_and_no_server_of_the_user_is_used(
 
 
 def test_a_measurement_that_fails_stops_no_other(tmp_path: Path) -> None:
-    def broken(setting: Setting) -> Iterator[Row]:
+    def broken(setting: BenchSetting) -> Iterator[BenchRow]:
         yield _row("half")
         raise OSError("no\nport")
 
@@ -73,7 +73,7 @@ def test_every_measurement_can_be_imported() -> None:
 
 
 def test_a_setting_that_opened_nothing_closes_nothing(tmp_path: Path) -> None:
-    with Setting(str(tmp_path), full=True) as setting:
+    with BenchSetting(str(tmp_path), full=True) as setting:
         assert setting.size(1, 2) == 2
     assert list(tmp_path.iterdir()) == []
 

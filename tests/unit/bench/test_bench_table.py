@@ -7,15 +7,15 @@ import json
 import pytest
 
 from bough.bench import bench_table
-from bough.bench.catalogue import Outcome
-from bough.bench.timing import Row
+from bough.bench.catalogue import BenchOutcome
+from bough.bench.timing import BenchRow
 
-FAST = Row("map", "400/s", "pool", "100/s", 4.0, target=2.0, cpu="1.0 / 4.0")
-SLOW = Row("trip", "2.00 ms", "pool", "1.00 ms", 2.0, better="low", target=1.2)
-EXACT = Row("sleeps", "0.9", "loops", "0.9", 0.98765, target=0.985)
-LIMIT = Row("limit: fsync", "", "this machine", "4,000/s", None)
+FAST = BenchRow("map", "400/s", "pool", "100/s", 4.0, target=2.0, cpu="1.0 / 4.0")
+SLOW = BenchRow("trip", "2.00 ms", "pool", "1.00 ms", 2.0, better="low", target=1.2)
+EXACT = BenchRow("sleeps", "0.9", "loops", "0.9", 0.98765, target=0.985)
+LIMIT = BenchRow("limit: fsync", "", "this machine", "4,000/s", None)
 ROWS = [FAST, SLOW, EXACT, LIMIT]
-OUTCOME = Outcome(ROWS, {})
+OUTCOME = BenchOutcome(ROWS, {})
 
 
 def test_a_row_says_its_ratio_its_target_and_whether_it_is_met() -> None:
@@ -42,9 +42,9 @@ def test_bars_go_right_for_better_and_left_for_worse() -> None:
 
 
 def test_bars_end_where_the_scale_ends() -> None:
-    longest = len(bench_table.bar(Row("a", "", "", "", 1e9)))
+    longest = len(bench_table.bar(BenchRow("a", "", "", "", 1e9)))
     assert longest == (bench_table.FASTEST - bench_table.SLOWEST) * bench_table.STEP + 1
-    assert bench_table.bar(Row("a", "", "", "", 1e-9))[0] == "█"
+    assert bench_table.bar(BenchRow("a", "", "", "", 1e-9))[0] == "█"
     assert len(bench_table.scale()) == longest
     assert bench_table.scale()[-bench_table.SLOWEST * bench_table.STEP] == "|"
 
@@ -67,7 +67,7 @@ def test_the_text_has_the_table_the_bars_and_the_machine() -> None:
 
 
 def test_what_could_not_be_measured_is_told_at_the_end() -> None:
-    outcome = Outcome([FAST], {"tls": "OSError: no port"})
+    outcome = BenchOutcome([FAST], {"tls": "OSError: no port"})
     assert bench_table.text(outcome, 1.0, width=160, colour=False)[-1] == "tls could not be measured: OSError: no port"
     assert bench_table.value(outcome, 1.0)["failures"] == {"tls": "OSError: no port"}
 
@@ -77,7 +77,9 @@ def test_colours_come_when_they_are_wanted() -> None:
 
 
 def test_rows_without_ratios_have_no_bars() -> None:
-    assert not any("times" in line for line in bench_table.text(Outcome([LIMIT], {}), 1.0, width=160, colour=False))
+    assert not any(
+        "times" in line for line in bench_table.text(BenchOutcome([LIMIT], {}), 1.0, width=160, colour=False)
+    )
 
 
 def test_the_page_for_the_documentation_is_a_table() -> None:

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from bough.bench.timing import (
+    BenchRow,
     Measured,
-    Row,
     Side,
     Took,
     by_turns,
@@ -71,10 +71,12 @@ def test_cpu_time_of_both_is_shown_where_both_did_the_same() -> None:
         (time_row("trip", 0.002, "pool", 0.002, target=1.2), 1.0, True),
         (limit_row("start", 0.35, 0.35), 1.0, True),
         (bytes_row("memory", 24.0, 16.0), 1.5, False),
-        (Row("alone", "1", "", "", None, target=1.0), None, None),
+        (BenchRow("alone", "1", "", "", None, target=1.0), None, None),
     ],
 )
-def test_rows_that_should_be_low_are_met_below_their_target(row: Row, ratio: float | None, met: bool | None) -> None:
+def test_rows_that_should_be_low_are_met_below_their_target(
+    row: BenchRow, ratio: float | None, met: bool | None
+) -> None:
     assert row.ratio == (None if ratio is None else pytest.approx(ratio))
     assert row.met is met
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from bough.bench.timing import Row
-from bough.cli.commands.bench import Progress, said
+from bough.bench.timing import BenchRow
+from bough.cli.commands.bench import BenchProgress, said
 from bough.cli.main import main
 
 
@@ -17,8 +17,8 @@ class _Terminal(io.StringIO):
         return True
 
 
-ROW = Row("map", "400/s", "pool", "100/s", 4.0)
-LIMIT = Row("limit: fsync", "", "this machine", "4,000/s", None)
+ROW = BenchRow("map", "400/s", "pool", "100/s", 4.0)
+LIMIT = BenchRow("limit: fsync", "", "this machine", "4,000/s", None)
 
 
 def test_a_cheap_measurement_as_json(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
@@ -57,10 +57,10 @@ def test_a_row_is_told_in_a_line() -> None:
 def test_progress_is_lines_in_a_log_and_one_that_changes_on_a_terminal() -> None:
     log, terminal = io.StringIO(), _Terminal()
     for stream in (log, terminal):
-        progress = Progress(2, stream)
+        progress = BenchProgress(2, stream)
         progress(1, "map", None)
         progress(1, "map", ROW)
         progress.end()
     assert log.getvalue() == "[1/2] map\n  map: 400/s, pool: 100/s (4.00)\n"
     assert terminal.getvalue().endswith("[1/2] map ...\r\x1b[K")
-    Progress(1, None)(1, "map", ROW)
+    BenchProgress(1, None)(1, "map", ROW)

@@ -19,7 +19,7 @@ from bough.cli.commands.browse import run as browse
 from bough.cli.commands.manual_commands import read_id
 from bough.cli.commands.submit import read_range
 from bough.cli.output import choose
-from bough.cli.targets.locate import Place, server_of
+from bough.cli.targets.locate import ServerLocation, server_of
 from bough.errors import UserError
 from bough.model.bounds import MOST_TASKS
 
@@ -156,7 +156,7 @@ def test_a_path_that_no_file_system_has_is_refused(bough: Call, workshop: Worksh
 )
 def test_a_store_whose_server_file_makes_no_sense_has_no_live_server(workshop: Workshop, said: str) -> None:
     Path("server.json").write_text(said, encoding="latin-1")
-    assert server_of(Place(".", "x")) is None
+    assert server_of(ServerLocation(".", "x")) is None
 
 
 # --- everything else ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from bough.cli.commands.manual_commands import attributes, found_outputs, make, read_id, script
 from bough.cli.commands.stats import figure_lines, sparkline
 from bough.errors import UserError
-from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Slot, encode_call
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, TemplateSlot, encode_call
 
 SHELL = ("/bin/bash", "-eo", "pipefail", "-c")
 
@@ -22,7 +22,9 @@ def loose(call: CommandCall, **fields: object) -> dict[str, object]:
 
 def test_the_text_of_a_command_names_its_outputs_as_they_will_be(tmp_path: Path) -> None:
     path = str(tmp_path / "out 1.txt")
-    call = CommandCall(CommandSettings(str(tmp_path), SHELL), ["sort in > ", Slot("o", "", "w")], writes={"o": path})
+    call = CommandCall(
+        CommandSettings(str(tmp_path), SHELL), ["sort in > ", TemplateSlot("o", "", "w")], writes={"o": path}
+    )
 
     made = make(loose(call))
 
@@ -34,13 +36,15 @@ def test_the_text_of_a_command_names_its_outputs_as_they_will_be(tmp_path: Path)
 
 
 def test_words_without_a_shell_are_quoted(tmp_path: Path) -> None:
-    call = CommandCall(CommandSettings(str(tmp_path)), argv=[["echo"], ["a b"], [Slot("cores")], [Slot("attempt")]])
+    call = CommandCall(
+        CommandSettings(str(tmp_path)), argv=[["echo"], ["a b"], [TemplateSlot("cores")], [TemplateSlot("attempt")]]
+    )
     assert make(loose(call)).text == "echo 'a b' 3 2"
 
 
 @pytest.mark.parametrize("paged", [True, False])
 def test_an_element_of_an_array_gets_its_own_row(tmp_path: Path, paged: bool) -> None:
-    template = CommandTemplate(CommandSettings(str(tmp_path), SHELL), ["run ", Slot("x")], ("x",))
+    template = CommandTemplate(CommandSettings(str(tmp_path), SHELL), ["run ", TemplateSlot("x")], ("x",))
     rows = [(f"v{n}",) for n in range(10)]
     table = {"table": b"", "pages": [(5, 10, pickle.dumps(rows[5:]))]} if paged else {"table": pickle.dumps(rows)}
     call = CommandCall(template.settings)

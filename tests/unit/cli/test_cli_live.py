@@ -12,11 +12,11 @@ import pytest
 from cli_workshop import Workshop
 
 from bough.cli.targets.live_server import connect
-from bough.cli.targets.locate import Place
+from bough.cli.targets.locate import ServerLocation
 from bough.errors import PeerLost, ProtocolError, UnknownName
 from bough.model.events.facts import Cancelled, Killed, Retried
 from bough.model.tasks import Dep, On
-from bough.wire.client_messages import VERSION, Accepted, Act, Answer, Ask, ClientHello, Refused, Welcome
+from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, ClientHello, DoAction, Refused, Welcome
 from bough.wire.framing import frame, server_frames
 from bough.wire.questions import Explain
 from tests.builders import question
@@ -74,7 +74,7 @@ def friendly(message: object) -> list[object]:
             return [Accepted(9), Answer(request, [f"because of {record}.{index}"])]
         case Ask(request):
             return [Answer(request)]
-        case Act(request):
+        case DoAction(request):
             return [Answer(request - 1, 77), Answer(request, 3)]
     return []
 
@@ -92,8 +92,8 @@ def serve(filled: Workshop) -> Iterator[Callable[[Reply], FakeServer]]:
         server.close()
 
 
-def place(workshop: Workshop) -> Place:
-    return Place(str(workshop.home / ".bough" / "wf"), "wf")
+def place(workshop: Workshop) -> ServerLocation:
+    return ServerLocation(str(workshop.home / ".bough" / "wf"), "wf")
 
 
 def test_a_visitor_says_that_it_owns_nothing(filled: Workshop, serve: Callable[[Reply], FakeServer]) -> None:
@@ -122,7 +122,7 @@ def test_acting_tells_the_server_of_the_targets(
     assert bough("cancel", "align/*")[1] == "3 tasks cancelled\n"
     code, out, _ = bough("retry", "--failed", "--json")
     assert (code, json.loads(out)) == (0, {"tasks": 6})
-    deeds = [message.deed for message in server.heard if isinstance(message, Act)]
+    deeds = [message.deed for message in server.heard if isinstance(message, DoAction)]
     assert deeds == [
         Killed(Dep(On.TASK, 4, 6), 8),
         Cancelled(Dep(On.GROUP, 1)),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli_workshop import Workshop
 
-from bough.cli.targets.jobs_database import Database
-from bough.cli.targets.locate import Place
+from bough.cli.targets.jobs_database import OpenDatabase
+from bough.cli.targets.locate import ServerLocation
 from bough.cli.targets.selection import pick, targets
 from bough.errors import UnknownName
 from bough.model.selectors import read_selectors
@@ -20,8 +20,8 @@ from bough.model.tasks import Dep, On
 Call = Callable[..., tuple[int, str, str]]
 
 
-def database(workshop: Workshop) -> Database:
-    return Database(Place(str(workshop.home / ".bough" / "wf"), "wf"))
+def database(workshop: Workshop) -> OpenDatabase:
+    return OpenDatabase(ServerLocation(str(workshop.home / ".bough" / "wf"), "wf"))
 
 
 def labels(workshop: Workshop, text: str, *states: str) -> list[str]:

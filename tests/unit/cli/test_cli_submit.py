@@ -14,8 +14,8 @@ from cli_workshop import Workshop
 
 from bough.cli.commands.completion import commands
 from bough.cli.commands.submit import read_range
-from bough.cli.submit_files import Submitted, _template
-from bough.cli.targets.locate import Place, ServiceAddress, find_target
+from bough.cli.submit_files import SubmittedWork, _template
+from bough.cli.targets.locate import ServerLocation, ServiceAddress, find_target
 from bough.errors import UserError
 from bough.transport.home import ServerNote, write_note
 
@@ -47,9 +47,9 @@ def test_only_our_places_are_filled_in() -> None:
 
 
 def test_what_was_submitted_reads_well() -> None:
-    assert Submitted("q", 1, [7], 1).line() == "task 7 submitted to q"
-    assert Submitted("q", 1, [7], 40).line() == "array 7 of 40 tasks submitted to q"
-    assert Submitted("q", 1, [7, 8, 9], 3).line() == "tasks 7-9 submitted to q"
+    assert SubmittedWork("q", 1, [7], 1).line() == "task 7 submitted to q"
+    assert SubmittedWork("q", 1, [7], 40).line() == "array 7 of 40 tasks submitted to q"
+    assert SubmittedWork("q", 1, [7, 8, 9], 3).line() == "tasks 7-9 submitted to q"
 
 
 def test_wrong_uses_of_submit_are_named(bough: Call, workshop: Workshop) -> None:
@@ -94,16 +94,16 @@ def test_a_command_finds_its_server_in_the_promised_order(
     store = workshop.store()
     assert find_target(options()) == ServiceAddress("")  # a session that is over is no server
     live_note(store)
-    assert isinstance(find_target(options()), Place)
+    assert isinstance(find_target(options()), ServerLocation)
     monkeypatch.setenv("BOUGH_SERVER", "unix:from-the-environment")
     assert find_target(options()) == ServiceAddress("unix:from-the-environment")
     assert find_target(options(server="unix:named")) == ServiceAddress("unix:named")
-    assert isinstance(find_target(options(store=str(store))), Place)
+    assert isinstance(find_target(options(store=str(store))), ServerLocation)
 
 
 def test_a_store_that_is_named_is_found_though_a_service_runs(workshop: Workshop, own_service: None) -> None:
     store = workshop.store()
-    assert find_target(options(name=store.name)) == Place(str(store), store.name)
+    assert find_target(options(name=store.name)) == ServerLocation(str(store), store.name)
     assert find_target(options(name="elsewhere")) == ServiceAddress("")
 
 
@@ -114,7 +114,7 @@ def test_a_service_that_has_died_is_not_found(workshop: Workshop, tmp_path: Path
     gone.wait()
     write_note(ServerNote("", "/nowhere/s.sock", gone.pid, socket.gethostname()))
     store = workshop.store()
-    assert find_target(options()) == Place(str(store), store.name)
+    assert find_target(options()) == ServerLocation(str(store), store.name)
 
 
 # --- completion -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from bough.core.machine import Turn
 from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
 from bough.model.states import TaskState
-from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskSpec, Terms
+from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 from tests.builders import BODY, limits, needs
 from tests.unit.core.core_bench import Bench
 
@@ -52,7 +52,7 @@ def items(lines: Sequence[str], first: int) -> list[Item]:
                 needs=needs(float(said.get("cores", 1))),
                 limits=limits(retries=int(said.get("retries", 0))),
                 after=deps,
-                terms=Terms(release="release" in said, final="final" in said, near=near),
+                terms=TaskExtras(release="release" in said, final="final" in said, near=near),
             )
         )
     return found

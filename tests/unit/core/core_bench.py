@@ -12,7 +12,7 @@ from bough.core.records.array_record import ArrayRecord, Record
 from bough.core.records.task_record import TaskRecord
 from bough.model.events import facts
 from bough.model.events.facts import Fact, decode_facts, encode_facts
-from bough.model.events.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
+from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.outcomes import Failure
 from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
@@ -166,8 +166,8 @@ class Bench:
         return [order for order in self.orders if isinstance(order, StopSpan)]
 
     @property
-    def recalls(self) -> list[Recall]:
-        return [order for order in self.orders if isinstance(order, Recall)]
+    def recalls(self) -> list[LookUpMemo]:
+        return [order for order in self.orders if isinstance(order, LookUpMemo)]
 
     @property
     def refusals(self) -> list[str]:
@@ -175,7 +175,7 @@ class Bench:
 
     @property
     def settled(self) -> list[tuple[int, bool]]:
-        return [(order.group, order.failed) for order in self.orders if isinstance(order, Settle)]
+        return [(order.group, order.failed) for order in self.orders if isinstance(order, TellGroupFinished)]
 
 
 def check_waits(machine: Machine) -> None:

@@ -249,7 +249,7 @@ def test_a_lookup_of_the_old_task_is_not_heard() -> None:
     for record in list(state.records.values()):
         assert not record.recalling  # they have no keys
     flow.amend("a = other", "b")
-    flow.bench.tell(facts.Recalled(RecordId(flow.ids["a"]), 0, 1, found=True))
+    flow.bench.tell(facts.MemoLookedUp(RecordId(flow.ids["a"]), 0, 1, found=True))
     assert flow.states["a"] == "placed"
 
 

@@ -13,9 +13,9 @@ from bough.model.events.facts import (
     GroupClosed,
     Held,
     Killed,
+    MemoLookedUp,
     PagesAdded,
     Prioritised,
-    Recalled,
     Released,
     Retried,
     SpanEnded,
@@ -142,7 +142,7 @@ def test_what_is_held_does_not_start(moment: Callable[[Bench], None], target: De
     bench.tell(Held(target))
     assert bench.state(2) == {"ready": "held"}.get(before, before)
     for order in list(bench.recalls):
-        bench.tell(Recalled(order.record, 0, 1, found=False))
+        bench.tell(MemoLookedUp(order.record, 0, 1, found=False))
     bench.wait(100)
     for record in (1, 3):
         if record in bench.machine.state.records and bench.state(record) in {"placed", "running"}:

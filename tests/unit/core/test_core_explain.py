@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.model.events.facts import Cancelled, ExecutorDrained, Held, Recalled, Stopping
+from bough.model.events.facts import Cancelled, ExecutorDrained, Held, MemoLookedUp, Stopping
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Failure
 from tests.builders import array, group, limits, needs, on_array, on_element, on_group, task
@@ -34,7 +34,7 @@ def test_it_is_done() -> None:
 def test_it_was_reused() -> None:
     bench = Bench(memos=True)
     bench.submit(task(1, key=b"k" * 16))
-    bench.tell(Recalled(RecordId(1), 0, 1, True, RecordId(40)))
+    bench.tell(MemoLookedUp(RecordId(1), 0, 1, True, RecordId(40)))
     assert why(bench, 1) == "task 1 is done: reused from an earlier run, where it was task 40"
 
 

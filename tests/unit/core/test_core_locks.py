@@ -100,9 +100,9 @@ def test_a_sign_of_life_puts_off_that_a_task_is_sent_again() -> None:
     bench.submit(task(1, limits=limits(replay=10.0)))
     for _ in range(5):
         bench.wait(8.0)
-        bench.tell(facts.SpanHeard(bench.span(1)))
+        bench.tell(facts.SpanAlive(bench.span(1)))
     assert bench.task(1).attempt == 1
-    assert bench.tell(facts.SpanHeard(bench.span(1))).facts == []  # it has just been heard of
+    assert bench.tell(facts.SpanAlive(bench.span(1))).facts == []  # it has just been heard of
     bench.wait(11.0)
     assert bench.task(1).attempt == 2
 
@@ -111,4 +111,4 @@ def test_a_sign_of_life_that_nobody_waits_for_is_not_written() -> None:
     bench = Bench(1)
     bench.submit(task(1))
     bench.wait(100.0)
-    assert bench.tell(facts.SpanHeard(bench.span(1))).facts == []
+    assert bench.tell(facts.SpanAlive(bench.span(1))).facts == []

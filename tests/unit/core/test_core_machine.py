@@ -8,7 +8,7 @@ from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorDrained
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.policy.interface import Place, View, Work
+from bough.policy.interface import Place, ReadyWork, View
 from tests.builders import array, executor, needs, on_array, on_element, submit, task
 from tests.unit.core.core_bench import Bench, on
 
@@ -16,11 +16,13 @@ from tests.unit.core.core_bench import Bench, on
 class Wishful:
     """Wishes what it is told to."""
 
-    def __init__(self, wishes: Callable[[View], Iterable[Place]], rank: Callable[[Work], float] = lambda work: 0.0):
+    def __init__(
+        self, wishes: Callable[[View], Iterable[Place]], rank: Callable[[ReadyWork], float] = lambda work: 0.0
+    ):
         self._wishes = wishes
         self._rank = rank
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         return self._rank(work)
 
     def place(self, view: View, /) -> Iterable[Place]:
@@ -81,7 +83,7 @@ def test_a_policy_that_raises_is_replaced_for_the_turn_and_complained_of() -> No
 
 
 def test_a_policy_that_cannot_rank_is_complained_of() -> None:
-    def rank(work: Work) -> float:
+    def rank(work: ReadyWork) -> float:
         raise KeyError("no idea")
 
     bench = Bench(4, policy=Wishful(lambda view: (Place(work.id, 1) for work in view.ready()), rank))

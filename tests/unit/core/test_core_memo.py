@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events.facts import Cancelled, GroupClosed, Recalled, Retried, SpanEnded
+from bough.model.events.facts import Cancelled, GroupClosed, MemoLookedUp, Retried, SpanEnded
 from bough.model.ids import GroupId, MemoKey, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, Reuse
@@ -15,11 +15,11 @@ KEY = MemoKey(b"k" * 16)
 OTHER = MemoKey(b"o" * 16)
 
 
-def recalled(record: int, start: int = 0, stop: int = 1, *, source: int = 0, attempt: int = 1) -> Recalled:
+def recalled(record: int, start: int = 0, stop: int = 1, *, source: int = 0, attempt: int = 1) -> MemoLookedUp:
     """A memo was found in record `source` of an earlier run, or not at all."""
     if not source:
-        return Recalled(RecordId(record), start, stop, found=False)
-    return Recalled(RecordId(record), start, stop, True, RecordId(source), start, attempt, turn=5)
+        return MemoLookedUp(RecordId(record), start, stop, found=False)
+    return MemoLookedUp(RecordId(record), start, stop, True, RecordId(source), start, attempt, turn=5)
 
 
 def key_of_success(bench: Bench, record: int) -> bytes:
@@ -155,7 +155,7 @@ def test_an_answer_for_a_task_that_waits_again_does_not_free_it() -> None:
 
 
 @pytest.mark.parametrize("answer", [recalled(9), recalled(1, 5, 9)])
-def test_an_answer_for_nothing_is_dropped(answer: Recalled) -> None:
+def test_an_answer_for_nothing_is_dropped(answer: MemoLookedUp) -> None:
     bench = Bench(memos=True)
     bench.submit(task(1, key=KEY))
     assert bench.tell(answer).facts == []
@@ -195,7 +195,7 @@ def test_an_array_with_candidates_is_looked_up_as_a_whole() -> None:
 def test_parts_of_an_array_are_found_and_the_rest_runs() -> None:
     bench = Bench(8, memos=True)
     bench.submit(array(1, 6, key=KEY, reuse=(reuse(0, 3, 40, 10),)), task(2, on_array(1)))
-    bench.tell(Recalled(RecordId(1), 0, 3, True, RecordId(40), 10, 1, 5), recalled(1, 3, 6))
+    bench.tell(MemoLookedUp(RecordId(1), 0, 3, True, RecordId(40), 10, 1, 5), recalled(1, 3, 6))
     assert bench.states(1) == ["done"] * 3 + ["placed"] * 3
     success = bench.array(1).success_of(2)
     assert success is not None
@@ -237,4 +237,4 @@ def test_a_key_after_an_element_says_which_element_it_was() -> None:
 def test_recalled_facts_are_written() -> None:
     bench = Bench(memos=True)
     bench.submit(task(1, key=KEY))
-    assert kinds(bench.tell(recalled(1))) == ["Recalled", "Placed"]
+    assert kinds(bench.tell(recalled(1))) == ["MemoLookedUp", "Placed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from bough.model.events import facts
-from bough.model.tasks import Dep, Kind, On, TaskSpec, Terms
+from bough.model.tasks import Dep, Kind, On, TaskExtras, TaskSpec
 from tests.builders import array, group, on_array, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
@@ -127,7 +127,7 @@ def test_a_group_whose_gate_closes_waits_with_all_in_it_and_with_who_waits_for_i
 
 def test_what_a_released_group_let_start_is_not_reset_with_what_came_after_the_release() -> None:
     bench = Bench(4)
-    bench.submit(group(1, "slice"), task(1, group=1, terms=Terms(release=True)), task(2, 1, group=1))
+    bench.submit(group(1, "slice"), task(1, group=1, terms=TaskExtras(release=True)), task(2, 1, group=1))
     bench.submit(task(3, on_group(1)), task(4, Dep(On.END, 1)))
     close(bench, 1)
     bench.end(1)
@@ -164,7 +164,7 @@ def test_what_is_reset_is_not_looked_up_among_earlier_runs() -> None:
     bench = Bench(1, memos=True)
     bench.submit(task(1, key=b"k" * 16))
     (order,) = bench.recalls
-    bench.tell(facts.Recalled(order.record, 0, 1, True, 77, 0, 1, 5))
+    bench.tell(facts.MemoLookedUp(order.record, 0, 1, True, 77, 0, 1, 5))
     assert bench.state(1) == "done"
     reset(bench, on(1))
     assert bench.state(1) == "placed"
@@ -187,8 +187,8 @@ def test_what_waits_is_declared_done_and_who_waits_for_it_goes_on() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), command(1), command(2, 1, group=1), command(3, 2, group=1), command(4, 3))
     close(bench, 1)
-    assert bench.machine.touched(facts.Declared(on_group(1))) == 2
-    bench.tell(facts.Declared(on_group(1)))
+    assert bench.machine.touched(facts.DeclaredDone(on_group(1))) == 2
+    bench.tell(facts.DeclaredDone(on_group(1)))
     assert bench.states(1, 2, 3, 4) == ["placed", "done", "done", "ready"]
     bench.end(1)
     assert bench.states(1, 2, 3, 4) == ["done", "done", "done", "placed"]
@@ -198,7 +198,7 @@ def test_what_failed_is_declared_done_and_what_was_not_run_because_of_it_runs() 
     bench = Bench(1)
     bench.submit(command(1), command(2, 1), command(3, 2))
     bench.fail(1)
-    bench.tell(facts.Declared(on(1)))
+    bench.tell(facts.DeclaredDone(on(1)))
     assert bench.states(1, 2, 3) == ["done", "placed", "waiting"]
 
 
@@ -206,18 +206,18 @@ def test_a_function_whose_value_is_taken_is_left_out() -> None:
     bench = Bench(1)
     taker = replace(task(3, 2), inputs=(Dep(On.TASK, 2),))
     bench.submit(group(1, "g"), task(1), task(2, 1, group=1), taker, command(4, 1, group=1))
-    deed = facts.Declared(on_group(1))
+    deed = facts.DeclaredDone(on_group(1))
     assert bench.machine.left_out(deed) == ["task 2: a task takes its value, and there is none"]
     bench.tell(deed)
     assert bench.states(2, 4) == ["waiting", "done"]
-    bench.tell(facts.Declared(Dep(On.GROUP, 0)))
+    bench.tell(facts.DeclaredDone(Dep(On.GROUP, 0)))
     assert bench.states(1, 2, 3, 4) == ["placed", "done", "done", "done"], "with its taker it may"
 
 
 def test_what_runs_is_not_declared_done() -> None:
     bench = Bench(1)
     bench.submit(command(1))
-    deed = facts.Declared(on(1))
+    deed = facts.DeclaredDone(on(1))
     assert bench.machine.left_out(deed) == ["task 1: running; end it first: bough kill"]
     assert bench.tell(deed).facts == []
 
@@ -225,7 +225,7 @@ def test_what_runs_is_not_declared_done() -> None:
 def test_declaring_an_array_of_commands_done_costs_nothing_for_each() -> None:
     bench = Bench(0)
     bench.submit(replace(array(1, 100_000), kind=Kind.COMMAND))
-    [done] = bench.tell(facts.Declared(on_array(1))).facts
+    [done] = bench.tell(facts.DeclaredDone(on_array(1))).facts
     assert isinstance(done, facts.SpanEnded)
     assert (done.start, done.stop, done.details) == (0, 100_000, ())
 

@@ -17,8 +17,8 @@ from bough.model.events.facts import (
     ExecutorDrained,
     GroupClosed,
     Held,
+    MemoLookedUp,
     Prioritised,
-    Recalled,
     Released,
     Retried,
 )
@@ -59,7 +59,7 @@ def story_of_losses(bench: Bench) -> None:
 
 def story_of_memos(bench: Bench) -> None:
     bench.submit(task(1, key=KEY), task(2, 1, key=KEY), task(3, key=KEY), array(4, 3), task(5, on_array(4), key=KEY))
-    bench.tell(Recalled(RecordId(1), 0, 1, True, RecordId(40), 0, 2, 9))
+    bench.tell(MemoLookedUp(RecordId(1), 0, 1, True, RecordId(40), 0, 2, 9))
 
 
 def story_of_priorities(bench: Bench) -> None:
@@ -110,7 +110,7 @@ def go_on(bench: Bench) -> list[list[facts.Fact]]:
                 tell(facts.SpanEnded(spans[0].id, start, stop, 0.5 * (stop - start)))
 
     for order in list(bench.recalls):
-        tell(Recalled(order.record, order.start, order.stop, found=False))
+        tell(MemoLookedUp(order.record, order.start, order.stop, found=False))
     tell(facts.PagesAdded(RecordId(1), [Page(7, 8, b"z")], last=True))
     end_all()
     bench.now += 10
@@ -120,7 +120,7 @@ def go_on(bench: Bench) -> list[list[facts.Fact]]:
     end_all()
     bench.submit(task(90, key=KEY), task(91, needs=needs(2)))
     for order in list(bench.recalls):
-        tell(Recalled(order.record, order.start, order.stop, found=False))
+        tell(MemoLookedUp(order.record, order.start, order.stop, found=False))
     tell(Cancelled(on(91)), Retried(on_group(0)))
     end_all()
     tell(facts.ExecutorLost(ExecutorId(7), "gone"))

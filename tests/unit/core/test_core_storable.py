@@ -70,7 +70,7 @@ def test_messages_that_are_put_together_have_a_length_for_people():
     bench.tell(facts.Submitted([task(1, name="n" * 60_000), task(2, Dep(On.TASK, 1))]))
     span = next(iter(bench.machine.state.spans))
     turn = bench.tell(facts.ElementFailed(span, 0, Failure(Cause.EXIT, "m" * 100_000)))
-    (left,) = [fact for fact in turn.facts if isinstance(fact, facts.NotRunnable)]
+    (left,) = [fact for fact in turn.facts if isinstance(fact, facts.Skipped)]
     assert len(left.failure.message) == 4_000
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from bough.model.events import facts
 from bough.model.ids import ExecutorId
-from bough.model.tasks import Dep, GroupSpec, On, TaskSpec, Terms
+from bough.model.tasks import Dep, GroupSpec, On, TaskExtras, TaskSpec
 from tests.builders import array, executor, group, limits, needs, on_group, task
 from tests.unit.core.core_bench import BOOM, Bench
 
-RELEASE = Terms(release=True)
-FINAL = Terms(final=True)
+RELEASE = TaskExtras(release=True)
+FINAL = TaskExtras(final=True)
 
 
 def at_end(id_: int) -> Dep:
@@ -19,7 +19,7 @@ def at_end(id_: int) -> Dep:
 
 
 def part(id_: int, where: int, *after: int | Dep, **terms: object) -> TaskSpec:
-    return task(id_, *after, group=where, terms=Terms(**terms))  # type: ignore[arg-type]
+    return task(id_, *after, group=where, terms=TaskExtras(**terms))  # type: ignore[arg-type]
 
 
 # --- release ---------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def two_hosts() -> Bench:
 
 def test_a_task_with_affinity_runs_where_its_predecessor_ran(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=Terms(near=2)))
+    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(near=2)))
     first = bench.machine.state.spans[bench.span(2)].executor.id
     bench.end(2)
     assert bench.machine.state.spans[bench.span(3)].executor.id == first
@@ -246,18 +246,18 @@ def test_it_runs_there_also_if_the_predecessor_had_ended_before_it_came(two_host
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.end(2)
     bench.end(1)
-    bench.submit(task(3, 2, terms=Terms(near=2)))
+    bench.submit(task(3, 2, terms=TaskExtras(near=2)))
     assert bench.machine.state.spans[bench.span(3)].executor is home
 
 
 def test_it_waits_for_that_host_while_others_go_elsewhere(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=Terms(near=2)), task(4))
+    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(near=2)), task(4))
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.submit(task(5, 1))
     bench.end(2)
     assert bench.machine.state.spans[bench.span(3)].executor is home
-    bench.submit(task(6, 3, terms=Terms(near=3)), task(7, terms=Terms(place=home.host)))
+    bench.submit(task(6, 3, terms=TaskExtras(near=3)), task(7, terms=TaskExtras(place=home.host)))
     bench.end(1)
     assert bench.state(7) == "ready"
     assert bench.state(4) == "placed", "it went to the other host, past the one that waits"
@@ -265,7 +265,7 @@ def test_it_waits_for_that_host_while_others_go_elsewhere(two_hosts: Bench) -> N
 
 def test_it_goes_anywhere_when_its_host_is_gone(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=Terms(near=2)))
+    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(near=2)))
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.tell(executor(3, 1))
     bench.tell(facts.ExecutorDrained(ExecutorId(home.id)))
@@ -276,13 +276,13 @@ def test_it_goes_anywhere_when_its_host_is_gone(two_hosts: Bench) -> None:
 
 def test_a_host_that_was_never_there_binds_nobody() -> None:
     bench = Bench(1)
-    bench.submit(task(1, terms=Terms(place="nowhere")))
+    bench.submit(task(1, terms=TaskExtras(place="nowhere")))
     assert bench.state(1) == "placed"
 
 
 def test_explain_names_the_host_that_is_busy(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1, terms=Terms(place="host1")), task(2, terms=Terms(place="host1"), needs=needs(1)))
+    bench.submit(task(1, terms=TaskExtras(place="host1")), task(2, terms=TaskExtras(place="host1"), needs=needs(1)))
     assert "host1" in bench.machine.explain(2)[0]
 
 

@@ -6,7 +6,7 @@ from bough.describe.plan import Plan
 from bough.describe.steps import For, Step, What, steps
 from bough.model.events.facts import GroupClosed
 from bough.model.ids import BlobId, GroupId, RecordId
-from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskSpec, Terms
+from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 
 
 class Described:
@@ -42,6 +42,6 @@ class Described:
         said, record = step.task, RecordId(self._record + step.number)
         self.commands[record] = said.command
         near = self._record + step.near if step.near else 0
-        terms = Terms(release=said.release, near=near, attributes=tuple(said.attributes.items()))
+        terms = TaskExtras(release=said.release, near=near, attributes=tuple(said.attributes.items()))
         command, body = said.command, BlobId(b"")
         self.items.append(TaskSpec(record, Kind.COMMAND, body, b"", parent, command, after=deps, terms=terms))

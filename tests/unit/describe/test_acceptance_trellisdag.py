@@ -24,7 +24,7 @@ from bough.model.events.facts import Submitted
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policies.placement.fifo import Fifo
-from bough.policy.interface import Place, View, Work
+from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 from bough.sim.schedule import Interval, degrees, intervals
 from bough.sim.simulated_executor import SimulatedExecutor
@@ -198,7 +198,7 @@ def test_item_6_at_most_22_computations_go_on_at_once_and_18_hosts_are_hardly_sl
 class Longest:
     """Longest first, by an attribute of the user's own."""
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         return -float(work.attributes["est"])
 
     def place(self, view: View, /) -> Iterable[Place]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bough.describe.dagman.submit_description import Expander, Job, parse
+from bough.describe.dagman.submit_description import Expander, SubmitJob, parse
 from bough.errors import InvalidWorkload
 
 
-def job(text: str, base: str = "", **macros: str) -> Job:
+def job(text: str, base: str = "", **macros: str) -> SubmitJob:
     return Expander(parse(enumerate(text.split("\n"), start=1), "a.sub"), macros, base=base).job()
 
 

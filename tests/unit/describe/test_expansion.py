@@ -8,7 +8,15 @@ import pytest
 
 from bough.describe.plan import Plan, PlanGroup, PlanTask
 from bough.describe.trellisdag.description_script import read_script
-from bough.describe.trellisdag.expansion import Target, before_rows, declared_edges, jobs, reduced, rules, targets
+from bough.describe.trellisdag.expansion import (
+    ExpandedTarget,
+    before_rows,
+    declared_edges,
+    jobs,
+    reduced,
+    rules,
+    targets,
+)
 from bough.errors import InvalidWorkload
 from tests.unit.describe.description_scripts import KINGS, RUNNING_EXAMPLE, TWO_LEVELS, described
 
@@ -23,11 +31,11 @@ def checkers(script: str, *args: int) -> Plan:
 
 
 @pytest.fixture
-def three() -> list[Target]:
+def three() -> list[ExpandedTarget]:
     return targets(described(TWO_LEVELS, 3))
 
 
-def test_targets_have_the_numbers_of_the_original(three: list[Target]) -> None:
+def test_targets_have_the_numbers_of_the_original(three: list[ExpandedTarget]) -> None:
     slices = ["2_1_0_0", "2_0_0_1", "1_1_1_0", "1_0_1_1", "0_1_2_0", "0_0_2_1"]
     expected = ["VS_2_1_prologue"]
     for one in slices:
@@ -37,7 +45,7 @@ def test_targets_have_the_numbers_of_the_original(three: list[Target]) -> None:
     assert [target.level for target in three] == [0, *[1] * 12, 0]
 
 
-def test_jobs_have_the_numbers_of_the_original(three: list[Target]) -> None:
+def test_jobs_have_the_numbers_of_the_original(three: list[ExpandedTarget]) -> None:
     rows = jobs(three)
     assert len(rows) == 20
     assert [job.id for job in rows if not job.command] == [1, 2, 5, 8, 11, 14, 17, 20]
@@ -49,7 +57,7 @@ def test_jobs_have_the_numbers_of_the_original(three: list[Target]) -> None:
     assert rows[3].command == "2100ver"
 
 
-def test_before_has_the_rows_of_the_original(three: list[Target]) -> None:
+def test_before_has_the_rows_of_the_original(three: list[ExpandedTarget]) -> None:
     text = "1>2 2>3 3>4 4>5 3>6 6>7 5>8 7>8 8>9 7>10 10>11 9>12 11>12 12>13 13>14 11>14 9>14 7>14 5>14 3>14"
     expected = [tuple(map(int, pair.split(">"))) for pair in text.split()]
     assert before_rows(three) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.describe.make.make_database import Made, ignored_lines, read_output
+from bough.describe.make.make_database import MakeTarget, ignored_lines, read_output
 
 OUTPUT = """hello from the Makefile
 Makefile:3: update target 'a.o' due to: a.c gen.h
@@ -110,7 +110,7 @@ VARIABLES = {"Q": "@", "IGNORE": "-", "canned": "@echo one\n-echo two", "outer":
 
 
 def flags(lines: list[str], recipe: list[str]) -> list[bool]:
-    return ignored_lines(Made("t", lines=lines), recipe, VARIABLES)
+    return ignored_lines(MakeTarget("t", lines=lines), recipe, VARIABLES)
 
 
 def test_a_dash_marks_lines_whose_failure_is_ignored() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from bough.describe import dot
 from bough.describe.plan import Plan, PlanGroup, PlanTask
-from bough.describe.task_graph import Node, Ordering, Record, RecordedTask, of_plan
+from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, TaskGraph, of_plan
 
 
-def task(number: int) -> Node:
-    return Node("task", number)
+def task(number: int) -> GraphNode:
+    return GraphNode("task", number)
 
 
-def end(number: int) -> Node:
-    return Node("end", number)
+def end(number: int) -> GraphNode:
+    return GraphNode("end", number)
 
 
 def test_who_waits_for_a_group_waits_for_all_in_it() -> None:
@@ -85,7 +85,7 @@ def test_a_plan_becomes_tasks_and_arcs() -> None:
 
 
 def test_a_picture_has_groups_states_and_quoted_names() -> None:
-    record = Record(
+    record = TaskGraph(
         'say "hi"',
         [
             RecordedTask("1", 'a "b"\\', state="done", seconds=1.234, group="g/h"),

@@ -15,7 +15,7 @@ from bough.describe.formats import Source, find_reader, write
 from bough.describe.plan import Plan, PlanTask
 from bough.describe.steps import steps
 from bough.describe.task_graph import of_plan
-from bough.describe.wfformat import Emulation, read
+from bough.describe.wfformat import TraceReplay, read
 from bough.errors import InvalidWorkload
 from tests.unit.describe.wfstructure import check_wfformat
 
@@ -49,7 +49,7 @@ def trace(**changes: Any) -> dict[str, Any]:
     return found | changes
 
 
-def plan_of(found: dict[str, Any], emulation: Emulation | None = None) -> Plan:
+def plan_of(found: dict[str, Any], emulation: TraceReplay | None = None) -> Plan:
     plan = read(json.dumps(found, indent=1), "t.json", emulation)
     steps(plan)
     return plan
@@ -81,14 +81,14 @@ def test_parents_may_be_told_by_the_parents_alone() -> None:
 
 
 def test_replayed_a_task_sleeps_as_long_as_it_took() -> None:
-    plan = plan_of(trace(), Emulation("sleep", 0.01))
+    plan = plan_of(trace(), TraceReplay("sleep", 0.01))
     assert [task.command for task in plan.root.tasks] == ["sleep 0.105", "sleep 0.2", "true"]
     assert not any(task.memo for task in plan.root.tasks)
     assert by_name(plan)["work_2"].after == ["split_1"]
 
 
 def test_replayed_with_work_a_task_uses_the_processor() -> None:
-    [command, *_] = [task.command for task in plan_of(trace(), Emulation("cpu", 0.005)).root.tasks]
+    [command, *_] = [task.command for task in plan_of(trace(), TraceReplay("cpu", 0.005)).root.tasks]
     before = os.times()
     subprocess.run(["/bin/bash", "-c", command], check=True)
     after = os.times()
@@ -96,7 +96,7 @@ def test_replayed_with_work_a_task_uses_the_processor() -> None:
 
 
 def test_replayed_with_files_tasks_read_and_write_what_they_did(tmp_path: Path) -> None:
-    plan = plan_of(trace(), Emulation("sleep", 0, files=0.5, folder="f"))
+    plan = plan_of(trace(), TraceReplay("sleep", 0, files=0.5, folder="f"))
     assert by_name(plan)["split_1"].after == ["stage-in"]
     assert set(by_name(plan)["work_3"].after) == {"split_1", "stage-in"}
     for step in steps(plan):
@@ -108,7 +108,7 @@ def test_replayed_with_files_tasks_read_and_write_what_they_did(tmp_path: Path) 
 def test_names_of_files_never_leave_the_folder() -> None:
     found = trace()
     found["workflow"]["specification"]["tasks"][0]["inputFiles"] = ["..", "/", "a/b", "a_b", "x;y"]
-    command = by_name(plan_of(found, Emulation("sleep", 0, files=1, folder="f")))["split_1"].command
+    command = by_name(plan_of(found, TraceReplay("sleep", 0, files=1, folder="f")))["split_1"].command
     assert command.startswith("cat f/...0 f/.1 f/a_b f/a_b.3 'f/x;y' > /dev/null")
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from bough.errors import PeerLost, ProtocolError
-from bough.testing.emulated_connection import Line, Reader
+from bough.testing.emulated_connection import EmulatedConnection, EmulatedReader
 from bough.transport.access import Access
-from bough.wire.executor_messages import Drain, Heard
+from bough.wire.executor_messages import Acknowledged, Drain
 from bough.wire.framing import frame
 
-Ends = tuple[Line, socket.socket]
+Ends = tuple[EmulatedConnection, socket.socket]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
         listener.listen()
-        line = Line(Access(f"unix:{tmp_path / 'socket'}"), bytearray(b"hello"))
+        line = EmulatedConnection(Access(f"unix:{tmp_path / 'socket'}"), bytearray(b"hello"))
         server, _ = listener.accept()
     with server:
         assert server.recv(100) == b"hello"
@@ -32,17 +32,17 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
 
 def test_messages_that_come_in_pieces_are_put_together(ends: Ends) -> None:
     line, server = ends
-    reader = Reader()
-    data = bytes(frame(Heard(1), Heard(2)) + frame(Drain()))
+    reader = EmulatedReader()
+    data = bytes(frame(Acknowledged(1), Acknowledged(2)) + frame(Drain()))
     heard = []
     for at in range(len(data)):
         server.sendall(data[at : at + 1])
         heard += line.read(reader)
-    assert heard == [Heard(1), Heard(2), Drain()]
+    assert heard == [Acknowledged(1), Acknowledged(2), Drain()]
     server.sendall(data[:3])
     assert line.read(reader) == []
     server.sendall(data[3:] + data[:7])
-    assert line.read(reader) == [Heard(1), Heard(2), Drain()]
+    assert line.read(reader) == [Acknowledged(1), Acknowledged(2), Drain()]
 
 
 def test_what_is_sent_is_left_as_it_is_and_arrives_whole(ends: Ends) -> None:
@@ -66,7 +66,7 @@ def test_the_end_of_the_stream_is_noticed_by_reading(ends: Ends) -> None:
     line, server = ends
     server.sendall(bytes(frame(Drain())))
     server.close()
-    reader = Reader()
+    reader = EmulatedReader()
     assert line.read(reader) == [Drain()]
     assert line.read(reader) == []
     assert line.lost
@@ -77,9 +77,9 @@ def test_a_frame_over_the_limit_is_refused(ends: Ends) -> None:
     line, server = ends
     server.sendall(b"\xff\xff\xff\xff")
     with pytest.raises(ProtocolError, match="over the limit"):
-        line.read(Reader())
+        line.read(EmulatedReader())
 
 
 def test_nobody_there_is_a_lost_peer(tmp_path: Path) -> None:
     with pytest.raises(PeerLost, match="cannot be reached"):
-        Line(Access(f"unix:{tmp_path / 'nothing'}"), bytearray(b"hello"))
+        EmulatedConnection(Access(f"unix:{tmp_path / 'nothing'}"), bytearray(b"hello"))

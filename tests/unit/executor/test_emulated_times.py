@@ -13,7 +13,7 @@ from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.tasks import Kind, Page
 from bough.testing import emulated_work
 from bough.testing.emulated_work import RunTimes, Times, read_sleep
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
 OTHER = 7.0
 SHELL = CommandSettings("/", ("/bin/sh", "-c"))
@@ -42,7 +42,7 @@ def test_a_sleep_is_read_as_the_shell_would(text: str, seconds: float | None) ->
 
 
 def of_call(call: CommandCall) -> Times:
-    run = Run(SpanId(1), RecordId(1), 0, 1, 1, Kind.COMMAND, BlobId(b""), payload=encode_call(call))
+    run = RunSpan(SpanId(1), RecordId(1), 0, 1, 1, Kind.COMMAND, BlobId(b""), payload=encode_call(call))
     return RunTimes(OTHER).of(run)
 
 
@@ -54,7 +54,7 @@ def test_a_loose_command_takes_what_it_says() -> None:
 
 
 def test_a_function_takes_what_was_said_at_the_start() -> None:
-    run = Run(SpanId(1), RecordId(1), 0, 5, 1, Kind.FUNCTION, BlobId(b"f"), payload=b"sleep 4")
+    run = RunSpan(SpanId(1), RecordId(1), 0, 5, 1, Kind.FUNCTION, BlobId(b"f"), payload=b"sleep 4")
     assert RunTimes(OTHER).of(run) == OTHER
 
 
@@ -62,7 +62,7 @@ def of_array(text: str, rows: list[tuple[object, ...]], names: tuple[str, ...]) 
     times = RunTimes(OTHER)
     times.blobs[BlobId(b"t")] = msgspec.msgpack.encode(CommandTemplate(SHELL, parse(text), names))
     page = Page(0, len(rows), pickle.dumps(rows))
-    run = Run(SpanId(1), RecordId(1), 0, len(rows), 1, Kind.COMMAND, BlobId(b"t"), is_array=True, pages=(page,))
+    run = RunSpan(SpanId(1), RecordId(1), 0, len(rows), 1, Kind.COMMAND, BlobId(b"t"), is_array=True, pages=(page,))
     return times.of(run)
 
 

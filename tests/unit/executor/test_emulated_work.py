@@ -10,15 +10,15 @@ from bough.model.events.facts import SpanEnded, SpanStarted
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
-from bough.testing.emulated_work import NEVER, Emulated, Times
-from bough.wire.executor_messages import FromExecutor, Report, Run, Stop
+from bough.testing.emulated_work import NEVER, EmulatedExecutor, Times
+from bough.wire.executor_messages import FromExecutor, Report, RunSpan, StopElements
 from bough.wire.framing import Frames
 
 _frames: Frames[Report] = Frames(FromExecutor)
 
 
-def a_run(span: int, count: int = 1, kind: Kind = Kind.COMMAND, cores: float = 1, behind: int = 0) -> Run:
-    return Run(
+def a_run(span: int, count: int = 1, kind: Kind = Kind.COMMAND, cores: float = 1, behind: int = 0) -> RunSpan:
+    return RunSpan(
         SpanId(span),
         RecordId(span),
         0,
@@ -32,20 +32,20 @@ def a_run(span: int, count: int = 1, kind: Kind = Kind.COMMAND, cores: float = 1
     )
 
 
-def given(*runs: tuple[Run, Times], cores: float = 1) -> Emulated:
-    made = Emulated(cores)
+def given(*runs: tuple[RunSpan, Times], cores: float = 1) -> EmulatedExecutor:
+    made = EmulatedExecutor(cores)
     for run, times in runs:
         made.add(run, times)
     return made
 
 
-def news(of: Emulated) -> list[object]:
+def news(of: EmulatedExecutor) -> list[object]:
     """What it says now."""
     data = of.reports.cut()
     return [] if data is None else list(_frames.feed(data)[0].news)
 
 
-def told(of: Emulated) -> list[tuple[str, int, int, int]]:
+def told(of: EmulatedExecutor) -> list[tuple[str, int, int, int]]:
     """The same in short: what, span, from, to."""
     return [(type(one).__name__, one.span, one.start, one.stop) for one in news(of)]
 
@@ -135,9 +135,9 @@ def test_what_is_stopped_is_not_spoken_of_and_what_followed_it_goes_back() -> No
     executor = given((a_run(1), 1.0), (a_run(2), 0.0), (a_run(3, behind=2), 0.0))
     executor.advance(0.0)
     news(executor)
-    executor.stop(Stop(SpanId(2), 0, 1), 0.5)
+    executor.stop(StopElements(SpanId(2), 0, 1), 0.5)
     assert told(executor) == [("SpanReturned", 3, 0, 1)]
-    executor.stop(Stop(SpanId(1), 0, 1), 0.5)
+    executor.stop(StopElements(SpanId(1), 0, 1), 0.5)
     assert executor.advance(0.5) == NEVER
     assert told(executor) == []
     assert executor.idle
@@ -147,7 +147,7 @@ def test_stopping_the_running_element_begins_the_next() -> None:
     executor = given((a_run(1, 3), 1.0))
     executor.advance(0.0)
     news(executor)
-    executor.stop(Stop(SpanId(1), 0, 1), 0.5)
+    executor.stop(StopElements(SpanId(1), 0, 1), 0.5)
     assert executor.advance(0.5) == 1.5
     assert told(executor) == [("SpanStarted", 1, 1, 2)]
 
@@ -155,7 +155,7 @@ def test_stopping_the_running_element_begins_the_next() -> None:
 def test_stopping_elements_in_the_middle_leaves_both_sides() -> None:
     executor = given((a_run(1, 4), 1.0))
     executor.advance(0.0)
-    executor.stop(Stop(SpanId(1), 1, 3), 0.5)
+    executor.stop(StopElements(SpanId(1), 1, 3), 0.5)
     assert executor.advance(1.0) == 2.0
     assert executor.advance(2.0) == NEVER
     assert [(one.start, one.stop) for one in news(executor) if isinstance(one, SpanEnded)] == [(0, 1), (3, 4)]

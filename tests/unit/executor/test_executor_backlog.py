@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from bough.executor.backlog import Backlog, Capacity, Held
+from bough.executor.backlog import Backlog, Capacity, QueuedSpan
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
 
-def a_run(span: int = 1, start: int = 0, stop: int = 1, needs: Needs | None = None) -> Run:
-    return Run(SpanId(span), RecordId(span), start, stop, 1, Kind.FUNCTION, BlobId(b""), needs=needs or Needs())
+def a_run(span: int = 1, start: int = 0, stop: int = 1, needs: Needs | None = None) -> RunSpan:
+    return RunSpan(SpanId(span), RecordId(span), start, stop, 1, Kind.FUNCTION, BlobId(b""), needs=needs or Needs())
 
 
 def test_what_is_taken_and_given_back_leaves_what_there_was() -> None:
@@ -74,7 +74,7 @@ def test_dropping_a_part_of_a_span_leaves_the_others_in_place() -> None:
 
 
 def test_ranges_that_are_not_stopped_are_kept() -> None:
-    held = Held(a_run(1, 0, 10), 1)
+    held = QueuedSpan(a_run(1, 0, 10), 1)
     held.stopped = [(2, 4), (3, 6), (9, 12)]
     assert held.kept(0, 10) == [(0, 2), (6, 9)]
     assert held.kept(3, 5) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bough import private
-from bough.executor.files.sandbox import Room
+from bough.executor.files.sandbox import ExecutorFolder
 from bough.executor.files.staging import FileCache
 from bough.wire.file_messages import DIGEST
 
@@ -69,20 +69,20 @@ def test_the_least_recently_used_goes_first_and_what_is_pinned_stays(tmp_path: P
 
 def test_rooms_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path: Path) -> None:
     text = (
-        "import sys; from bough.executor.files.sandbox import Room; room = Room(sys.argv[1]); room.open();"
+        "import sys; from bough.executor.files.sandbox import ExecutorFolder; room = ExecutorFolder(sys.argv[1]); room.open();"
         " print(room.folder, flush=True); sys.stdin.read()"
     )
     words = [sys.executable, "-c", text, str(tmp_path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         other = Path(process.stdout.readline().strip())
-        mine = Room(str(tmp_path))
+        mine = ExecutorFolder(str(tmp_path))
         mine.open()
         assert other.is_dir()
         process.kill()
     mine.close()
     assert list(tmp_path.iterdir()) == [other]
-    again = Room(str(tmp_path))
+    again = ExecutorFolder(str(tmp_path))
     again.open()
     assert list(tmp_path.iterdir()) == [Path(again.folder)]
     again.close()
@@ -111,12 +111,12 @@ def test_outputs_that_the_server_cannot_see_lie_where_nobody_can_guess(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(private, "temporary_place", lambda: str(tmp_path))
     (tmp_path / f"bough-{os.getuid()}").mkdir()  # what was used before, made by whoever was first
-    room = Room()
+    room = ExecutorFolder()
     out, results = room.folders()
     assert (os.path.dirname(out), os.path.dirname(results)) == (room.folder, room.folder)
     assert os.stat(room.folder).st_mode & 0o777 == 0o700
     assert os.listdir(tmp_path / f"bough-{os.getuid()}") == []
-    again = Room()
+    again = ExecutorFolder()
     assert again.folder != room.folder
     room.close()
     assert [path.name for path in tmp_path.iterdir()] == [f"bough-{os.getuid()}"]
@@ -126,12 +126,12 @@ def test_the_users_cache_and_a_folder_that_was_named_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    room = Room()
+    room = ExecutorFolder()
     room.open()
     assert os.path.dirname(room.folder) == str(tmp_path / "cache" / "bough")
     assert os.stat(tmp_path / "cache" / "bough").st_mode & 0o777 == 0o700
     room.close()
-    named = Room(str(tmp_path / "named"))
+    named = ExecutorFolder(str(tmp_path / "named"))
     assert named.folders() == (str(tmp_path / "named/out"), str(tmp_path / "named/results"))
     named.open()
     assert os.path.dirname(named.folder) == str(tmp_path / "named")

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.api.task_context import Here as Asking
+from bough.api.task_context import TaskContext as Asking
 from bough.errors import PeerLost
-from bough.executor.task_socket import VARIABLE, Here
-from bough.wire.executor_messages import HereAnswer, HereAsk, Stop
+from bough.executor.task_socket import VARIABLE, TaskSocket
+from bough.wire.executor_messages import StopElements, TaskAnswer, TaskRequest
 from tests.builders import here_question
 from tests.second_user import NOBODY, needs_root
 
@@ -26,9 +26,9 @@ class Desk:
 
     def __init__(self) -> None:
         self.epoll = select.epoll()
-        self.said: list[HereAsk] = []
+        self.said: list[TaskRequest] = []
         self.groups: list[int] = []
-        self.here = Here(self.epoll, self.find, self.said.append)
+        self.here = TaskSocket(self.epoll, self.find, self.said.append)
         self.address = os.environ[VARIABLE]
 
     def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[int, int, int, int] | None:
@@ -71,14 +71,14 @@ def answer(caller: socket.socket) -> dict[str, object]:
 
 def test_what_a_task_asks_is_asked_at_the_server_and_answered(desk: Desk) -> None:
     caller = desk.call(line("status", text="hello"))
-    assert desk.said == [HereAsk(1, *FOUND, here_question("status", text="hello"))]
-    assert desk.here.answer(HereAnswer(1, {"a": 1}))
+    assert desk.said == [TaskRequest(1, *FOUND, here_question("status", text="hello"))]
+    assert desk.here.answer(TaskAnswer(1, {"a": 1}))
     assert answer(caller) == {"value": {"a": 1}}
 
 
 def test_refusals_come_back_with_their_kind(desk: Desk) -> None:
     caller = desk.call(line("lock", name="a"))
-    desk.here.answer(HereAnswer(1, {}, "no", "UserError"))
+    desk.here.answer(TaskAnswer(1, {}, "no", "UserError"))
     assert answer(caller) == {"error": "no", "kind": "UserError"}
 
 
@@ -110,7 +110,7 @@ def test_who_leaves_is_forgotten_and_leaves_no_lock(desk: Desk) -> None:
     desk.call(line("lock", name="a", wait=True)).close()
     desk.turn()
     assert [type(ask.question).__name__ for ask in desk.said] == ["Lock", "Forget"]
-    desk.here.answer(HereAnswer(1, {"taken": True, "new": True}))
+    desk.here.answer(TaskAnswer(1, {"taken": True, "new": True}))
     assert desk.said[-1].question == here_question("unlock", name="a")
 
 
@@ -118,13 +118,13 @@ def test_a_server_that_is_back_is_asked_again(desk: Desk) -> None:
     caller = desk.call(line("lock", name="a"))
     desk.here.resume()
     assert desk.said[0] == desk.said[1]
-    desk.here.answer(HereAnswer(1, {"taken": True}))
-    desk.here.answer(HereAnswer(1, {"taken": True}))  # to the first question
+    desk.here.answer(TaskAnswer(1, {"taken": True}))
+    desk.here.answer(TaskAnswer(1, {"taken": True}))  # to the first question
     assert answer(caller) == {"value": {"taken": True}}
 
 
 def test_other_words_of_the_server_are_not_for_tasks(desk: Desk) -> None:
-    assert not desk.here.answer(Stop(1, 0, 1))
+    assert not desk.here.answer(StopElements(1, 0, 1))
 
 
 def test_the_task_that_started_the_executor_is_not_its_tasks(desk: Desk) -> None:

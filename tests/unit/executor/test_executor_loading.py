@@ -5,30 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from bough.executor.worker.serialisation import Shelf, arguments, read_value
+from bough.executor.worker.serialisation import Blobs, arguments, read_value
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.refs import Ref
 from bough.model.tasks import Kind, Page
-from bough.wire.executor_messages import Run, Value
+from bough.wire.executor_messages import RunSpan, Value
 
 TABLE = BlobId(b"t")
 
 
-def a_run(start: int, stop: int, **more: object) -> Run:
-    return Run(SpanId(1), RecordId(1), start, stop, 1, Kind.FUNCTION, BlobId(b"f"), **more)  # type: ignore[arg-type]
+def a_run(start: int, stop: int, **more: object) -> RunSpan:
+    return RunSpan(SpanId(1), RecordId(1), start, stop, 1, Kind.FUNCTION, BlobId(b"f"), **more)  # type: ignore[arg-type]
 
 
 def test_a_table_is_sliced() -> None:
-    shelf = Shelf({TABLE: pickle.dumps(range(0, 1000, 10))})
+    shelf = Blobs({TABLE: pickle.dumps(range(0, 1000, 10))})
     assert shelf.items(a_run(3, 6, is_array=True, table=TABLE)) == [30, 40, 50]
 
 
 def test_pages_are_cut_to_the_span() -> None:
     pages = tuple(Page(at, at + 3, pickle.dumps(list(range(at, at + 3)))) for at in (0, 3, 6))
-    assert Shelf({}).items(a_run(2, 7, is_array=True, pages=pages)) == [2, 3, 4, 5, 6]
+    assert Blobs({}).items(a_run(2, 7, is_array=True, pages=pages)) == [2, 3, 4, 5, 6]
     with pytest.raises(ValueError, match="3 of 5"):
-        Shelf({}).items(a_run(1, 6, is_array=True, pages=pages[1:2]))
+        Blobs({}).items(a_run(1, 6, is_array=True, pages=pages[1:2]))
 
 
 def test_values_come_from_pages_and_files(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.processes import Unstartable
-from bough.executor.worker.environment import Environments, Programs
+from bough.executor.worker.environment import Environments, ProgramPaths
 
 
 def test_outputs_get_their_names_only_when_shown(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_discarding_and_preparing_remove_what_attempts_left(tmp_path: Path) -> N
 
 def test_programs_are_found_as_a_shell_finds_them(tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("")
-    programs = Programs()
+    programs = ProgramPaths()
     path = os.fsencode(tmp_path)
     with pytest.raises(Unstartable, match="'tool' was not found in PATH"):
         next(programs.ways(["tool"], path))

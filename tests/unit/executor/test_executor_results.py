@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bough.executor import disk_space_wait
-from bough.executor.disk_space_wait import GivenUp, Pause
+from bough.executor.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.worker.serialisation import (
     SMALL,
     RemoteTraceback,
@@ -123,7 +123,7 @@ class FullDisk:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_result_waits_for_a_full_store_and_says_so_once(monkeypatch, tmp_path, number) -> None:
     disk, said = FullDisk(monkeypatch, 3, number), []
-    found = write_result(b"result", str(tmp_path), "r", Pause(said.append))
+    found = write_result(b"result", str(tmp_path), "r", SpaceWait(said.append))
     assert found == ResultFile(str(tmp_path / "r.pickle"), 6)
     assert (tmp_path / "r.pickle").read_bytes() == b"result"
     assert os.listdir(tmp_path) == ["r.pickle"]
@@ -143,7 +143,7 @@ def test_a_result_that_finds_the_executors_own_disk_full_is_a_failure_of_the_pla
 
 def test_another_failure_to_write_a_result_is_not_waited_for(monkeypatch, tmp_path) -> None:
     FullDisk(monkeypatch, 1, errno.EIO)
-    found = write_result(b"result", str(tmp_path), "r", Pause())
+    found = write_result(b"result", str(tmp_path), "r", SpaceWait())
     assert isinstance(found, Failure)
     assert found.site
     assert os.listdir(tmp_path) == []
@@ -152,7 +152,7 @@ def test_another_failure_to_write_a_result_is_not_waited_for(monkeypatch, tmp_pa
 def test_nobody_waits_for_a_result_that_nobody_wants(monkeypatch, tmp_path) -> None:
     FullDisk(monkeypatch, 1000)
     with pytest.raises(GivenUp):
-        write_result(b"result", str(tmp_path), "r", Pause(lambda _: None, lambda: True))
+        write_result(b"result", str(tmp_path), "r", SpaceWait(lambda _: None, lambda: True))
     assert os.listdir(tmp_path) == []
 
 
@@ -174,7 +174,7 @@ def test_what_is_printed_waits_for_space_whole_and_in_order(monkeypatch, tmp_pat
                     raise OSError(errno.ENOSPC, "full")
                 return real(self, data)
         streams._Counting.__bases__ = (Small,)
-        made = streams.Streams(sys.argv[1], "x1", worker_protocol.new_board(), said.append)
+        made = streams.Streams(sys.argv[1], "x1", worker_protocol.new_cells(), said.append)
         print("a line that is printed")
         print("and another one")
         made.take()

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bough.executor.worker.worker_channel import Speaker
-from bough.executor.worker_protocol import Done, FromWorker, from_worker_frames, new_board
+from bough.executor.worker.worker_channel import WorkerReports
+from bough.executor.worker_protocol import FromWorker, WorkerDone, from_worker_frames, new_cells
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Detail, Failure
@@ -19,7 +19,7 @@ class Line:
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
-        self.speaker = Speaker(self.ours, "", new_board())
+        self.speaker = WorkerReports(self.ours, "", new_cells())
         self._frames = from_worker_frames()
 
     def heard(self) -> list[FromWorker]:
@@ -43,8 +43,8 @@ def test_commands_that_end_one_after_the_other_are_told_as_one(line: Line) -> No
     line.speaker.begin_commands(ONE)
     details = (detail(4, 1.0), detail(5, 2.0), detail(6, 3.0))
     line.speaker.ends += details
-    line.speaker.say(Done(1))
-    assert line.heard() == [SpanEnded(ONE, 4, 7, 6.0, None, details), Done(1)]
+    line.speaker.say(WorkerDone(1))
+    assert line.heard() == [SpanEnded(ONE, 4, 7, 6.0, None, details), WorkerDone(1)]
 
 
 def test_a_command_that_was_not_run_parts_its_neighbours(line: Line) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from bough.executor.worker.command_wait import Waiting
-from bough.executor.worker.serialisation import Shelf
-from bough.executor.worker.worker_channel import Inbox, Speaker
-from bough.executor.worker_protocol import Halt, Quit, new_board
+from bough.executor.worker.command_wait import CommandWait
+from bough.executor.worker.serialisation import Blobs
+from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
+from bough.executor.worker_protocol import WorkerQuit, WorkerStop, new_cells
 from bough.model.events.facts import ElementFailed
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, Limits
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 from bough.wire.framing import frame
 
 NUMBER = 7
@@ -30,14 +30,14 @@ class Desk:
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
-        board = new_board()
-        self.inbox = Inbox(self.ours, -1, Shelf({}), board)
-        self.speaker = Speaker(self.ours, "", board)
-        self.waiting = Waiting(self.inbox, self.speaker)
+        board = new_cells()
+        self.inbox = WorkerInbox(self.ours, -1, Blobs({}), board)
+        self.speaker = WorkerReports(self.ours, "", board)
+        self.waiting = CommandWait(self.inbox, self.speaker)
 
     def wait(self, command: str, **limits: Any) -> tuple[int, int]:
         """Wait for a shell command: its pid and its status."""
-        run = Run(SpanId(1), RecordId(1), 0, 1, 1, Kind.COMMAND, BlobId(b""), False, limits=Limits(**limits))
+        run = RunSpan(SpanId(1), RecordId(1), 0, 1, 1, Kind.COMMAND, BlobId(b""), False, limits=Limits(**limits))
         pid = os.posix_spawn("/bin/sh", ["/bin/sh", "-c", command], os.environ, setpgroup=0)
         self.waiting.wait(pid, NUMBER, run, 0)
         return pid, os.waitpid(pid, 0)[1]
@@ -61,14 +61,14 @@ def test_short_commands_and_longer_ones_are_waited_for(desk: Desk) -> None:
 
 def test_what_is_said_is_heard_while_short_commands_run(desk: Desk) -> None:
     desk.wait("exit 0")
-    desk.theirs.sendall(frame(Halt(NUMBER, 1, 2, 0)))
+    desk.theirs.sendall(frame(WorkerStop(NUMBER, 1, 2, 0)))
     end = time.monotonic() + 30
     while not desk.inbox.halted(NUMBER, 1):
         assert time.monotonic() < end
         desk.wait("sleep 0.002")
 
 
-@pytest.mark.parametrize("message", [Halt(NUMBER, 0, 1, 0.0), Quit(0.0)])
+@pytest.mark.parametrize("message", [WorkerStop(NUMBER, 0, 1, 0.0), WorkerQuit(0.0)])
 def test_a_command_that_nobody_wants_is_ended(desk: Desk, message: object) -> None:
     desk.theirs.sendall(frame(message))
     _, status = desk.wait("sleep 600")
@@ -89,7 +89,7 @@ def test_news_are_told_while_a_command_runs_on(desk: Desk) -> None:
     pid = os.fork()
     if pid == 0:  # whoever hears the news lets the command go
         desk.theirs.recv(1 << 16)
-        desk.theirs.sendall(frame(Halt(NUMBER, 0, 1, 0.0)))
+        desk.theirs.sendall(frame(WorkerStop(NUMBER, 0, 1, 0.0)))
         os._exit(0)
     desk.wait("sleep 600")
     os.waitpid(pid, 0)

@@ -15,8 +15,8 @@ from bough.model.events.facts import (
     Cancelled,
     ElementFailed,
     ExecutorJoined,
+    MemoLookedUp,
     Placed,
-    Recalled,
     RunClosed,
     RunOpened,
     SpanEnded,
@@ -53,7 +53,7 @@ FACTS = [
         1,
     ),
     ElementFailed(1, 4, Failure(Cause.EXIT, "it exited with 3", 3, stderr="oh"), Detail(4, 3), 12.5, 2, 1, 1),
-    Recalled(2, 5, 10, True, 1, 7, 1, 3),
+    MemoLookedUp(2, 5, 10, True, 1, 7, 1, 3),
     Cancelled(Dep(On.ARRAY, 2, 3), 9),
     RunClosed(1, "interrupted"),
 ]

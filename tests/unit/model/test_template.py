@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandSettings, CommandTemplate, Slot
+from bough.model.commands.command import CommandSettings, CommandTemplate, TemplateSlot
 from bough.model.commands.rendering import render_call, render_row, row_files
 from bough.model.commands.shell_text import needs_shell
 from bough.model.commands.template import check_slots, in_order, is_template, parse, unparse
@@ -30,17 +30,17 @@ def words(text, row, *, shell=False, hidden=None, cores=1, attempt=1):
 def test_a_text_is_parsed_into_literals_and_slots():
     assert parse("sort {src:r} > {dst.stem} {e:.3f} {x:raw} {{print $1}} {o:w}") == [
         "sort ",
-        Slot("src", mode="r"),
+        TemplateSlot("src", mode="r"),
         " > ",
-        Slot("dst", "stem"),
+        TemplateSlot("dst", "stem"),
         " ",
-        Slot("e", format=".3f"),
+        TemplateSlot("e", format=".3f"),
         " ",
-        Slot("x", mode="raw"),
+        TemplateSlot("x", mode="raw"),
         " {print $1} ",
-        Slot("o", mode="w"),
+        TemplateSlot("o", mode="w"),
     ]
-    assert parse("{a.parent.name}") == [Slot("a", "parent.name")]
+    assert parse("{a.parent.name}") == [TemplateSlot("a", "parent.name")]
 
 
 def test_unparsing_gives_a_text_with_the_same_parts():

@@ -8,12 +8,12 @@ from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanR
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import Kind, Page
-from bough.relay.distributor import Deck
+from bough.relay.distributor import Distributor
 from bough.relay.members import Member
 from bough.relay.relay_executor import gather
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import Report, Run, Stop
-from bough.wire.file_messages import Workplace
+from bough.wire.executor_messages import Report, RunSpan, StopElements
+from bough.wire.file_messages import WorkDirectory
 
 BODY = b"b" * 16
 
@@ -22,14 +22,14 @@ class Bench:
     """A deck with members, and what each of them was told."""
 
     def __init__(self, count: int = 2, capacity: Needs = ONE_CORE, until: float = 0.0) -> None:
-        self.deck = Deck(capacity)
+        self.deck = Distributor(capacity)
         self.members = [Member(number, f"host{number}", capacity, until) for number in range(1, count + 1)]
         for member in self.members:
             self.deck.join(member)
         self.numbers = dict.fromkeys(self.members, 0)
 
     def give(self, span: int, stop: int = 1, *, is_array: bool = False, **fields: object) -> None:
-        self.deck.run(Run(span, fields.pop("record", span), 0, stop, 1, Kind.FUNCTION, BODY, is_array, **fields))
+        self.deck.run(RunSpan(span, fields.pop("record", span), 0, stop, 1, Kind.FUNCTION, BODY, is_array, **fields))
 
     def deal(self, now: float = 0.0) -> list[list[object]]:
         """Hand out; what each member is told."""
@@ -41,8 +41,8 @@ class Bench:
             member.outbox = []
         return told
 
-    def runs(self, now: float = 0.0) -> list[list[Run]]:
-        return [[message for message in told if isinstance(message, Run)] for told in self.deal(now)]
+    def runs(self, now: float = 0.0) -> list[list[RunSpan]]:
+        return [[message for message in told if isinstance(message, RunSpan)] for told in self.deal(now)]
 
     def report(self, member: Member, *news: object) -> list[object]:
         """An executor says something; what the server is told."""
@@ -147,13 +147,13 @@ def test_an_executor_gets_nothing_that_would_not_end_before_it_leaves() -> None:
 def test_a_blob_and_a_workplace_go_to_an_executor_once_and_before_their_first_use() -> None:
     bench = Bench(1)
     bench.deck.blobs[BODY] = b"code"
-    bench.deck.places[3] = Workplace(3, "/there", "token")
+    bench.deck.places[3] = WorkDirectory(3, "/there", "token")
     bench.give(1, run=3)
     (told,) = bench.deal()
-    assert [type(message) for message in told] == [Workplace, Blob, Run]
+    assert [type(message) for message in told] == [WorkDirectory, Blob, RunSpan]
     bench.report(bench.members[0], SpanEnded(told[2].span, 0, 1, 1.0))
     bench.give(2, run=3)
-    assert [type(message) for message in bench.deal()[0]] == [Run]
+    assert [type(message) for message in bench.deal()[0]] == [RunSpan]
 
 
 def test_a_part_gets_only_the_pages_it_needs() -> None:
@@ -172,7 +172,7 @@ def test_a_chain_goes_to_one_executor_in_its_order() -> None:
     assert second == []
     assert [run.record for run in first] == [10, 11, 12]
     assert [run.behind for run in first] == [0, first[0].span, first[1].span]
-    late = Run(13, 13, 0, 1, 1, Kind.FUNCTION, BODY, behind=12)
+    late = RunSpan(13, 13, 0, 1, 1, Kind.FUNCTION, BODY, behind=12)
     bench.deck.run(late)
     assert bench.news() == [SpanReturned(13, 0, 1)]
 
@@ -183,7 +183,7 @@ def test_a_fan_out_goes_with_what_it_waits_for() -> None:
     bench.give(11, behind=10)
     bench.give(12, behind=10)
     bench.give(13, behind=11)
-    bench.deck.stop(Stop(11, 0, 1))
+    bench.deck.stop(StopElements(11, 0, 1))
     assert bench.news() == [SpanReturned(13, 0, 1)]
     first, second = bench.runs()
     assert second == []
@@ -245,7 +245,7 @@ def test_what_waits_to_be_tried_elsewhere_can_be_stopped() -> None:
     (run,), _ = bench.runs()
     bench.report(bench.members[0], ElementFailed(run.span, 0, Failure(Cause.NOT_STARTED, site=True)))
     assert bench.runs() == [[], []]  # the other one is busy
-    bench.deck.stop(Stop(1, 0, 1))
+    bench.deck.stop(StopElements(1, 0, 1))
     assert list(bench.deck.lots) == [2]
     assert bench.news() == []
 
@@ -259,7 +259,7 @@ def test_an_executor_that_is_back_is_compared_with_what_it_should_have() -> None
     bench.deck.shut(member)
     bench.deck.back(member, {runs[0].span, 999})
     (told,) = bench.deal()
-    assert told[0] == Stop(999, 0, 1 << 62)
+    assert told[0] == StopElements(999, 0, 1 << 62)
     assert [message.record for message in told[1:]] == [2]  # it never arrived
 
 
@@ -276,8 +276,8 @@ def test_a_stop_reaches_whoever_has_the_elements() -> None:
     bench = Bench(2)
     bench.give(1, 10, is_array=True)
     (first,), (second,) = bench.runs()
-    bench.deck.stop(Stop(1, 0, 1 << 62, 3.0))
-    assert bench.deal() == [[Stop(first.span, 0, 1, 3.0)], [Stop(second.span, 1, 2, 3.0)]]
+    bench.deck.stop(StopElements(1, 0, 1 << 62, 3.0))
+    assert bench.deal() == [[StopElements(first.span, 0, 1, 3.0)], [StopElements(second.span, 1, 2, 3.0)]]
     assert not bench.deck.lots
     assert bench.report(bench.members[0], SpanEnded(first.span, 0, 1, 1.0)) == []
 
@@ -296,7 +296,7 @@ def test_when_the_relay_ends_everything_is_told() -> None:
 
 
 def test_the_last_to_leave_says_until_when_there_is_somebody() -> None:
-    deck = Deck(Needs())
+    deck = Distributor(Needs())
     members = [Member(number, "h", Needs(), until) for number, until in ((1, 50.0), (2, 70.0), (3, 0.0))]
     for member in members:
         deck.join(member)

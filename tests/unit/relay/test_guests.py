@@ -4,11 +4,20 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from bough.relay.forward import Guest, Guests
-from bough.transport.relay_line import Line
+from bough.relay.forward import ForwardedPeer, ForwardedPeers
+from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import Refused
 from bough.wire.framing import Frames, frame
-from bough.wire.relay_channels import CHUNK, WINDOW, Carried, FromRelay, Granted, Opened, Shut, ToRelay
+from bough.wire.relay_channels import (
+    CHUNK,
+    WINDOW,
+    ChannelClosed,
+    ChannelCredit,
+    ChannelData,
+    ChannelOpened,
+    FromRelay,
+    ToRelay,
+)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -52,16 +61,16 @@ class Socket(asyncio.Transport):
         return Frames(union).feed(data)
 
 
-def linked() -> tuple[Guests, Line, Socket]:
+def linked() -> tuple[ForwardedPeers, RelayLine, Socket]:
     """Guests with a line whose other end is in our hands."""
-    upstream, line = Socket(), Line(ToRelay, opens=True)
+    upstream, line = Socket(), RelayLine(ToRelay, opens=True)
     line.connection_made(upstream)
-    guests = Guests()
+    guests = ForwardedPeers()
     guests.line = line
     return guests, line, upstream
 
 
-def come(guests: Guests) -> tuple[Guest, Socket]:
+def come(guests: ForwardedPeers) -> tuple[ForwardedPeer, Socket]:
     guest, sock = guests.gate("10.0.0.7"), Socket()
     guest.connection_made(sock)
     return guest, sock
@@ -78,9 +87,9 @@ def test_bytes_of_a_guest_go_up_its_channel_and_answers_come_down() -> None:
         guest, sock = come(guests)
         guest.data_received(b"hello")
         await settle()
-        assert upstream.take(FromRelay) == [Opened(1, "10.0.0.7"), Carried(1, b"hello")]
+        assert upstream.take(FromRelay) == [ChannelOpened(1, "10.0.0.7"), ChannelData(1, b"hello")]
 
-        line.data_received(bytes(frame(Carried(1, b"answer"))))
+        line.data_received(bytes(frame(ChannelData(1, b"answer"))))
         assert sock.sent == b"answer"
 
     run(work())
@@ -93,7 +102,7 @@ def test_a_guest_that_leaves_shuts_its_channel_behind_its_last_words() -> None:
         guest.data_received(b"bye")
         guest.connection_lost(None)
         await settle()
-        assert upstream.take(FromRelay)[1:] == [Carried(1, b"bye"), Shut(1)]
+        assert upstream.take(FromRelay)[1:] == [ChannelData(1, b"bye"), ChannelClosed(1)]
         assert guest.over.done()
 
     run(work())
@@ -103,7 +112,7 @@ def test_a_channel_that_the_server_shuts_closes_the_guest_behind_the_last_words(
     async def work() -> None:
         guests, line, _ = linked()
         _, sock = come(guests)
-        line.data_received(bytes(frame(Carried(1, b"no"), Shut(1))))
+        line.data_received(bytes(frame(ChannelData(1, b"no"), ChannelClosed(1))))
         await settle()
         assert sock.sent == b"no"
         assert sock.closed
@@ -127,16 +136,16 @@ def test_a_slow_server_pauses_the_guests_and_a_slow_guest_grants_nothing() -> No
 
         flooding.pause_writing()
         for _ in range(WINDOW // CHUNK):
-            line.data_received(bytes(frame(Carried(1, bytes(CHUNK)), Carried(2, bytes(CHUNK)))))
+            line.data_received(bytes(frame(ChannelData(1, bytes(CHUNK)), ChannelData(2, bytes(CHUNK)))))
         await settle()
         assert flood.sent == b""
         assert len(calm.sent) == WINDOW
-        assert {message.channel for message in upstream.take(FromRelay) if type(message) is Granted} == {2}
+        assert {message.channel for message in upstream.take(FromRelay) if type(message) is ChannelCredit} == {2}
 
         flooding.resume_writing()
         await settle()
         assert len(flood.sent) == WINDOW
-        assert {message.channel for message in upstream.take(FromRelay) if type(message) is Granted} == {1}
+        assert {message.channel for message in upstream.take(FromRelay) if type(message) is ChannelCredit} == {1}
 
     run(work())
 
@@ -162,9 +171,9 @@ def test_a_guest_is_a_stranger_until_the_server_speaks_to_it_again() -> None:
     async def work() -> None:
         guests, line, _ = linked()
         (one, one_sock), (other, other_sock) = come(guests), come(guests)
-        line.data_received(bytes(frame(Carried(1, b"challenge"), Carried(2, b"challenge"))))
+        line.data_received(bytes(frame(ChannelData(1, b"challenge"), ChannelData(2, b"challenge"))))
         assert not one.over.done()
-        line.data_received(bytes(frame(Carried(1, b"appointed"))))
+        line.data_received(bytes(frame(ChannelData(1, b"appointed"))))
         assert one.over.done()
 
         for guest in (one, other):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bough.relay.member_connections import Link
+from bough.relay.member_connections import MemberConnection
 from bough.wire.client_messages import Refused
-from bough.wire.executor_messages import Alive
+from bough.wire.executor_messages import Heartbeat
 from bough.wire.framing import Frames, frame
 from bough.wire.handshake import ROLE_FRAME
 
@@ -40,22 +40,22 @@ class Socket(asyncio.Transport):
 class Broken:
     """A relay that cannot handle what it hears."""
 
-    def heard(self, link: Link, messages: list[Any]) -> None:
+    def heard(self, link: MemberConnection, messages: list[Any]) -> None:
         raise KeyError("span 7")
 
-    def lost(self, link: Link) -> None:
+    def lost(self, link: MemberConnection) -> None:
         pass
 
 
-def come() -> tuple[Link, Socket]:
-    link, sock = Link(Broken()), Socket()
+def come() -> tuple[MemberConnection, Socket]:
+    link, sock = MemberConnection(Broken()), Socket()
     link.connection_made(sock)
     return link, sock
 
 
 def test_what_cannot_be_handled_is_logged_and_cuts_off_who_said_it(capsys: pytest.CaptureFixture[str]) -> None:
     link, sock = come()
-    link.data_received(bytes(frame(Alive())))
+    link.data_received(bytes(frame(Heartbeat())))
     assert sock.closed
     assert "what an executor said could not be handled" in capsys.readouterr().err
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from bough.errors import BoughError, StoreFailed
-from bough.model.events.facts import Fact, Recalled, SpanEnded
+from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded
 from bough.stores.maintenance.quarantine import SetAside
-from bough.stores.store import LastRun, OldArray
+from bough.stores.store import LastRun, MemoArray
 from bough.wire.client_messages import ToClient
 from bough.wire.executor_messages import ToExecutor
 from bough.wire.framing import Frames
@@ -137,10 +137,10 @@ class FakeStore:
         self.projected += 1
         return True
 
-    def recall(self, record, start, stop, key, reuse, run=0) -> list[Recalled]:
-        return [Recalled(record, start, stop, found=False)]
+    def recall(self, record, start, stop, key, reuse, run=0) -> list[MemoLookedUp]:
+        return [MemoLookedUp(record, start, stop, found=False)]
 
-    def recall_loose(self, wanted, run=0) -> list[Recalled]:
+    def recall_loose(self, wanted, run=0) -> list[MemoLookedUp]:
         return [self.recall(record, 0, 1, key, (), run)[0] for record, key in wanted]
 
     def success(self, turn, record, index) -> SpanEnded | None:
@@ -150,7 +150,7 @@ class FakeStore:
                 return fact
         return None
 
-    def old_arrays(self, body, run=0) -> list[OldArray]:
+    def old_arrays(self, body, run=0) -> list[MemoArray]:
         return []
 
     def declared_paths(self, run=0) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from test_server_shell import BODY, Harness, a_task, the
 
 from bough.errors import StoreFailed
-from bough.server.turns.dispatch import Sender
+from bough.server.turns.dispatch import SpanSender
 from bough.server.turns.result_parts import ResultCache
 from bough.wire.client_messages import Accepted, Blob, Refused, Submit
 
@@ -27,6 +27,6 @@ def test_a_blob_that_is_not_what_its_name_says_ends_its_own_connection_only() ->
 
 
 def test_a_blob_that_was_damaged_in_the_store_is_not_sent() -> None:
-    sender = Sender(ResultCache(lambda *_: None), lambda _: b"other code", lambda _: [])
+    sender = SpanSender(ResultCache(lambda *_: None), lambda _: b"other code", lambda _: [])
     with pytest.raises(StoreFailed, match="was damaged in the store: see bough store check"):
         sender._blob(BODY)

@@ -7,11 +7,11 @@ from pathlib import Path
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
-from bough.server.files.task_output import FarStreams, with_own_results
+from bough.server.files.task_output import KeptOutput, with_own_results
 
 
 def test_short_outputs_get_a_place_here(tmp_path: Path) -> None:
-    far = FarStreams(str(tmp_path))
+    far = KeptOutput(str(tmp_path))
     first = Detail(0, stdout=Stream("/far/x1-0.out", 7, 3, b"abc"), stderr=Stream("/far/x1-0.err", 0, 2, b"no"))
     second = Detail(1, stdout=Stream("/far/x1-0.out", 10, 2, b"de"), stderr=Stream("/far/x1-0.err", 2, 1 << 20))
     ended, failed = far.kept(

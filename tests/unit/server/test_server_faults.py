@@ -14,7 +14,7 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec
 from bough.wire import questions
 from bough.wire.client_messages import Answer, Ask, Refused, Submit
-from bough.wire.executor_messages import Report, Run
+from bough.wire.executor_messages import Report, RunSpan
 from bough.wire.framing import frame_list, server_frames
 from tests.builders import question
 
@@ -76,7 +76,7 @@ def test_a_span_that_cannot_be_made_into_a_message_fails_alone(house: Harness) -
 def test_an_executor_is_not_believed_what_it_says_of_the_tasks_of_another(house: Harness) -> None:
     client, owner, liar = house.client("one"), house.executor(), house.executor()
     client.submit(count=2)
-    [[first], [second]] = ([run.span for run in peer.said(Run)] for peer in (owner, liar))
+    [[first], [second]] = ([run.span for run in peer.said(RunSpan)] for peer in (owner, liar))
 
     liar.say(Report(1, [SpanEnded(first, 0, 1, 0.1), ElementFailed(first, 0, Failure(Cause.EXIT, "no"))]))
     liar.say(Report(2, [CallsEnded(first, 0, [0.1, 0.1], [b"", b""])]))

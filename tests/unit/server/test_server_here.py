@@ -10,14 +10,14 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.model.events.facts import LockFreed, LockTaken, RunOpened, SpanEnded
 from bough.model.resources import Needs
-from bough.model.tasks import Dep, GroupSpec, Kind, On, TaskSpec, Terms
+from bough.model.tasks import Dep, GroupSpec, Kind, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_placement
-from bough.server.message_handlers import Reception
-from bough.server.peer_connection import Connection
+from bough.server.message_handlers import MessageHandlers
+from bough.server.peer_connection import PeerConnection
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell
 from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Submit
-from bough.wire.executor_messages import ExecutorHello, HereAnswer, HereAsk, Report, Run
+from bough.wire.executor_messages import ExecutorHello, Report, RunSpan, TaskAnswer, TaskRequest
 from bough.wire.framing import frame
 from tests.builders import here_question, question
 
@@ -29,7 +29,7 @@ class Peer:
         self.house = house
         self.transport = FakeTransport()
         self.transport.to_executor = not trusted
-        self.connection = Connection(house.reception, house.shell.dirty, trusted=trusted)
+        self.connection = PeerConnection(house.reception, house.shell.dirty, trusted=trusted)
         self.connection.connection_made(self.transport)
 
     def say(self, *messages: object) -> None:
@@ -49,30 +49,32 @@ class House:
         turn = machine.turn(0, [RunOpened(1, "w", "here", 1)])
         self.store.append(turn.number, 0, turn.facts)
         self.shell = Shell(self.loop, machine, self.store, RunInfo(1, str(folder), "t:1"))
-        self.reception = Reception(self.shell, lambda _: None, lambda: None)
+        self.reception = MessageHandlers(self.shell, lambda _: None, lambda: None)
         self.client = Peer(self, trusted=True)
         self.client.say(ClientHello(VERSION, 1, "here", owner=True))
         self.executor = Peer(self)
         self.executor.say(ExecutorHello(VERSION, "local", "node", 7, Needs(4), "3.11"))
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[int, RunSpan] = {}
         self.requests = 0
-        self.others: dict[int, HereAnswer] = {}  # that came with one that was waited for
+        self.others: dict[int, TaskAnswer] = {}  # that came with one that was waited for
 
     def submit(self, *items: object) -> None:
         self.client.say(Submit(list(items), 1))
-        self.runs |= {run.record: run for run in self.executor.said(Run)}
+        self.runs |= {run.record: run for run in self.executor.said(RunSpan)}
 
     def ask(self, record: int, what: str, **arguments: object) -> int:
         """A task asks; the number of its question."""
         run = self.runs[record]
         self.requests += 1
-        self.executor.say(HereAsk(self.requests, run.span, record, 0, run.attempt, here_question(what, **arguments)))
+        self.executor.say(
+            TaskRequest(self.requests, run.span, record, 0, run.attempt, here_question(what, **arguments))
+        )
         return self.requests
 
-    def answers(self) -> dict[int, HereAnswer]:
-        return {answer.request: answer for answer in self.executor.said(HereAnswer)}
+    def answers(self) -> dict[int, TaskAnswer]:
+        return {answer.request: answer for answer in self.executor.said(TaskAnswer)}
 
-    def answer(self, record: int, what: str, **arguments: object) -> HereAnswer:
+    def answer(self, record: int, what: str, **arguments: object) -> TaskAnswer:
         number = self.ask(record, what, **arguments)
         answers = self.answers()
         self.others |= answers
@@ -88,7 +90,7 @@ class House:
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     made = House(tmp_path)
-    terms = Terms(attributes=(("colour", "red"),))
+    terms = TaskExtras(attributes=(("colour", "red"),))
     made.submit(
         GroupSpec(1, "outer", attributes=(("colour", "blue"), ("size", "big"))),
         TaskSpec(1, Kind.COMMAND, b"", b"call", group=1, name="one", terms=terms),
@@ -136,8 +138,8 @@ def test_only_a_task_that_is_there_is_listened_to(house: House) -> None:
     assert "has ended" in house.answer(1, "status", text="still here").error
     run = house.runs[2]
     house.executor.say(
-        HereAsk(50, run.span, 2, 0, run.attempt + 1, here_question("alive")),
-        HereAsk(51, run.span, 2, 5, 1, here_question("alive")),
+        TaskRequest(50, run.span, 2, 0, run.attempt + 1, here_question("alive")),
+        TaskRequest(51, run.span, 2, 5, 1, here_question("alive")),
     )
     assert all(answer.error for answer in house.answers().values())
 
@@ -167,7 +169,7 @@ def test_who_waits_no_more_is_passed_over(house: House) -> None:
     house.ask(1, "lock", name="a")
     gave_up, waits = house.ask(2, "lock", name="a"), house.ask(3, "lock", name="a")
     run = house.runs[2]
-    house.executor.say(HereAsk(gave_up, run.span, 2, 0, run.attempt, here_question("forget")))
+    house.executor.say(TaskRequest(gave_up, run.span, 2, 0, run.attempt, here_question("forget")))
     house.answers()
     house.end(1, 1)
     assert list(house.answers()) == [waits]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bough.executor.worker.command_runner import Note
+from bough.executor.worker.command_runner import OutputNote
 from bough.server import cleanup
 
 
@@ -13,7 +13,7 @@ def test_what_the_last_note_of_a_worker_names_is_deleted_with_the_note(tmp_path:
     files = [tmp_path / f".bough-1.{index}-1.a b.txt" for index in range(3)]
     for path in files:
         path.write_text("half")
-    note = Note(str(tmp_path / "x1-0.hidden"))
+    note = OutputNote(str(tmp_path / "x1-0.hidden"))
     note.write([str(files[0]), "a much longer name that is gone after the next note"])
     note.write([str(files[1]), str(files[2])])
     assert cleanup.clear(str(tmp_path)) == 2
@@ -25,7 +25,9 @@ def test_only_hidden_names_are_deleted_and_what_is_gone_is_no_error(tmp_path: Pa
     mine.write_text("whole")
     folder = tmp_path / ".bough-1.0-1.folder"
     (folder / "inside").mkdir(parents=True)
-    Note(str(tmp_path / "x1-0.hidden")).write([str(mine), str(folder), str(tmp_path / ".bough-gone"), "bough-here"])
+    OutputNote(str(tmp_path / "x1-0.hidden")).write(
+        [str(mine), str(folder), str(tmp_path / ".bough-gone"), "bough-here"]
+    )
     (tmp_path / "x1-1.hidden").write_bytes(b"/torn")
     assert cleanup.clear(str(tmp_path)) == 1
     assert sorted(tmp_path.iterdir()) == [mine]
@@ -33,7 +35,7 @@ def test_only_hidden_names_are_deleted_and_what_is_gone_is_no_error(tmp_path: Pa
 
 
 def test_a_note_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
-    Note(str(tmp_path / "no folder" / "x1-0.hidden")).write(["/.bough-1"])
+    OutputNote(str(tmp_path / "no folder" / "x1-0.hidden")).write(["/.bough-1"])
     assert not list(tmp_path.iterdir())
 
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from bough.errors import StoreFailed
-from bough.model.events.facts import Recalled
-from bough.model.events.orders import Recall
+from bough.model.events.facts import MemoLookedUp
+from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
 from bough.model.tasks import Reuse
-from bough.server.turns.memo_lookups import Lookups
+from bough.server.turns.memo_lookups import MemoLookups
 
 
 class Shelf:
@@ -25,30 +25,30 @@ class Shelf:
         self.projected += 1
         return True
 
-    def recall(self, record: int, start: int, stop: int, key: bytes, reuse: object, run: int = 0) -> list[Recalled]:
+    def recall(self, record: int, start: int, stop: int, key: bytes, reuse: object, run: int = 0) -> list[MemoLookedUp]:
         self.asked.append((record,))
-        return [Recalled(RecordId(record), start, stop, found=True)]
+        return [MemoLookedUp(RecordId(record), start, stop, found=True)]
 
-    def recall_loose(self, wanted: list[tuple[int, bytes]], run: int = 0) -> list[Recalled]:
+    def recall_loose(self, wanted: list[tuple[int, bytes]], run: int = 0) -> list[MemoLookedUp]:
         if self.broken:
             raise StoreFailed("it is gone")
         self.asked.append(tuple(record for record, _ in wanted))
-        return [Recalled(RecordId(record), 0, 1, found=True) for record, _ in wanted]
+        return [MemoLookedUp(RecordId(record), 0, 1, found=True) for record, _ in wanted]
 
 
-def lookups(shelf: Shelf, records: range, *, memos: bool = True, runs: dict[int, int] | None = None) -> Lookups:
+def lookups(shelf: Shelf, records: range, *, memos: bool = True, runs: dict[int, int] | None = None) -> MemoLookups:
     machine = SimpleNamespace(
         state=SimpleNamespace(records=dict.fromkeys(records)), workflow_of=lambda record: (runs or {})[record]
     )
     info = SimpleNamespace(memos=memos, embedded=runs is None)
-    return Lookups(cast(Any, shelf), cast(Any, machine), cast(Any, info))
+    return MemoLookups(cast(Any, shelf), cast(Any, machine), cast(Any, info))
 
 
-def loose(record: int) -> Recall:
-    return Recall(RecordId(record), 0, 1, MemoKey(b"k" * 16))
+def loose(record: int) -> LookUpMemo:
+    return LookUpMemo(RecordId(record), 0, 1, MemoKey(b"k" * 16))
 
 
-def answered(looking: Lookups) -> list[tuple[int, bool]]:
+def answered(looking: MemoLookups) -> list[tuple[int, bool]]:
     found: list[tuple[int, bool]] = []
     while looking.waiting:  # as many turns as it takes: each has its slice of time
         found += [(fact.record, fact.found) for fact in looking.answers()]
@@ -58,7 +58,7 @@ def answered(looking: Lookups) -> list[tuple[int, bool]]:
 def test_loose_tasks_are_looked_up_together_and_arrays_in_between_in_order() -> None:
     shelf = Shelf()
     looking = lookups(shelf, range(1, 1000))
-    array = Recall(RecordId(4), 0, 9, MemoKey(b"a"), (Reuse(0, 9, RecordId(77), 0),))
+    array = LookUpMemo(RecordId(4), 0, 9, MemoKey(b"a"), (Reuse(0, 9, RecordId(77), 0),))
     looking.waiting += [loose(1), loose(2), loose(3), array, loose(5), loose(6)]
     assert answered(looking) == [(record, True) for record in range(1, 7)]
     assert shelf.asked == [(1, 2, 3), (4,), (5, 6)]

@@ -13,12 +13,20 @@ from bough.errors import UserError
 from bough.model.events.facts import ExecutorSuspended, Held, SpanEnded, SpanStarted
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, Kind, Limits, On, TaskSpec
-from bough.server.service.notices import KINDS, Messenger, Notice, Notices, Rules, find_mailer, read_kinds
-from bough.wire.client_messages import Act, Close, Submit
-from bough.wire.executor_messages import Leaving, Report, Run
+from bough.server.service.notices import (
+    KINDS,
+    NoticeCommand,
+    NoticeRules,
+    Notices,
+    OperatorNotice,
+    find_mailer,
+    read_kinds,
+)
+from bough.wire.client_messages import CloseSession, DoAction, Submit
+from bough.wire.executor_messages import Leaving, Report, RunSpan
 
 HOUR = 3600.0
-EVERYTHING = Rules()
+EVERYTHING = NoticeRules()
 
 
 class HandClock:
@@ -35,10 +43,10 @@ class HandClock:
 class Watch:
     """A service whose notices are kept."""
 
-    def __init__(self, folder: Path, rules: Rules = EVERYTHING) -> None:
+    def __init__(self, folder: Path, rules: NoticeRules = EVERYTHING) -> None:
         self.service = Harness(folder)
         self.service.shell.clock = HandClock(self.service)  # type: ignore[assignment]
-        self.said: list[Notice] = []
+        self.said: list[OperatorNotice] = []
         self.notices = Notices(self.service.shell, rules, self.said.append)
         self.service.shell.on_facts.append(self.notices.hear)
         self.notices.start()
@@ -58,9 +66,9 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
 def test_a_workflow_that_ends_is_told_of_with_its_counts(watch: Watch) -> None:
     client, executor = watch.service.client("survey"), watch.service.executor()
     client.submit(1)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
-    client.say(Close("drain"))
+    client.say(CloseSession("drain"))
 
     (notice,) = watch.said
     assert (notice.event, notice.workflow) == ("finished", "survey")
@@ -70,7 +78,7 @@ def test_a_workflow_that_ends_is_told_of_with_its_counts(watch: Watch) -> None:
 def test_a_workflow_that_is_held_is_stuck_and_told_of_once_an_hour(watch: Watch) -> None:
     client = watch.service.client("survey")
     client.submit(2)
-    client.say(Act(5, Held(Dep(On.GROUP, client.welcome.group))))
+    client.say(DoAction(5, Held(Dep(On.GROUP, client.welcome.group))))
 
     watch.service.loop.advance(5)
     assert watch.said == []
@@ -88,7 +96,7 @@ def test_a_workflow_that_is_held_is_stuck_and_told_of_once_an_hour(watch: Watch)
 def test_a_workflow_whose_tasks_nobody_can_run_is_stuck_and_one_that_runs_is_not(watch: Watch) -> None:
     client, executor = watch.service.client("survey"), watch.service.executor()
     client.submit(2)
-    assert executor.said(Run)
+    assert executor.said(RunSpan)
     for _ in range(4):
         watch.service.loop.advance(5)
     assert "stuck" not in watch.events
@@ -110,7 +118,7 @@ def test_an_executor_that_is_suspended_is_told_of_and_one_that_is_missing_only_w
 
     busy = watch.service.executor()
     (task,) = client.submit(1)
-    assert busy.said(Run)
+    assert busy.said(RunSpan)
     busy.hang_up()
     watch.service.loop.advance(5)
     assert watch.events == ["suspended"]
@@ -131,12 +139,12 @@ def test_an_executor_that_leaves_is_no_news(watch: Watch) -> None:
 
 
 def test_a_task_is_overlong_by_its_estimate_and_the_least_time(tmp_path: Path) -> None:
-    watch = Watch(tmp_path, Rules(KINDS, factor=3.0, least=100.0))
+    watch = Watch(tmp_path, NoticeRules(KINDS, factor=3.0, least=100.0))
     client, executor = watch.service.client("survey"), watch.service.executor()
     number = RecordId(client.welcome.first_id)
     spec = TaskSpec(number, Kind.COMMAND, b"", b"", group=client.welcome.group, limits=Limits(walltime=20.0))
     client.say(Submit([spec], 1))
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.say(Report(1, [SpanStarted(run.span, 0, 1)]))
 
     for _ in range(19):
@@ -152,8 +160,8 @@ def test_a_task_is_overlong_by_its_estimate_and_the_least_time(tmp_path: Path) -
 
 
 def test_only_the_kinds_that_are_wanted_are_told_of(tmp_path: Path) -> None:
-    watch = Watch(tmp_path, Rules(("stuck",)))
-    watch.service.client("survey").say(Close("drain"))
+    watch = Watch(tmp_path, NoticeRules(("stuck",)))
+    watch.service.client("survey").say(CloseSession("drain"))
     assert watch.said == []
     watch.service.numbers.close()
 
@@ -165,7 +173,7 @@ def test_only_the_kinds_that_are_wanted_are_told_of(tmp_path: Path) -> None:
 # --- bringing ------------------------------------------------------------------------------------------
 
 
-def bring(messenger: Messenger, *notices: Notice, seconds: float = 10.0) -> None:
+def bring(messenger: NoticeCommand, *notices: OperatorNotice, seconds: float = 10.0) -> None:
     async def go() -> None:
         for notice in notices:
             messenger.say(notice)
@@ -180,7 +188,7 @@ def bring(messenger: Messenger, *notices: Notice, seconds: float = 10.0) -> None
 def test_a_command_learns_all_from_its_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     command = f'echo "$BOUGH_EVENT/$BOUGH_WORKFLOW/$BOUGH_TASK/$BOUGH_HOST/$BOUGH_TEXT" > {out}; echo said; exit 3'
-    bring(Messenger(command), Notice("overlong", "too\nlong", "survey", "12.3", "node"))
+    bring(NoticeCommand(command), OperatorNotice("overlong", "too\nlong", "survey", "12.3", "node"))
 
     assert out.read_text() == "overlong/survey/12.3/node/too long\n"
     log = capsys.readouterr().err
@@ -190,7 +198,7 @@ def test_a_command_learns_all_from_its_environment(tmp_path: Path, capsys: pytes
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begun = time.monotonic()
-    bring(Messenger("sleep 60 & sleep 60", limit=0.2), Notice("stuck", "x"))
+    bring(NoticeCommand("sleep 60 & sleep 60", limit=0.2), OperatorNotice("stuck", "x"))
 
     assert time.monotonic() - begun < 10
     assert "took longer than 0.2 s" in capsys.readouterr().err
@@ -198,12 +206,12 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, capsys:
 
 def test_few_run_at_once_and_too_many_are_only_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = f"mkdir {tmp_path}/$$; ls {tmp_path} | wc -l >> {tmp_path}.seen; sleep 0.05; rmdir {tmp_path}/$$"
-    bring(Messenger(command), *(Notice("stuck", f"{n}") for n in range(12)), seconds=20)
+    bring(NoticeCommand(command), *(OperatorNotice("stuck", f"{n}") for n in range(12)), seconds=20)
 
     seen = [int(line) for line in Path(f"{tmp_path}.seen").read_text().split()]
     assert len(seen) == 12
     assert max(seen) <= 3
-    bring(Messenger("true"), *(Notice("stuck", f"{n}") for n in range(200)))
+    bring(NoticeCommand("true"), *(OperatorNotice("stuck", f"{n}") for n in range(200)))
     assert "too many notices" in capsys.readouterr().err
 
 
@@ -213,14 +221,14 @@ def test_mail_goes_through_the_program_of_the_machine(tmp_path: Path, monkeypatc
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
-    bring(Messenger(address="ann@example.org"), Notice("finished", "workflow survey has ended"))
+    bring(NoticeCommand(address="ann@example.org"), OperatorNotice("finished", "workflow survey has ended"))
 
     assert (tmp_path / "words").read_text() == "-oi -t\n"
     mail = (tmp_path / "mail").read_text()
     assert "To: ann@example.org" in mail
     assert "Subject: bough: workflow survey has ended" in mail
     with pytest.raises(UserError, match="not an address"):
-        Messenger(address="-rx")
+        NoticeCommand(address="-rx")
 
 
 def test_a_machine_without_a_mail_program_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

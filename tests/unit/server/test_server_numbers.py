@@ -7,11 +7,11 @@ import pytest
 
 from bough.errors import StoreFailed
 from bough.server.service import id_ranges
-from bough.server.service.id_ranges import FILE, NumberBook
+from bough.server.service.id_ranges import FILE, IdRanges
 
 
 def test_ranges_do_not_overlap_and_know_their_run(tmp_path: Path) -> None:
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
     run, group = book.new_workflow()
     mine = book.give(run, 10)
     other_run, other_group = book.new_workflow()
@@ -29,14 +29,14 @@ def test_ranges_do_not_overlap_and_know_their_run(tmp_path: Path) -> None:
 
 
 def test_what_was_given_is_known_by_the_next_server(tmp_path: Path) -> None:
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
     book.begin(1, 7)
     run, _ = book.new_workflow()
     given = book.give(run, 100)
     executor = book.new_executor()
     book.close()
 
-    again = NumberBook(str(tmp_path))
+    again = IdRanges(str(tmp_path))
 
     assert (again.own_run, again.own_turn) == (1, 7)
     assert again.owns_record(run, given.record + 99)
@@ -48,7 +48,7 @@ def test_what_was_given_is_known_by_the_next_server(tmp_path: Path) -> None:
 def test_a_line_that_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("range 2 1 1 10\nexecutor 4\nrange 3 11 1")
 
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
 
     assert book.owns_record(2, 5)
     assert not book.owns_record(3, 11)
@@ -57,7 +57,7 @@ def test_a_line_that_a_crash_has_torn_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_numbers_that_the_journal_has_are_not_given_again(tmp_path: Path) -> None:
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
     book.beyond(record=50, group=5, run=3, executor=2)
 
     assert book.new_workflow() == (4, 6)
@@ -67,7 +67,7 @@ def test_numbers_that_the_journal_has_are_not_given_again(tmp_path: Path) -> Non
 
 
 def test_nobody_is_given_more_than_the_most_or_less_than_one(tmp_path: Path) -> None:
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
 
     assert book.give(1, 0).many == 1
     assert book.give(1, 1 << 60).many == 1 << 32
@@ -76,11 +76,11 @@ def test_nobody_is_given_more_than_the_most_or_less_than_one(tmp_path: Path) -> 
 
 def test_a_line_that_a_crash_has_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("range 2 1 1 10\nrange 3 11 1")
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
     given = book.give(3, 10)
     book.close()
 
-    again = NumberBook(str(tmp_path))
+    again = IdRanges(str(tmp_path))
 
     assert again.owns_record(3, given.record + 9)
     assert again.give(4, 1).record > given.record + 9
@@ -90,7 +90,7 @@ def test_a_line_that_a_crash_has_torn_does_not_spoil_the_next(tmp_path: Path) ->
 def test_a_line_that_the_disk_takes_only_a_part_of_is_not_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
     write = os.write
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda fd, data: write(fd, data[:5]))
@@ -105,7 +105,7 @@ def test_a_line_that_the_disk_takes_only_a_part_of_is_not_given(
 
 def test_a_long_file_is_written_anew_without_what_nobody_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(id_ranges, "_LONG", 5)
-    book = NumberBook(str(tmp_path))
+    book = IdRanges(str(tmp_path))
     book.begin(1, 7)
     book.beyond(record=0, group=0, run=1, executor=0)
     given = {}
@@ -118,7 +118,7 @@ def test_a_long_file_is_written_anew_without_what_nobody_needs(tmp_path: Path, m
     book.close()
 
     assert len((tmp_path / FILE).read_text().splitlines()) == 5
-    again = NumberBook(str(tmp_path))
+    again = IdRanges(str(tmp_path))
     assert (again.own_run, again.own_turn) == (1, 7)
     assert again.owns_record(3, given[3].record)
     assert again.owns_record(3, after.record)

@@ -8,8 +8,8 @@ from bough.model.events import facts
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.turns.result_parts import ResultCache
-from bough.server.turns.turn_messages import Patience, Teller
-from bough.wire.client_messages import Outcome, Running, Unsuccess
+from bough.server.turns.turn_messages import TurnMessages, WithheldFailures
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 from tests.builders import array, task
 from tests.unit.core.core_bench import Bench
 
@@ -18,11 +18,11 @@ class Ear(Bench):
     """A bench, and a client that listens."""
 
     def __init__(self, cores: float = 4, **options: object) -> None:
-        self._teller: Teller | None = None
+        self._teller: TurnMessages | None = None
         self.heard: list[object] = []
         super().__init__(cores, **options)  # type: ignore[arg-type]
         cache = ResultCache(lambda *_: None)
-        self._teller = Teller(cache, lambda _: (), patience=Patience(self.machine.state))
+        self._teller = TurnMessages(cache, lambda _: (), patience=WithheldFailures(self.machine.state))
 
     def tell(self, *news: facts.Fact) -> object:  # type: ignore[override]
         turn = super().tell(*news)
@@ -32,7 +32,7 @@ class Ear(Bench):
 
     def ends(self) -> list[tuple[int, str]]:
         """Records of which it was told that they ended, and how."""
-        words = {Outcome: "done", Unsuccess: "bad"}
+        words = {TasksSucceeded: "done", TasksFailed: "bad"}
         return [(one.record, words[type(one)]) for one in self.heard if type(one) in words]  # type: ignore[attr-defined]
 
 
@@ -54,7 +54,7 @@ def test_a_failure_that_a_retry_undoes_is_never_told(ear: Ear) -> None:
     ear.tell(*closed(1))
     ear.fail(1)
     assert ear.ends() == []
-    assert Running(1, 0, 1, 0) in ear.heard
+    assert TasksRunning(1, 0, 1, 0) in ear.heard
     ear.end(1)
     ear.end(2)
     assert ear.ends() == [(1, "done"), (2, "done")]
@@ -106,7 +106,7 @@ def test_elements_of_an_array_are_told_one_by_one_when_there_is_no_more_hope(ear
         for index in range(3):
             if ear.machine.state.records[1].state_of(index) != 5:
                 ear.end(1, index) if index == 1 else ear.fail(1, index)
-    bad = [(one.start, one.stop) for one in ear.heard if type(one) is Unsuccess]
+    bad = [(one.start, one.stop) for one in ear.heard if type(one) is TasksFailed]
     assert sorted(bad) == [(0, 1), (2, 3)]
 
 

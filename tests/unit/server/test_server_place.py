@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bough.server import socket_path
-from bough.server.embedded.server_options import Options
+from bough.server.embedded.server_options import ServerOptions
 from tests.second_user import NOBODY, needs_root
 
 
@@ -90,7 +90,9 @@ def test_two_stores_have_two_ids_and_one_has_one(tmp_path) -> None:
 
 
 def test_options_are_read() -> None:
-    options = Options(["--store", "/s/x", "--fd", "4", "--cores", "2", "--policy", "sjf", "--fresh", "--fail-fast"])
+    options = ServerOptions(
+        ["--store", "/s/x", "--fd", "4", "--cores", "2", "--policy", "sjf", "--fresh", "--fail-fast"]
+    )
 
     assert (options.store, options.name, options.fd, options.cores) == ("/s/x", "x", 4, 2)
     assert (options.policy, options.fresh, options.fail_fast) == ("sjf", True, True)
@@ -101,7 +103,7 @@ def test_options_are_read() -> None:
 )
 def test_a_wrong_command_line_says_how_it_should_be(words: str) -> None:
     with pytest.raises(SystemExit, match="usage"):
-        Options(words.split())
+        ServerOptions(words.split())
 
 
 def lasting(folder: Path) -> str:

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from server_fakes import FakeTransport
 
-from bough.server.peer_connection import Connection
+from bough.server.peer_connection import PeerConnection
 from bough.server.peer_quotas import FREE, QUOTAS, Quotas
-from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, GroupDone, Refused, Submit
-from bough.wire.executor_messages import Alive, FromExecutor
-from bough.wire.file_messages import Get, Piece
+from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, GroupFinished, Refused, Submit
+from bough.wire.executor_messages import FromExecutor, Heartbeat
+from bough.wire.file_messages import FilePiece, GetPiece
 from bough.wire.framing import frame
 from tests.builders import question
 
@@ -30,19 +30,19 @@ class Ears:
 
     def __init__(self) -> None:
         self.heard_ones: list[object] = []
-        self.lost_ones: list[Connection] = []
+        self.lost_ones: list[PeerConnection] = []
 
-    def heard(self, connection: Connection, messages: list[Any]) -> None:
+    def heard(self, connection: PeerConnection, messages: list[Any]) -> None:
         self.heard_ones += messages
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: PeerConnection) -> None:
         self.lost_ones.append(connection)
 
 
 class Peer:
     def __init__(self, role: str = "read", quotas: Quotas | None = None) -> None:
         self.ears, self.transport = Ears(), FakeTransport()
-        self.connection = Connection(self.ears, [], quotas=quotas)
+        self.connection = PeerConnection(self.ears, [], quotas=quotas)
         self.connection.role = role
         self.connection.connection_made(self.transport)
 
@@ -115,15 +115,15 @@ def test_submissions_count_until_they_are_acknowledged_together() -> None:
 
 def test_what_needs_no_answer_passes_but_not_what_stands_behind_a_request_that_waits() -> None:
     peer = Peer("execute", few(requests=1, at_once=1))
-    get = Get(1, b"d" * 32, 0, 10)
-    peer.say(Alive(), get, Alive(), get, Alive())
-    peer.say(Alive())
-    assert peer.heard == [Alive(), get, Alive()]
+    get = GetPiece(1, b"d" * 32, 0, 10)
+    peer.say(Heartbeat(), get, Heartbeat(), get, Heartbeat())
+    peer.say(Heartbeat())
+    assert peer.heard == [Heartbeat(), get, Heartbeat()]
 
     async def work() -> None:
-        peer.connection.send(Piece(1, 0, b"x"))
+        peer.connection.send(FilePiece(1, 0, b"x"))
         await asyncio.sleep(0)
-        assert peer.heard[3:] == [get, Alive(), Alive()]
+        assert peer.heard[3:] == [get, Heartbeat(), Heartbeat()]
 
     run(work())
 
@@ -151,10 +151,10 @@ def test_who_does_not_read_what_it_is_told_is_cut_off_but_not_for_one_big_answer
     peer = Peer("read")
     peer.connection.send(Answer(1, bytes(QUOTAS["read"].unsent + 10)))
     peer.transport.unsent = QUOTAS["read"].unsent + 100
-    peer.connection.send(GroupDone(1, failed=False))
+    peer.connection.send(GroupFinished(1, failed=False))
     assert not peer.transport.closed
     peer.transport.unsent *= 3
-    peer.connection.send(GroupDone(2, failed=False))
+    peer.connection.send(GroupFinished(2, failed=False))
     assert peer.transport.closed
 
 

@@ -10,11 +10,11 @@ from test_server_service import Harness, Peer
 from bough.errors import StoreFailed
 from bough.model.events.facts import Cancelled, Fact, RunRemoved, SpanEnded
 from bough.model.tasks import GroupSpec
-from bough.server.service.retention import Removing
+from bough.server.service.retention import Retention
 from bough.stores.sql.sqlite import SqliteStore
 from bough.wire import questions
-from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Close, Closed, Refused, Submit, Welcome
-from bough.wire.executor_messages import Report, Run
+from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Closed, CloseSession, Refused, Submit, Welcome
+from bough.wire.executor_messages import Report, RunSpan
 from tests.builders import question
 
 
@@ -56,7 +56,7 @@ class Shed(Harness):
         (folder / "out").mkdir()
         self.store = self.shell.store = swept = SweptStore(folder, self.store.rows)
         self.shell.upkeep._store = swept
-        self.removing = Removing(self.shell, str(folder))
+        self.removing = Retention(self.shell, str(folder))
 
         self.reception.desk.add({questions.Remove: self.removing.remove})
 
@@ -81,10 +81,10 @@ def shed(tmp_path: Path) -> Shed:
 def run_one(shed: Shed, name: str, *, drain: bool = True) -> Peer:
     client, executor = shed.client(name), shed.executor()
     client.submit(1)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
     if drain:
-        client.say(Close("drain"))
+        client.say(CloseSession("drain"))
         assert client.said(Closed)
     client.hang_up()
     executor.hang_up()

@@ -14,8 +14,8 @@ from bough.model.events.facts import Retried, RunRetired, SpanEnded
 from bough.model.tasks import Dep, On
 from bough.server.service import finished_workflows
 from bough.stores.sql.sqlite import SqliteStore
-from bough.wire.client_messages import VERSION, Act, Answer, Ask, ClientHello, Close, Closed, Welcome
-from bough.wire.executor_messages import Report, Run
+from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Closed, CloseSession, DoAction, Welcome
+from bough.wire.executor_messages import Report, RunSpan
 from tests.builders import question
 
 
@@ -27,11 +27,11 @@ class Office(Harness):
         client, executor = self.client(name), self.executor()
         client.submit(tasks)
         reports = 0
-        while runs := executor.said(Run):
+        while runs := executor.said(RunSpan):
             for run in runs:
                 reports += 1
                 executor.say(Report(reports, [SpanEnded(run.span, run.start, run.stop, 0.1)]))
-        client.say(Close("drain"))
+        client.say(CloseSession("drain"))
         assert client.said(Closed)
         client.hang_up()
         executor.hang_up()
@@ -129,7 +129,7 @@ def test_a_deed_for_what_does_not_exist_is_answered(office: Office) -> None:
     peer = Peer(office)
     peer.say(ClientHello(VERSION, 9, "there"))
     assert peer.said(Welcome)
-    peer.say(Act(1, Retried(Dep(On.TASK, 999))))
+    peer.say(DoAction(1, Retried(Dep(On.TASK, 999))))
     assert [answer.value for answer in peer.said(Answer)] == [{"tasks": 0}]
 
 

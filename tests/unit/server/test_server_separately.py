@@ -9,11 +9,11 @@ from test_server_shell import BODY, Harness, Peer, a_task
 from bough.model.events.facts import Cancelled, SpanEnded
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, On
-from bough.server.message_handlers import Reception
+from bough.server.message_handlers import MessageHandlers
 from bough.server.turns.run_info import RunInfo
-from bough.server.turns.shell import SeparateShell, Shell, make_shell
-from bough.wire.client_messages import VERSION, Act, Blob, Submit
-from bough.wire.executor_messages import Appointed, ExecutorHello, Heard, Ready, Run, Stop
+from bough.server.turns.shell import Shell, ShellWithoutPiggyback, make_shell
+from bough.wire.client_messages import VERSION, Blob, DoAction, Submit
+from bough.wire.executor_messages import Acknowledged, ExecutorHello, ExecutorWelcome, Ready, RunSpan, StopElements
 
 
 class Separate(Harness):
@@ -22,25 +22,25 @@ class Separate(Harness):
         usual = self.shell
         info = RunInfo(1, "/store", "id:1", piggyback=False)
         self.shell = make_shell(self.loop, usual.machine, self.store, info)
-        self.reception = Reception(self.shell, self.closes.append, lambda: None)
+        self.reception = MessageHandlers(self.shell, self.closes.append, lambda: None)
 
 
-def begun(count: int) -> tuple[Peer, Peer, Run]:
+def begun(count: int) -> tuple[Peer, Peer, RunSpan]:
     """A client with so many tasks, an executor of one core, and the first of the tasks, which it has."""
     harness = Separate()
     client, executor = harness.client(), harness.executor()
     client.say(Blob(BODY, b"body"), Submit([a_task(number) for number in range(1, count + 1)], 1))
-    run = next(message for message in executor.said() if isinstance(message, Run))
+    run = next(message for message in executor.said() if isinstance(message, RunSpan))
     return client, executor, run
 
 
-def end(executor: Peer, run: Run) -> None:
+def end(executor: Peer, run: RunSpan) -> None:
     executor.report(SpanEnded(run.span, 0, 1, 10.0, pickle.dumps([1])))
 
 
 def test_a_knob_chooses_the_shell() -> None:
     assert type(Harness().shell) is Shell
-    assert type(Separate().shell) is SeparateShell
+    assert type(Separate().shell) is ShellWithoutPiggyback
 
 
 def test_an_executor_is_told_that_it_must_ask() -> None:
@@ -48,17 +48,17 @@ def test_an_executor_is_told_that_it_must_ask() -> None:
     peer.transport.to_executor = True
     peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(), "3.11"))
     appointed = peer.said()[0]
-    assert isinstance(appointed, Appointed)
+    assert isinstance(appointed, ExecutorWelcome)
     assert not appointed.piggyback
 
 
 def test_work_waits_until_it_is_asked_for() -> None:
     _, executor, run = begun(2)
     end(executor, run)
-    assert executor.said() == [Heard(1)]
+    assert executor.said() == [Acknowledged(1)]
     executor.say(Ready())
     (second,) = executor.said()
-    assert isinstance(second, Run)
+    assert isinstance(second, RunSpan)
     executor.say(Ready())
     assert executor.said() == []
 
@@ -67,10 +67,10 @@ def test_what_is_stopped_while_it_waits_goes_out_before_the_stop() -> None:
     client, executor, run = begun(2)
     end(executor, run)
     executor.said()
-    client.say(Act(7, Cancelled(Dep(On.TASK, 2))))
+    client.say(DoAction(7, Cancelled(Dep(On.TASK, 2))))
     sent, stop = executor.said()
-    assert isinstance(sent, Run)
-    assert isinstance(stop, Stop)
+    assert isinstance(sent, RunSpan)
+    assert isinstance(stop, StopElements)
     assert sent.span == stop.span
     executor.say(Ready())
     assert executor.said() == []

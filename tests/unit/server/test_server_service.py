@@ -22,10 +22,10 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
 from bough.policies.policy_registry import load_placement
-from bough.server.peer_connection import Connection
-from bough.server.service.id_ranges import NumberBook
-from bough.server.service.returning_executors import Returning
-from bough.server.service.service_handlers import ServiceReception
+from bough.server.peer_connection import PeerConnection
+from bough.server.service.id_ranges import IdRanges
+from bough.server.service.returning_executors import ReturningExecutors
+from bough.server.service.service_handlers import ServiceHandlers
 from bough.server.service.workflows import Workflows
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell
@@ -36,27 +36,27 @@ from bough.wire.client_messages import (
     Ask,
     Blob,
     ClientHello,
-    Close,
     Closed,
-    Manage,
-    Outcome,
+    CloseSession,
+    ManageService,
     Refused,
     Submit,
-    Unsuccess,
+    TasksFailed,
+    TasksSucceeded,
     Welcome,
 )
 from bough.wire.executor_messages import (
-    Alive,
-    Appointed,
+    Acknowledged,
     Drain,
     ExecutorHello,
-    Heard,
-    Holding,
+    ExecutorWelcome,
+    Heartbeat,
     Leave,
     Leaving,
     Report,
-    Run,
-    Stop,
+    RunSpan,
+    SpansHeld,
+    StopElements,
 )
 from bough.wire.framing import frame
 from tests.builders import question
@@ -105,13 +105,13 @@ class Harness:
         else:
             self.store.rows = [(number + 1, 0.0, []) for number in range(machine.state.turn)]
         info = RunInfo(1, str(folder), "t:1", memos=True, embedded=False, token="t")
-        self.numbers = NumberBook(str(folder))
+        self.numbers = IdRanges(str(folder))
         self.numbers.beyond(record=0, group=0, run=1, executor=0)
         self.shell = Shell(self.loop, self.machine, self.store, info)
         workflows = Workflows(self.shell, self.numbers)
-        returning = Returning(self.shell, self.numbers, PATIENCE)
+        returning = ReturningExecutors(self.shell, self.numbers, PATIENCE)
         self.ends: list[bool] = []
-        self.reception = ServiceReception(
+        self.reception = ServiceHandlers(
             self.shell, workflows, returning, store=str(folder), heartbeat=30, shutdown=self.ends.append
         )
         self.loop.run()
@@ -129,9 +129,9 @@ class Harness:
         peer = Peer(self, to_executor=True)
         peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(1), "3.11", number, marker="t:1" if number else ""))
         appointed, *_ = peer.said()
-        assert isinstance(appointed, Appointed), appointed
+        assert isinstance(appointed, ExecutorWelcome), appointed
         peer.number = appointed.executor
-        peer.say(*reports, Holding(spans or []))
+        peer.say(*reports, SpansHeld(spans or []))
         return peer
 
 
@@ -140,7 +140,7 @@ class Peer:
         self.harness = harness
         self.transport = FakeTransport()
         self.transport.to_executor = to_executor
-        self.connection = Connection(harness.reception, harness.shell.dirty)
+        self.connection = PeerConnection(harness.reception, harness.shell.dirty)
         self.connection.role = role
         self.connection.connection_made(self.transport)
 
@@ -189,18 +189,18 @@ def test_outcomes_go_to_the_clients_of_their_workflow_alone(service: Harness) ->
     one, two = service.client("one"), service.client("two", pid=2)
     executor = service.executor()
     (task,) = one.submit()
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
 
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
 
-    assert [outcome.record for outcome in one.said(Outcome)] == [task]
-    assert two.said(Outcome) == []
+    assert [outcome.record for outcome in one.said(TasksSucceeded)] == [task]
+    assert two.said(TasksSucceeded) == []
 
 
 def test_a_missing_executor_that_comes_back_keeps_what_it_holds_and_loses_nothing_else(service: Harness) -> None:
     client, executor = service.client(), service.executor()
     first, second = client.submit(2)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.hang_up()
     assert service.facts(ExecutorLost) == []
 
@@ -209,11 +209,11 @@ def test_a_missing_executor_that_comes_back_keeps_what_it_holds_and_loses_nothin
     service.loop.advance(PATIENCE)
 
     assert service.facts(ExecutorLost) == []
-    assert back.said(Run | Stop) == []
+    assert back.said(RunSpan | StopElements) == []
     back.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
     service.loop.advance(A_MOMENT)
-    assert [outcome.record for outcome in client.said(Outcome)] == [first]
-    assert [sent.record for sent in back.said(Run)] == [second]
+    assert [outcome.record for outcome in client.said(TasksSucceeded)] == [first]
+    assert [sent.record for sent in back.said(RunSpan)] == [second]
 
 
 def test_what_a_returning_executor_does_not_hold_is_given_out_again_and_what_it_should_not_hold_is_stopped(
@@ -221,15 +221,15 @@ def test_what_a_returning_executor_does_not_hold_is_given_out_again_and_what_it_
 ) -> None:
     client, executor = service.client(), service.executor()
     client.submit(1)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.hang_up()
 
     back = service.executor(executor.number, [999])
 
     assert [fact.span for fact in service.facts(SpanReturned)] == [run.span]
-    said = back.said(Run | Stop)
-    assert [message.span for message in said if isinstance(message, Stop)] == [999]
-    assert [message.record for message in said if isinstance(message, Run)] == [run.record]
+    said = back.said(RunSpan | StopElements)
+    assert [message.span for message in said if isinstance(message, StopElements)] == [999]
+    assert [message.record for message in said if isinstance(message, RunSpan)] == [run.record]
 
 
 def test_what_was_sent_just_before_a_connection_broke_is_sent_again(service: Harness) -> None:
@@ -249,32 +249,32 @@ def test_what_was_sent_just_before_a_connection_broke_is_sent_again(service: Har
 def test_a_report_that_was_not_heard_counts_before_what_is_held_is_compared(service: Harness) -> None:
     client, executor = service.client(), service.executor()
     (task,) = client.submit(1)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.hang_up()
 
     back = service.executor(executor.number, [], reports=(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]),))
 
-    assert [outcome.record for outcome in client.said(Outcome)] == [task]
+    assert [outcome.record for outcome in client.said(TasksSucceeded)] == [task]
     assert service.facts(SpanReturned) == []
     service.loop.advance(0.25)
-    assert back.said(Heard) == [Heard(1)]
+    assert back.said(Acknowledged) == [Acknowledged(1)]
 
 
 def test_an_executor_that_does_not_come_back_is_lost_and_may_join_again_late(service: Harness) -> None:
     client, executor = service.client(), service.executor()
     client.submit(1)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.hang_up()
     service.loop.advance(PATIENCE + 1)
     assert [fact.executor for fact in service.facts(ExecutorLost)] == [executor.number]
     other = service.executor()
-    (again,) = other.said(Run)
+    (again,) = other.said(RunSpan)
 
     late = service.executor(executor.number, [], reports=(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]),))
     service.loop.advance(A_MOMENT)
 
-    assert [outcome.attempt for outcome in client.said(Outcome)] == [1]
-    assert [stop.span for stop in other.said(Stop)] == [again.span]
+    assert [outcome.attempt for outcome in client.said(TasksSucceeded)] == [1]
+    assert [stop.span for stop in other.said(StopElements)] == [again.span]
     assert late.number == executor.number
 
 
@@ -283,7 +283,7 @@ def test_executors_that_a_restored_machine_knows_have_a_time_to_come_back(tmp_pa
     before = Harness(tmp_path / "before")
     executor = before.executor()
     before.client().submit(1)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     machine = Machine.restore(before.machine.snapshot(), load_placement("fifo"))
 
     after = Harness(tmp_path, machine)
@@ -293,9 +293,9 @@ def test_executors_that_a_restored_machine_knows_have_a_time_to_come_back(tmp_pa
     executor = after.executor(executor.number, [run.span])
     executor.say(Report(7, [SpanEnded(run.span, 0, 1, 0.1)]))
 
-    assert len(client.said(Outcome)) == 1
+    assert len(client.said(TasksSucceeded)) == 1
     after.loop.advance(0.25)
-    assert executor.said(Heard) == [Heard(7)]
+    assert executor.said(Acknowledged) == [Acknowledged(7)]
     after.loop.advance(2 * PATIENCE)
     assert after.facts(ExecutorLost) == []
 
@@ -320,22 +320,22 @@ def test_an_executor_of_another_store_is_refused(service: Harness) -> None:
 def test_a_sign_of_life_is_answered(service: Harness) -> None:
     executor = service.executor()
     executor.said()
-    executor.say(Alive())
+    executor.say(Heartbeat())
 
-    assert executor.said() == [Heard(0)]
+    assert executor.said() == [Acknowledged(0)]
 
 
 def test_executors_are_drained_and_stopped_by_hand(service: Harness) -> None:
     client, executor = service.client(), service.executor()
     executor.said()
 
-    client.say(Manage(1, "drain", [executor.number]))
-    client.say(Manage(2, "stop", [executor.number]))
-    client.say(Manage(3, "stop", [77]))
+    client.say(ManageService(1, "drain", [executor.number]))
+    client.say(ManageService(2, "stop", [executor.number]))
+    client.say(ManageService(3, "stop", [77]))
 
     assert executor.said(Drain | Leave) == [Drain(), Leave()]
     assert [answer.request for answer in client.said(Answer)] == [1, 2]
-    client.say(Manage(5, "shutdown"))
+    client.say(ManageService(5, "shutdown"))
     assert service.ends == [False]
 
 
@@ -343,7 +343,7 @@ def test_roles_may_do_what_is_theirs(service: Harness) -> None:
     reader = Peer(service, "read")
     reader.say(ClientHello(VERSION, 1, "here"), Ask(1, question("workflows")))
     assert reader.said(Answer)[0].value[0]["name"] == "server"
-    reader.say(Manage(2, "shutdown"))
+    reader.say(ManageService(2, "shutdown"))
     assert reader.transport.closed
     assert service.ends == []
 
@@ -358,15 +358,15 @@ def test_roles_may_do_what_is_theirs(service: Harness) -> None:
         assert peer.transport.closed
 
     submitter = Peer(service, "submit")
-    submitter.say(ClientHello(VERSION, 1, "here"), Manage(1, "shutdown"))
+    submitter.say(ClientHello(VERSION, 1, "here"), ManageService(1, "shutdown"))
     assert "Unix socket" in submitter.said(Refused)[0].message
 
 
 def test_a_workflow_is_closed_when_its_client_drains_it_and_all_has_ended(service: Harness) -> None:
     client, executor = service.client(), service.executor()
     client.submit(1)
-    (run,) = executor.said(Run)
-    client.say(Close("drain"))
+    (run,) = executor.said(RunSpan)
+    client.say(CloseSession("drain"))
     assert client.said(Closed) == []
 
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
@@ -383,27 +383,27 @@ def test_a_client_that_comes_back_is_not_told_of_a_failure_that_a_retry_of_the_g
     first, group, root = client.welcome.first_id, client.welcome.first_group, client.welcome.group
     records = [TaskSpec(first + n, Kind.COMMAND, b"", b"", group=group) for n in range(2)]
     client.say(Submit([GroupSpec(group, "g", root, retries=1), *records], 1), GroupClosed(group))
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     failure = Failure(Cause.EXIT, "exit code 1", exit_code=1)
     executor.say(Report(1, [ElementFailed(run.span, 0, failure)]))
     client.say(Ask(2, question("outcomes", records=[first])))
-    assert not [message for message in client.said() if isinstance(message, Unsuccess)]
+    assert not [message for message in client.said() if isinstance(message, TasksFailed)]
 
     for number in (2, 3, 4):  # the other task; then the first one again, in vain
-        (run,) = executor.said(Run) or [None]
+        (run,) = executor.said(RunSpan) or [None]
         if run is not None:
             good = run.record != first
             news = SpanEnded(run.span, 0, 1, 0.1) if good else ElementFailed(run.span, 0, failure)
             executor.say(Report(number, [news]))
     service.loop.advance(A_MOMENT)
     told = client.said()
-    assert {message.record for message in told if isinstance(message, Unsuccess)} == {first}
+    assert {message.record for message in told if isinstance(message, TasksFailed)} == {first}
 
 
 def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: Harness) -> None:
     client, executor = service.client(), service.executor()
     done, waiting = client.submit(2)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
     service.loop.advance(A_MOMENT)
     client.said()
@@ -418,5 +418,5 @@ def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: H
     answers = {answer.request: answer.value for answer in said if isinstance(answer, Answer)}
     states = {record["id"]: record["state"] for record in answers[1]["records"]}
     assert states == {done: "done", waiting: "placed"}
-    assert [message.record for message in said if isinstance(message, Outcome)] == [done]
+    assert [message.record for message in said if isinstance(message, TasksSucceeded)] == [done]
     assert answers[3] == {"first_id": 101, "first_group": 102, "ids": 5}

@@ -15,30 +15,38 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
 from bough.policies.policy_registry import load_placement
-from bough.server.message_handlers import Reception
-from bough.server.peer_connection import Connection
+from bough.server.message_handlers import MessageHandlers
+from bough.server.peer_connection import PeerConnection
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell
 from bough.wire.client_messages import (
     VERSION,
     Accepted,
-    Act,
     Answer,
     Ask,
     Blob,
     ClientHello,
-    Close,
-    GroupDone,
-    Notice,
-    Outcome,
+    CloseSession,
+    DoAction,
+    GroupFinished,
     Refused,
-    Running,
     Submit,
     Subscribe,
-    Unsuccess,
+    TasksFailed,
+    TasksRunning,
+    TasksSucceeded,
+    UserNotice,
     Welcome,
 )
-from bough.wire.executor_messages import Alive, Appointed, ExecutorHello, Heard, Report, Run, Stop
+from bough.wire.executor_messages import (
+    Acknowledged,
+    ExecutorHello,
+    ExecutorWelcome,
+    Heartbeat,
+    Report,
+    RunSpan,
+    StopElements,
+)
 from bough.wire.framing import frame
 from tests.builders import question
 
@@ -57,7 +65,7 @@ class Harness:
         info = RunInfo(1, "/store", "id:1", 1, 1, 1, memos)
         self.shell = Shell(self.loop, machine, self.store, info)
         self.closes: list[str] = []
-        self.reception = Reception(self.shell, self.closes.append, lambda: self.closes.append("lost"))
+        self.reception = MessageHandlers(self.shell, self.closes.append, lambda: self.closes.append("lost"))
 
     def connect(self, *, trusted: bool = False) -> Peer:
         return Peer(self, trusted=trusted)
@@ -73,7 +81,7 @@ class Harness:
         peer.transport.to_executor = True
         peer.say(ExecutorHello(VERSION, "local", "node", 7, Needs(cores), "3.11"))
         appointed, *peer.kept = peer.said()
-        assert isinstance(appointed, Appointed)
+        assert isinstance(appointed, ExecutorWelcome)
         return peer
 
 
@@ -81,7 +89,7 @@ class Peer:
     def __init__(self, harness: Harness, *, trusted: bool) -> None:
         self.harness = harness
         self.transport = FakeTransport()
-        self.connection = Connection(harness.reception, harness.shell.dirty, trusted=trusted)
+        self.connection = PeerConnection(harness.reception, harness.shell.dirty, trusted=trusted)
         self.connection.connection_made(self.transport)
         self.number = 0
         self.kept: list[object] = []
@@ -125,23 +133,23 @@ def test_a_submission_is_accepted_placed_and_its_outcome_told() -> None:
 
     executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
 
-    assert client.said() == [Outcome(1, 0, 1, 1, "node", b"result")]
+    assert client.said() == [TasksSucceeded(1, 0, 1, 1, "node", b"result")]
     assert executor.said() == [], "an acknowledgement waits a moment for company"
     harness.loop.advance(0.25)
-    assert executor.said() == [Heard(1)]
+    assert executor.said() == [Acknowledged(1)]
 
 
 def test_the_acknowledgement_of_a_task_known_to_be_short_goes_with_its_outcome_or_after_a_moment() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor()
     client.say(Blob(BODY, b"body"), Submit([a_task(1, template="short")], 5))
-    executor.report(SpanEnded(the(Run, executor.said()).span, 0, 1, 0.0001, b"result"))
+    executor.report(SpanEnded(the(RunSpan, executor.said()).span, 0, 1, 0.0001, b"result"))
     client.said()
 
     client.say(Submit([a_task(2, template="short")], 6))
     assert client.said() == []
-    executor.report(SpanEnded(the(Run, executor.said()).span, 0, 1, 0.0001, b"result"))
-    assert client.said() == [Accepted(6), Outcome(2, 0, 1, 1, "node", b"result")]
+    executor.report(SpanEnded(the(RunSpan, executor.said()).span, 0, 1, 0.0001, b"result"))
+    assert client.said() == [Accepted(6), TasksSucceeded(2, 0, 1, 1, "node", b"result")]
 
     client.say(Submit([a_task(3, template="short")], 7))
     assert client.said() == []
@@ -157,7 +165,7 @@ def test_outcomes_go_together_to_a_client_that_only_listens_while_work_goes_on()
     assert client.said() == [Accepted(5)]
     told: list[list[int]] = []
     for _ in range(5):
-        run = the(Run, executor.said())
+        run = the(RunSpan, executor.said())
         executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
         told.append([message.record for message in client.said()])
         if run.record == 2:
@@ -171,12 +179,12 @@ def test_a_blob_goes_to_an_executor_once_and_again_to_its_successor() -> None:
     harness = Harness()
     client, executor = harness.client(), harness.executor(cores=4)
     client.say(Blob(BODY, b"body"), Submit([a_task(1), a_task(2)], 1))
-    assert [type(message) for message in executor.said()] == [Blob, Run, Run]
+    assert [type(message) for message in executor.said()] == [Blob, RunSpan, RunSpan]
 
     executor.lose()
     successor = harness.executor(cores=4)
 
-    assert [type(message) for message in successor.said()] == [Blob, Run, Run]
+    assert [type(message) for message in successor.said()] == [Blob, RunSpan, RunSpan]
 
 
 def test_everything_said_in_a_turn_is_one_write() -> None:
@@ -188,7 +196,7 @@ def test_everything_said_in_a_turn_is_one_write() -> None:
     executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
 
     assert len(executor.transport.writes) == 1
-    assert sorted(type(message).__name__ for message in executor.said()) == ["Heard", "Run"]
+    assert sorted(type(message).__name__ for message in executor.said()) == ["Acknowledged", "RunSpan"]
 
 
 def test_requests_of_different_clients_are_answered_to_their_own() -> None:
@@ -215,7 +223,7 @@ def test_a_value_is_sent_along_with_the_task_that_wants_it() -> None:
 
     executor.report(SpanEnded(run.span, 0, 1, 0.5, pickle.dumps([42])))
 
-    run = the(Run, executor.said())
+    run = the(RunSpan, executor.said())
     assert run.record == 2
     (value,) = run.inputs
     assert value.single
@@ -231,7 +239,7 @@ def test_the_values_of_an_array_come_as_pages_in_order() -> None:
     client.say(Blob(BODY, b"body"), Blob(TABLE, b"table"), Submit([array, a_task(2, after=(on,), inputs=(on,))], 1))
     sent = executor.said()
     while True:
-        runs = [message for message in sent if isinstance(message, Run)]
+        runs = [message for message in sent if isinstance(message, RunSpan)]
         if not runs or runs[-1].record == 2:
             break
         for run in runs:
@@ -251,7 +259,7 @@ def test_a_task_whose_function_was_never_sent_fails_and_says_so() -> None:
 
     client.say(Submit([a_task(1)], 1))
 
-    bad = the(Unsuccess, client.said())
+    bad = the(TasksFailed, client.said())
     assert bad.failure.cause is Cause.NOT_STARTED
     assert "was never sent" in bad.failure.message
 
@@ -269,15 +277,15 @@ def test_nothing_takes_effect_until_a_full_disk_has_room_again() -> None:
     client.say(Submit([a_task(2)], 2))
     harness.loop.advance(0.6)
 
-    assert [type(message) for message in client.said()] == [Notice]
-    assert executor.said() == [Heard(0)]  # we live, and nothing is acknowledged
+    assert [type(message) for message in client.said()] == [UserNotice]
+    assert executor.said() == [Acknowledged(0)]  # we live, and nothing is acknowledged
     assert executor.transport.paused
 
     harness.store.failing = None
     harness.loop.advance(0.6)
 
-    assert [type(message) for message in client.said()] == [Notice, Outcome, Accepted]
-    assert [type(message) for message in executor.said()] == [Heard, Heard, Run]
+    assert [type(message) for message in client.said()] == [UserNotice, TasksSucceeded, Accepted]
+    assert [type(message) for message in executor.said()] == [Acknowledged, Acknowledged, RunSpan]
     assert not executor.transport.paused
     assert len(harness.store.rows) == rows + 2
 
@@ -301,10 +309,10 @@ def test_a_lost_executor_gives_its_tasks_back_and_clients_hear_it() -> None:
     client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
     run = executor.said()[-1]
     executor.report(SpanStarted(run.span, 0, 1))
-    assert Running(1, 0, 1, 1, "node") in client.said()
+    assert TasksRunning(1, 0, 1, 1, "node") in client.said()
 
     executor.lose()
-    assert Running(1, 0, 1, 0) in client.said()
+    assert TasksRunning(1, 0, 1, 0) in client.said()
 
     second = harness.executor()
     assert second.said()[-1].attempt == 2
@@ -320,9 +328,9 @@ def test_a_report_that_comes_twice_counts_once_and_is_acknowledged_again() -> No
     executor.say(report)
     executor.say(report)
 
-    assert [type(message) for message in client.said()] == [Accepted, Outcome]
+    assert [type(message) for message in client.said()] == [Accepted, TasksSucceeded]
     harness.loop.advance(0.25)
-    assert executor.said() == [Heard(1), Heard(1)]
+    assert executor.said() == [Acknowledged(1), Acknowledged(1)]
 
 
 def test_cancelling_stops_the_span_and_tells_every_subscriber() -> None:
@@ -333,12 +341,12 @@ def test_cancelling_stops_the_span_and_tells_every_subscriber() -> None:
     owner.said()
     run = executor.said()[-1]
 
-    other.say(Act(3, Cancelled(Dep(On.TASK, 1))))
+    other.say(DoAction(3, Cancelled(Dep(On.TASK, 1))))
 
-    assert executor.said() == [Stop(run.span, 0, 1)]
-    assert the(Unsuccess, owner.said()).failure.cause is Cause.CANCELLED
+    assert executor.said() == [StopElements(run.span, 0, 1)]
+    assert the(TasksFailed, owner.said()).failure.cause is Cause.CANCELLED
     heard = other.said()
-    assert the(Unsuccess, heard).attempt == 1
+    assert the(TasksFailed, heard).attempt == 1
     assert the(Answer, heard) == Answer(3, {"tasks": 1})
 
 
@@ -350,9 +358,9 @@ def test_killing_fails_the_attempt_and_tells_which_one() -> None:
     executor.report(SpanStarted(run.span, 0, 1))
     client.said()
 
-    client.say(Act(2, Killed(Dep(On.TASK, 1))))
+    client.say(DoAction(2, Killed(Dep(On.TASK, 1))))
 
-    bad = the(Unsuccess, client.said())
+    bad = the(TasksFailed, client.said())
     assert (bad.failure.cause, bad.attempt, bad.host) == (Cause.KILLED, 1, "node")
 
 
@@ -364,12 +372,12 @@ def test_a_failure_that_is_retried_is_no_outcome() -> None:
     run = executor.said()[-1]
 
     executor.report(ElementFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
-    assert client.said() == [Running(1, 0, 1, 0)]
-    run = the(Run, executor.said())
+    assert client.said() == [TasksRunning(1, 0, 1, 0)]
+    run = the(RunSpan, executor.said())
     assert run.attempt == 2
 
     executor.report(ElementFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
-    assert the(Unsuccess, client.said()).attempt == 2
+    assert the(TasksFailed, client.said()).attempt == 2
 
 
 def test_a_closed_group_is_told_when_it_is_done() -> None:
@@ -381,7 +389,7 @@ def test_a_closed_group_is_told_when_it_is_done() -> None:
 
     executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
 
-    assert [type(message) for message in client.said()] == [Outcome, GroupDone]
+    assert [type(message) for message in client.said()] == [TasksSucceeded, GroupFinished]
 
 
 def test_questions_are_answered_after_what_was_said_before_them() -> None:
@@ -447,13 +455,13 @@ def test_only_the_inherited_connection_may_own_and_close_the_session() -> None:
     stranger.say(ClientHello(VERSION, 1, "here", True))
     stranger.said()
 
-    stranger.say(Close("now"))
+    stranger.say(CloseSession("now"))
     assert the(Refused, stranger.said()).kind == "UserError"
     stranger.lose()
     assert harness.closes == []
 
     owner = harness.client()
-    owner.say(Close("drain"))
+    owner.say(CloseSession("drain"))
     owner.lose()
     assert harness.closes == ["drain", "lost"]
 
@@ -468,12 +476,12 @@ def test_a_span_that_cannot_be_sent_for_a_moment_is_sent_later_at_no_cost(monkey
 
         used_up.setattr(harness.shell._sender, "_blob", no_descriptors)
         client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
-        assert not [message for message in executor.said() if isinstance(message, Run)]
+        assert not [message for message in executor.said() if isinstance(message, RunSpan)]
 
     harness.loop.advance(0.6)
 
-    assert the(Run, executor.said()).record == 1
-    assert not [message for message in client.said() if isinstance(message, Unsuccess)]
+    assert the(RunSpan, executor.said()).record == 1
+    assert not [message for message in client.said() if isinstance(message, TasksFailed)]
 
 
 def test_an_executor_that_says_nothing_for_long_is_lost() -> None:
@@ -511,7 +519,7 @@ def test_a_clock_that_is_set_loses_no_executor_and_moves_no_wait(
 
     for _ in range(7):
         harness.loop.advance(5)
-        executor.say(Alive())
+        executor.say(Heartbeat())
 
     assert not executor.transport.closed
     assert abs(shell.clock.now() - begun) < 60

@@ -8,7 +8,7 @@ import msgspec
 from server_fakes import FakeLoop
 
 from bough.core.machine import Machine
-from bough.model.events.facts import ElementFailed, NotRunnable, Recalled, SpanEnded
+from bough.model.events.facts import ElementFailed, MemoLookedUp, Skipped, SpanEnded
 from bough.model.outcomes import Cause, Failure
 from bough.policies.policy_registry import load_placement
 from bough.server.peers import Peers
@@ -46,9 +46,9 @@ def test_what_ended_is_counted_and_timed() -> None:
             SpanEnded(1, 0, 90, 1.0),  # type: ignore[arg-type]
             ElementFailed(2, 0, failure, retry_at=5.0),  # type: ignore[arg-type]
             ElementFailed(2, 0, failure),  # type: ignore[arg-type]
-            NotRunnable(3, 0, 4, failure),  # type: ignore[arg-type]
-            Recalled(4, 0, 5, found=True),  # type: ignore[arg-type]
-            Recalled(4, 5, 9, found=False),  # type: ignore[arg-type]
+            Skipped(3, 0, 4, failure),  # type: ignore[arg-type]
+            MemoLookedUp(4, 0, 5, found=True),  # type: ignore[arg-type]
+            MemoLookedUp(4, 5, 9, found=False),  # type: ignore[arg-type]
         ]
     )
     loop.advance(1.0)

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from bough.server.embedded import local_executor
-from bough.server.embedded.local_executor import Command, Supervisor
+from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
 
 PATIENCE = 20.0
 
 
-class Sleeper(Command):
+class Sleeper(ExecutorCommand):
     """Starts something that waits to be ended."""
 
     __slots__ = ("started",)
@@ -36,7 +36,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def end(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
+def end(loop: asyncio.AbstractEventLoop, supervisor: LocalExecutor) -> None:
     supervisor.kill()
     loop.run_until_complete(supervisor.gone(PATIENCE))
 
@@ -44,7 +44,7 @@ def end(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
 def test_one_that_was_started_before_is_not_started_again(loop: asyncio.AbstractEventLoop) -> None:
     command = Sleeper()
     pid = command.start()
-    supervisor = Supervisor(loop, command, pid, lambda: None)
+    supervisor = LocalExecutor(loop, command, pid, lambda: None)
     supervisor.need()
     assert command.started == [pid]
     end(loop, supervisor)
@@ -52,7 +52,7 @@ def test_one_that_was_started_before_is_not_started_again(loop: asyncio.Abstract
 
 def test_one_that_was_spared_starts_when_it_is_needed_and_once(loop: asyncio.AbstractEventLoop) -> None:
     command = Sleeper()
-    supervisor = Supervisor(loop, command, 0, lambda: None)
+    supervisor = LocalExecutor(loop, command, 0, lambda: None)
     assert command.started == []
     supervisor.need()
     supervisor.need()
@@ -65,7 +65,7 @@ def test_one_that_nobody_needs_starts_after_a_while(
 ) -> None:
     monkeypatch.setattr(local_executor, "_SPARE", 0.01)
     command = Sleeper()
-    supervisor = Supervisor(loop, command, 0, lambda: None)
+    supervisor = LocalExecutor(loop, command, 0, lambda: None)
 
     async def started() -> None:
         while not supervisor.pid:
@@ -79,7 +79,7 @@ def test_one_that_nobody_needs_starts_after_a_while(
 
 def test_a_session_that_ends_before_starts_none(loop: asyncio.AbstractEventLoop) -> None:
     command = Sleeper()
-    supervisor = Supervisor(loop, command, 0, lambda: None)
+    supervisor = LocalExecutor(loop, command, 0, lambda: None)
     supervisor.retire()
     supervisor.need()
     loop.run_until_complete(supervisor.gone(PATIENCE))

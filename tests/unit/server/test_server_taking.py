@@ -12,11 +12,11 @@ from bough.model.events.facts import Cancelled, ExecutorLost, Held, SpanEnded, S
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
-from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskSpec, Terms
+from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_placement
-from bough.server.service.features import Extras, Services
-from bough.wire.client_messages import Act, Answer, Ask, Outcome, Refused, Submit, Unsuccess
-from bough.wire.executor_messages import Report, Run
+from bough.server.service.features import FeatureOptions, Features
+from bough.wire.client_messages import Answer, Ask, DoAction, Refused, Submit, TasksFailed, TasksSucceeded
+from bough.wire.executor_messages import Report, RunSpan
 from tests.builders import question
 
 
@@ -25,7 +25,7 @@ class Workshop(Harness):
 
     def __init__(self, folder: Path, machine: Machine | None = None) -> None:
         super().__init__(folder, machine)
-        self.services = Services(self.shell, self.numbers, str(folder), Extras())
+        self.services = Features(self.shell, self.numbers, str(folder), FeatureOptions())
         self.reception.desk.add(self.services.handlers)
         self.loop.run()
 
@@ -67,7 +67,7 @@ def test_the_same_task_is_given_again_until_it_is_done(shop: Workshop) -> None:
     assert shop.take("bob")["id"] == str(second)
     assert shop.done(first) == {"id": str(first), "state": "done", "changed": True}
 
-    assert [outcome.record for outcome in client.said(Outcome)] == [first]
+    assert [outcome.record for outcome in client.said(TasksSucceeded)] == [first]
     assert shop.take()["answer"] == "none"
     shop.done(second, "bob")
     assert shop.take()["answer"] == "done"
@@ -97,7 +97,7 @@ def test_only_who_has_a_task_can_end_it(shop: Workshop) -> None:
 def test_what_an_executor_runs_is_not_ended_by_hand(shop: Workshop) -> None:
     client, executor = shop.client(), shop.executor()
     (task,) = client.submit(1)
-    assert executor.said(Run)
+    assert executor.said(RunSpan)
 
     assert "runs on executor" in shop.done(task).message
     assert shop.take()["answer"] == "none"
@@ -114,7 +114,7 @@ def test_an_exit_code_is_a_failure_that_counts_against_retries(shop: Workshop) -
     assert (again["id"], again["attempt"]) == (str(number), 2)
     assert shop.done(number, exit_code=3)["state"] == "failed"
 
-    (bad,) = client.said(Unsuccess)
+    (bad,) = client.said(TasksFailed)
     assert (bad.failure.cause, bad.failure.exit_code) == (Cause.EXIT, 3)
 
 
@@ -125,7 +125,7 @@ def test_an_output_that_is_missing_is_a_failure(shop: Workshop) -> None:
 
     shop.done(task, missing="/data/out")
 
-    (bad,) = client.said(Unsuccess)
+    (bad,) = client.said(TasksFailed)
     assert bad.failure.cause is Cause.MISSING_OUTPUT
     assert "/data/out" in bad.failure.message
 
@@ -176,7 +176,7 @@ def test_only_the_workflow_and_group_that_are_named_count(shop: Workshop) -> Non
 def test_held_tasks_block_until_somebody_acts(shop: Workshop) -> None:
     client = shop.client()
     client.submit(1)
-    client.say(Act(5, Held(Dep(On.GROUP, client.welcome.group))))
+    client.say(DoAction(5, Held(Dep(On.GROUP, client.welcome.group))))
     client.hang_up()
 
     blocked = shop.take()
@@ -188,7 +188,7 @@ def test_a_task_of_any_needs_can_be_taken_and_nothing_comes_with_it(shop: Worksh
     client, executor = shop.client(), shop.executor()
     for request in range(1, 8):  # so short that executors get many at once
         client.submit(1, request)
-        (run,) = executor.said(Run)
+        (run,) = executor.said(RunSpan)
         executor.say(Report(request, [SpanEnded(run.span, 0, 1, 0.001)]))
     executor.hang_up()
     many = client.submit(9, 8)
@@ -207,7 +207,7 @@ def test_a_task_that_is_cancelled_leaves_the_hand_free(shop: Workshop) -> None:
     first, second = client.submit(2)
     shop.take()
 
-    client.say(Act(5, Cancelled(Dep(On.TASK, first))))
+    client.say(DoAction(5, Cancelled(Dep(On.TASK, first))))
 
     assert shop.take()["id"] == str(second)
     assert shop.done(first)["state"] == "cancelled"
@@ -246,8 +246,8 @@ def pipeline(client: Peer, *, attributes: tuple[tuple[str, str], ...] = ()) -> l
     first, group = client.welcome.first_id, client.welcome.group
     made: list[TaskSpec] = []
     for number in (first, first + 2):
-        near = Terms(near=number, attributes=attributes)
-        one = TaskSpec(RecordId(number), Kind.COMMAND, b"", b"", group=group, terms=Terms(release=True))
+        near = TaskExtras(near=number, attributes=attributes)
+        one = TaskSpec(RecordId(number), Kind.COMMAND, b"", b"", group=group, terms=TaskExtras(release=True))
         two = TaskSpec(RecordId(number + 1), Kind.COMMAND, b"", b"", group, after=(Dep(On.TASK, number),), terms=near)
         made += [one, two]
     submit(client, *made)
@@ -268,7 +268,7 @@ def test_who_ran_the_predecessor_gets_what_has_affinity_to_it_and_others_get_it_
 def test_what_belongs_to_the_host_of_an_executor_is_not_given_to_a_hand(shop: Workshop) -> None:
     client, executor = shop.client(), shop.executor()
     one, two, other, last = pipeline(client)
-    (run,) = executor.said(Run)
+    (run,) = executor.said(RunSpan)
     urgent = TaskSpec(RecordId(last + 1), Kind.COMMAND, b"", b"", group=client.welcome.group, priority=1)
     submit(client, urgent, request=10)
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))

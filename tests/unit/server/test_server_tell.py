@@ -5,9 +5,9 @@ import pickle
 from bough.model.events.facts import (
     ExecutorJoined,
     ExecutorLost,
-    NotRunnable,
+    MemoLookedUp,
     Placed,
-    Recalled,
+    Skipped,
     SpanEnded,
     SpanReturned,
     SpanStarted,
@@ -15,17 +15,17 @@ from bough.model.events.facts import (
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
 from bough.server.turns.result_parts import ResultCache
-from bough.server.turns.turn_messages import Teller
-from bough.wire.client_messages import Outcome, Running, Unsuccess
+from bough.server.turns.turn_messages import TurnMessages
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 JOINED = ExecutorJoined(1, "local", "node", 5, Needs(1))
 
 
-def a_teller(*successes: SpanEnded) -> Teller:
+def a_teller(*successes: SpanEnded) -> TurnMessages:
     cache = ResultCache(lambda *_: None)
     for success in successes:
         cache.remember(success)
-    return Teller(cache, lambda _: ())
+    return TurnMessages(cache, lambda _: ())
 
 
 def test_a_span_goes_out_starts_and_comes_back_in_parts() -> None:
@@ -41,14 +41,18 @@ def test_a_span_goes_out_starts_and_comes_back_in_parts() -> None:
         ]
     )
 
-    assert said == [Running(1, 10, 20, 1, "node"), Outcome(1, 10, 15, 1, "node", b"r"), Running(1, 15, 20, 0)]
+    assert said == [
+        TasksRunning(1, 10, 20, 1, "node"),
+        TasksSucceeded(1, 10, 15, 1, "node", b"r"),
+        TasksRunning(1, 15, 20, 0),
+    ]
 
 
 def test_what_a_lost_executor_still_had_went_back() -> None:
     teller = a_teller()
     teller.messages([JOINED, Placed(5, 1, 0, 10, 1, 1), SpanEnded(5, 0, 4, 0.1, b"r", record=1, attempt=1, executor=1)])
 
-    assert teller.messages([ExecutorLost(1)]) == [Running(1, 4, 10, 0)]
+    assert teller.messages([ExecutorLost(1)]) == [TasksRunning(1, 4, 10, 0)]
     assert teller.messages([ExecutorLost(1)]) == []
 
 
@@ -56,7 +60,7 @@ def test_what_is_recalled_comes_with_the_results_of_its_source_only() -> None:
     details = tuple(Detail(index, exit_code=index) for index in range(10, 20))
     teller = a_teller(SpanEnded(3, 10, 20, 1.0, pickle.dumps(list(range(10, 20))), details, record=7, attempt=2))
 
-    (outcome,) = teller.messages([Recalled(40, 0, 3, True, source=7, source_start=12, source_attempt=2, turn=5)])
+    (outcome,) = teller.messages([MemoLookedUp(40, 0, 3, True, source=7, source_start=12, source_attempt=2, turn=5)])
 
     assert (outcome.record, outcome.start, outcome.stop, outcome.attempt, outcome.reused) == (40, 0, 3, 2, True)
     assert pickle.loads(outcome.results) == [12, 13, 14]
@@ -64,10 +68,10 @@ def test_what_is_recalled_comes_with_the_results_of_its_source_only() -> None:
 
 
 def test_what_is_not_found_is_not_told() -> None:
-    assert a_teller().messages([Recalled(40, 0, 3, False)]) == []
+    assert a_teller().messages([MemoLookedUp(40, 0, 3, False)]) == []
 
 
 def test_what_will_not_run_is_told_with_its_cause() -> None:
     failure = Failure(Cause.DEPENDENCY, "task 1 failed", source=1)
 
-    assert a_teller().messages([NotRunnable(2, 0, 5, failure)]) == [Unsuccess(2, 0, 5, 0, failure)]
+    assert a_teller().messages([Skipped(2, 0, 5, failure)]) == [TasksFailed(2, 0, 5, 0, failure)]

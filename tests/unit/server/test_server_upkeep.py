@@ -5,7 +5,7 @@ from server_fakes import FakeLoop, FakeStore
 
 from bough.errors import StoreFailed
 from bough.server.turns import background
-from bough.server.turns.background import Upkeep
+from bough.server.turns.background import Background
 
 
 class SlowStore(FakeStore):
@@ -27,7 +27,7 @@ class SlowStore(FakeStore):
 
 def test_many_turns_share_one_fsync() -> None:
     loop, store = FakeLoop(), SlowStore()
-    work = Upkeep(loop, store, 1, bytes)
+    work = Background(loop, store, 1, bytes)
     for number in range(100):
         work.appended(number, 0)
 
@@ -42,7 +42,7 @@ def test_the_journal_is_folded_once_it_is_quiet(monkeypatch: pytest.MonkeyPatch)
     loop, store = FakeLoop(), SlowStore()
     clock = [0.0]
     monkeypatch.setattr(background, "monotonic", lambda: clock[0])
-    work = Upkeep(loop, store, 1, bytes)
+    work = Background(loop, store, 1, bytes)
     clock[0] = 0.15
     work.appended(1, 0)
 
@@ -59,7 +59,7 @@ def test_who_wants_the_jobs_database_is_called_when_it_is_complete(monkeypatch: 
     loop, store = FakeLoop(), SlowStore(slices=3)
     clock = iter(range(1000))
     monkeypatch.setattr(background, "monotonic", lambda: next(clock))  # every slice is used up at once
-    work = Upkeep(loop, store, 1, bytes)
+    work = Background(loop, store, 1, bytes)
     called: list[int] = []
 
     work.when_folded(lambda: called.append(store.projected))
@@ -74,7 +74,7 @@ def test_while_many_tasks_come_nothing_is_folded_in_the_pauses_between_them(monk
     loop, store = FakeLoop(), SlowStore()
     clock, records = [0.0], [0]
     monkeypatch.setattr(background, "monotonic", lambda: clock[0])
-    work = Upkeep(loop, store, 1, bytes, lambda: records[0])
+    work = Background(loop, store, 1, bytes, lambda: records[0])
     work.appended(1, 0)
     for _ in range(5):
         records[0] += 5_000
@@ -88,7 +88,7 @@ def test_while_many_tasks_come_nothing_is_folded_in_the_pauses_between_them(monk
 
 def test_a_snapshot_is_saved_after_many_turns_or_many_bytes() -> None:
     loop, store = FakeLoop(), SlowStore()
-    work = Upkeep(loop, store, 4, lambda: b"state")
+    work = Background(loop, store, 4, lambda: b"state")
     for number in range(1, 20_002):
         work.appended(number, 0)
     work.appended(20_002, 65 << 20)
@@ -101,14 +101,14 @@ def test_a_snapshot_that_cannot_be_saved_does_no_harm(capsys: pytest.CaptureFixt
         def save_snapshot(self, turn: int, run: int, data: bytes) -> None:
             raise StoreFailed("full")
 
-    Upkeep(FakeLoop(), FullStore(), 1, bytes).appended(1, 65 << 20)
+    Background(FakeLoop(), FullStore(), 1, bytes).appended(1, 65 << 20)
 
     assert "no snapshot was saved: full" in capsys.readouterr().err
 
 
 def test_a_big_state_is_not_saved_while_that_would_be_a_long_pause() -> None:
     store = FakeStore()
-    work = Upkeep(FakeLoop(), store, 4, lambda: b"state", lambda: 1_000_000)  # type: ignore[arg-type]
+    work = Background(FakeLoop(), store, 4, lambda: b"state", lambda: 1_000_000)  # type: ignore[arg-type]
     for number in range(1, 20_010):
         work.appended(number, 0)
     assert store.snapshots == []

@@ -156,7 +156,7 @@ def test_item_9_done_at_any_level_lets_dependents_start_and_leaves_nothing_of_it
     desk.tell(facts.Held(Dep(On.GROUP, 0)))
     desk.tell(facts.SpanReturned(desk.span(desk.number["2100comp"]), 0, 1))  # what runs cannot be declared done
     assert desk.out() == set()
-    desk.tell(facts.Declared(desk.group(level)))
+    desk.tell(facts.DeclaredDone(desk.group(level)))
     desk.tell(facts.Released(Dep(On.GROUP, 0)))
     assert desk.out() == ({"2200comp", "3100comp"} if level == "VS_2_1" else {"2001comp", "1110comp"})
     desk.end_all()

@@ -12,7 +12,7 @@ from bough.model.tasks import GroupSpec
 from bough.sim import studies
 from bough.sim.schedule import Interval, degrees
 from bough.sim.studies import trellisdag
-from bough.sim.studies.study_rows import Row
+from bough.sim.studies.study_rows import StudyRow
 from bough.sim.studies.trellisdag import makespan, replay, replay_kings
 from bough.sim.studies.trellisdag_workloads import (
     DATABASES,
@@ -33,7 +33,7 @@ FLAT, LAYERS = Shape(), Shape("order")
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, StudyRow]:
     return {row.subject: row for row in studies.run("trellisdag")}
 
 
@@ -83,26 +83,26 @@ def test_few_hosts_take_longer(shape: Shape, hosts: int, seconds: float) -> None
     assert max(degrees(ran.values())) <= hosts
 
 
-def test_every_figure_that_follows_from_the_tables_is_ours_to_the_cent(rows: dict[str, Row]) -> None:
+def test_every_figure_that_follows_from_the_tables_is_ours_to_the_cent(rows: dict[str, StudyRow]) -> None:
     exact = [row for row in rows.values() if row.published is not None and "not printed: " in row.note]
     assert len(exact) == 24
     assert [row.subject for row in exact if round(row.ours, 2) != row.published] == []
 
 
-def test_the_figures_that_the_thesis_prints_are_ours_to_a_cent(rows: dict[str, Row]) -> None:
+def test_the_figures_that_the_thesis_prints_are_ours_to_a_cent(rows: dict[str, StudyRow]) -> None:
     assert round(rows["minimal schedule, supergroups"].ours, 2) == 4002.35
     assert round(rows["minimal schedule, no supergroups"].ours, 2) == 3988.84  # printed: 3988.85
     assert rows["most tasks at once, supergroups"].ours == rows["most tasks at once, no supergroups"].ours == 5
 
 
-def test_measured_times_are_less_than_a_tenth_above_what_the_tables_say(rows: dict[str, Row]) -> None:
+def test_measured_times_are_less_than_a_tenth_above_what_the_tables_say(rows: dict[str, StudyRow]) -> None:
     measured = [row for row in rows.values() if "measured" in row.note]
     assert len(measured) == 8
     assert all(-0.1 < (row.deviation or 0) < 0 for row in measured)
     assert (rows["5 hosts, printed overheads, no supergroups"].deviation or 0) > -0.01
 
 
-def test_supergroups_delay_one_database_by_half_and_those_to_look_at_do_not(rows: dict[str, Row]) -> None:
+def test_supergroups_delay_one_database_by_half_and_those_to_look_at_do_not(rows: dict[str, StudyRow]) -> None:
     alone = rows["6100 computed, no supergroups"].ours
     assert rows["6100 computed, supergroups"].ours > 1.5 * alone
     assert rows["6100 computed, supergroups to look at"].ours < 1.01 * alone

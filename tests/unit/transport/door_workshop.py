@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 import uvloop
 
-from bough.server.peer_connection import Connection
+from bough.server.peer_connection import PeerConnection
 from bough.transport.access import Access, make_tokens, read_token, secret
-from bough.transport.admission import Doorman
+from bough.transport.admission import PeerListener
 from bough.transport.dial import Dialled, dial
 from bough.transport.tls import client_context, make_certificate, server_context
 from bough.wire.client_messages import VERSION, ClientHello
@@ -29,18 +29,18 @@ class Inside:
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, object]] = []  # role, message
-        self.connections: list[Connection] = []
+        self.connections: list[PeerConnection] = []
         self.lost_count = 0
-        self.answer: Callable[[Connection, object], None] = lambda _connection, _message: None
+        self.answer: Callable[[PeerConnection, object], None] = lambda _connection, _message: None
 
-    def heard(self, connection: Connection, messages: list) -> None:
+    def heard(self, connection: PeerConnection, messages: list) -> None:
         if connection not in self.connections:
             self.connections.append(connection)
         for message in messages:
             self.messages.append((connection.role, message))
             self.answer(connection, message)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: PeerConnection) -> None:
         self.lost_count += 1
 
 
@@ -95,9 +95,9 @@ def open_door(*, fast: bool = True, most: int = 64, patience: float = DEADLINE) 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, context: problems.append(str(context)))
-        dirty: list[Connection] = []
-        doorman = Doorman(
-            lambda: Connection(inside, dirty),
+        dirty: list[PeerConnection] = []
+        doorman = PeerListener(
+            lambda: PeerConnection(inside, dirty),
             secret,
             fingerprint,
             patience=patience,

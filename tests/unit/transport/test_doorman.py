@@ -13,9 +13,9 @@ import pytest
 from door_workshop import DEADLINE, HELLO, Door, hear_end, open_door, wait_for
 
 from bough.errors import PeerLost, ProtocolError, SiteError, UserError
-from bough.server.peer_connection import Connection
+from bough.server.peer_connection import PeerConnection
 from bough.transport.access import rotate_token, secret, token_path
-from bough.transport.admission import Doorman
+from bough.transport.admission import PeerListener
 from bough.transport.dial import dial
 from bough.transport.tls import client_context, make_certificate, server_context
 from bough.wire import handshake
@@ -273,7 +273,7 @@ def test_used_up_descriptors_keep_people_waiting_and_no_more(monkeypatch: pytest
 def test_a_port_that_is_taken_is_named() -> None:
     with open_door() as door:
         cert, key, fingerprint = make_certificate()
-        doorman = Doorman(lambda: Connection(door.inside, []), secret, fingerprint)
+        doorman = PeerListener(lambda: PeerConnection(door.inside, []), secret, fingerprint)
         with pytest.raises(SiteError, match=f"cannot listen on 127.0.0.1:{door.port}: Address already"):
             asyncio.run(doorman.listen("127.0.0.1", door.port, server_context(cert, key)))
 

@@ -12,22 +12,22 @@ import pytest
 from door_workshop import DEADLINE, Door, open_door, wait_for
 
 from bough.errors import PeerLost, UserError
-from bough.executor.server_connection import Connection, connect
+from bough.executor.server_connection import ServerConnection, connect
 from bough.model.resources import Needs
 from bough.transport.access import Access, write_access
 from bough.wire.client_messages import VERSION, Blob
-from bough.wire.executor_messages import Alive, ExecutorHello, Fetched, Heard
+from bough.wire.executor_messages import Acknowledged, ExecutorHello, Heartbeat, OutputRead
 from bough.wire.framing import frame
 
 HELLO = ExecutorHello(VERSION, "far", "node", 1, Needs(1), "3.11")
 
 
-def greet(door: Door, connection: Connection) -> None:
+def greet(door: Door, connection: ServerConnection) -> None:
     connection.send(frame(*connection.greeting, HELLO))
     wait_for(lambda: ("execute", HELLO) in door.inside.messages)
 
 
-def pump(connection: Connection, enough) -> list[object]:
+def pump(connection: ServerConnection, enough) -> list[object]:
     """The loop of an executor, as far as its connection goes."""
     found: list[object] = []
     deadline = time.monotonic() + DEADLINE
@@ -73,13 +73,13 @@ def test_what_comes_together_is_read_though_epoll_speaks_once(count: int) -> Non
         def answer(peer, message) -> None:
             for blob in blobs:
                 peer.send(blob)
-            peer.send(Heard(1))
+            peer.send(Acknowledged(1))
 
         door.inside.answer = answer
         connection = connect(door.access("execute"))
         connection.send(frame(*connection.greeting, HELLO))
         found = pump(connection, lambda found: len(found) > count)
-        assert found == [*blobs, Heard(1)]
+        assert found == [*blobs, Acknowledged(1)]
         connection.close()
 
 
@@ -101,32 +101,32 @@ def test_much_is_sent_though_the_server_does_not_read_for_a_while() -> None:
             if isinstance(message, ExecutorHello):
                 peer.pause(on=True)
                 peers.append(peer)
-            elif isinstance(message, Alive):
-                peer.send(Heard(9))
+            elif isinstance(message, Heartbeat):
+                peer.send(Acknowledged(9))
 
         door.inside.answer = answer
         connection = connect(door.access("execute"))
         connection.send(frame(*connection.greeting, HELLO))
         wait_for(lambda: bool(peers))
-        pieces = [Fetched(n, os.urandom(1000) * 3000) for n in range(8)]
+        pieces = [OutputRead(n, os.urandom(1000) * 3000) for n in range(8)]
         for piece in pieces:
             connection.send(frame(piece))
         assert connection.pending
-        connection.send(frame(Alive()))
+        connection.send(frame(Heartbeat()))
         door.call(lambda: peers[0].pause(on=False))
-        assert pump(connection, len) == [Heard(9)]
+        assert pump(connection, len) == [Acknowledged(9)]
         assert not connection.pending
-        assert [message for _, message in door.inside.messages] == [HELLO, *pieces, Alive()]
+        assert [message for _, message in door.inside.messages] == [HELLO, *pieces, Heartbeat()]
         connection.close()
 
 
 def test_a_server_that_hangs_up_is_noticed_by_reading() -> None:
     with open_door() as door:
-        door.inside.answer = lambda peer, _message: (peer.send(Heard(3)), peer.close())
+        door.inside.answer = lambda peer, _message: (peer.send(Acknowledged(3)), peer.close())
         connection = connect(door.access("execute"))
         connection.send(frame(*connection.greeting, HELLO))
-        assert pump(connection, lambda _: connection.lost) == [Heard(3)]
-        connection.send(frame(Alive()))  # never fails
+        assert pump(connection, lambda _: connection.lost) == [Acknowledged(3)]
+        connection.send(frame(Heartbeat()))  # never fails
         connection.close()
 
 
@@ -142,11 +142,11 @@ def test_a_server_that_speaks_another_language_counts_as_lost(capsys: pytest.Cap
 
 def test_a_connection_is_opened_while_it_is_read_and_written() -> None:
     with open_door() as door:
-        door.inside.answer = lambda peer, _message: peer.send(Heard(4))
+        door.inside.answer = lambda peer, _message: peer.send(Acknowledged(4))
         connection = connect(door.access("execute"), wait=False)
         number = connection.fileno()
         connection.send(frame(*connection.greeting, HELLO))
-        assert pump(connection, len) == [Heard(4)]
+        assert pump(connection, len) == [Acknowledged(4)]
         assert connection.fileno() == number
         assert door.inside.messages == [("execute", HELLO)]
         connection.close()

@@ -9,13 +9,21 @@ from typing import Any
 import pytest
 import uvloop
 
-from bough.transport.relay_line import Channel, Line
-from bough.wire.executor_messages import Alive
+from bough.transport.relay_line import Channel, RelayLine
+from bough.wire.executor_messages import Heartbeat
 from bough.wire.framing import Frames, frame
-from bough.wire.relay_channels import WINDOW, Carried, FromRelay, Linked, Opened, Shut, ToRelay
+from bough.wire.relay_channels import (
+    WINDOW,
+    ChannelClosed,
+    ChannelData,
+    ChannelOpened,
+    FromRelay,
+    RelayWelcome,
+    ToRelay,
+)
 
 DEADLINE = 20.0
-_joined: list[Line] = []  # what a test has to hang up at its end
+_joined: list[RelayLine] = []  # what a test has to hang up at its end
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -69,14 +77,14 @@ class Server:
     def __init__(self) -> None:
         self.peers: dict[int, Peer] = {}
         self.reasons: list[str] = []
-        self.line = Line(FromRelay, opens=False, on_opened=self.opened, on_lost=self.reasons.append)
+        self.line = RelayLine(FromRelay, opens=False, on_opened=self.opened, on_lost=self.reasons.append)
 
     def opened(self, channel: Channel, _: str) -> None:
         peer = self.peers[channel.number] = Peer()
         channel.begin(peer)
 
 
-async def join(relay: Line, server: Server) -> None:
+async def join(relay: RelayLine, server: Server) -> None:
     """Tie both ends together by a socket."""
     one, other = socket.socketpair()
     loop = asyncio.get_running_loop()
@@ -85,8 +93,8 @@ async def join(relay: Line, server: Server) -> None:
     await loop.create_unix_connection(lambda: server.line, sock=other)
 
 
-async def make_pair() -> tuple[Line, Server]:
-    relay, server = Line(ToRelay, opens=True), Server()
+async def make_pair() -> tuple[RelayLine, Server]:
+    relay, server = RelayLine(ToRelay, opens=True), Server()
     await join(relay, server)
     return relay, server
 
@@ -112,7 +120,7 @@ class Wire(asyncio.Transport):
         self.aborted = True
 
     def messages(self) -> list[list[object]]:
-        return [Frames(FromRelay | Linked).feed(data) for data in self.writes]
+        return [Frames(FromRelay | RelayWelcome).feed(data) for data in self.writes]
 
 
 def test_streams_of_many_channels_arrive_whole_in_both_directions() -> None:
@@ -143,7 +151,7 @@ def test_streams_of_many_channels_arrive_whole_in_both_directions() -> None:
 
 def test_all_that_is_written_in_one_round_leaves_in_one_write() -> None:
     async def work() -> None:
-        line, wire = Line(ToRelay, opens=True), Wire()
+        line, wire = RelayLine(ToRelay, opens=True), Wire()
         line.connection_made(wire)
         peers = [Peer() for _ in range(5)]
         for peer in peers:
@@ -157,7 +165,7 @@ def test_all_that_is_written_in_one_round_leaves_in_one_write() -> None:
         assert wire.writes == []
         await asyncio.sleep(0)
 
-        assert wire.messages() == [[Carried(number, b"xx") for number in range(1, 6)]]
+        assert wire.messages() == [[ChannelData(number, b"xx") for number in range(1, 6)]]
 
     run(work())
 
@@ -190,7 +198,7 @@ def test_a_reader_that_pauses_holds_up_its_own_writer_and_nobody_else() -> None:
 
 def test_a_line_that_cannot_send_makes_the_writers_pause_until_it_can() -> None:
     async def work() -> None:
-        line, wire, peer = Line(ToRelay, opens=True), Wire(), Peer()
+        line, wire, peer = RelayLine(ToRelay, opens=True), Wire(), Peer()
         line.connection_made(wire)
         line.open(peer, "")
         await asyncio.sleep(0)
@@ -255,7 +263,7 @@ def test_what_was_kept_for_a_paused_reader_is_passed_on_when_the_channel_ends() 
 def test_a_line_on_a_channel_of_a_line_carries_channels_too() -> None:
     async def work() -> None:
         outer, server = await make_pair()
-        inner, behind = Line(ToRelay, opens=True), Server()
+        inner, behind = RelayLine(ToRelay, opens=True), Server()
 
         def second_server(channel: Channel, _: str) -> None:
             channel.begin(behind.line)
@@ -298,22 +306,22 @@ def test_a_silent_line_is_kept_alive_and_a_dead_one_is_given_up() -> None:
         assert relay.is_open
         assert server.line.is_open
 
-        dead, wire = Line(ToRelay, opens=True), Wire()
+        dead, wire = RelayLine(ToRelay, opens=True), Wire()
         dead.connection_made(wire)
         dead.watch(0.1)
         await until(lambda: wire.aborted)
-        assert [Alive()] in [Frames(FromRelay).feed(data) for data in wire.writes]
+        assert [Heartbeat()] in [Frames(FromRelay).feed(data) for data in wire.writes]
 
     run(work())
 
 
 def test_an_end_that_opens_channels_without_end_and_reads_nothing_is_cut_off() -> None:
     async def work() -> None:
-        line, wire = Line(FromRelay, opens=False, on_opened=lambda channel, _: channel.abort()), Wire()
+        line, wire = RelayLine(FromRelay, opens=False, on_opened=lambda channel, _: channel.abort()), Wire()
         line.connection_made(wire)
         line.pause_writing()
         for number in range(1, 200_000, 1000):
-            line.data_received(bytes(frame(*(Opened(number + at) for at in range(1000)))))
+            line.data_received(bytes(frame(*(ChannelOpened(number + at) for at in range(1000)))))
             if wire.aborted:
                 break
         assert wire.aborted
@@ -324,13 +332,13 @@ def test_an_end_that_opens_channels_without_end_and_reads_nothing_is_cut_off() -
 
 def test_an_aborted_channel_says_so_before_anything_else() -> None:
     async def work() -> None:
-        line, wire, peer = Line(ToRelay, opens=True), Wire(), Peer()
+        line, wire, peer = RelayLine(ToRelay, opens=True), Wire(), Peer()
         line.open(peer, "10.0.0.7")
         peer.transport.write(b"never")
         peer.transport.abort()
         line.connection_made(wire)
         await asyncio.sleep(0)
-        assert wire.messages() == [[Opened(1, "10.0.0.7"), Shut(1)]]
+        assert wire.messages() == [[ChannelOpened(1, "10.0.0.7"), ChannelClosed(1)]]
         assert peer.lost == 1
 
     run(work())

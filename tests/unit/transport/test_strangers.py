@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bough.transport.listener import Refusals, Stranger, Strangers
+from bough.transport.listener import Refusals, UnprovenPeer, UnprovenPeers
 
 
 class Crowd:
     def __init__(self, most: int) -> None:
-        self.strangers = Strangers(most, silent=1.0, speaking=10.0)
+        self.strangers = UnprovenPeers(most, silent=1.0, speaking=10.0)
         self.dropped: list[str] = []
 
-    def come(self, name: str, now: float, *, speaks: bool = False) -> Stranger:
-        stranger = Stranger(lambda: self.dropped.append(name), now)
+    def come(self, name: str, now: float, *, speaks: bool = False) -> UnprovenPeer:
+        stranger = UnprovenPeer(lambda: self.dropped.append(name), now)
         self.strangers.add(stranger, speaks=speaks)
         return stranger
 

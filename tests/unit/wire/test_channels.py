@@ -9,12 +9,12 @@ from bough.wire.relay_channels import (
     CHUNK,
     LINE_FRAME,
     WINDOW,
-    Carried,
+    ChannelClosed,
+    ChannelCredit,
+    ChannelData,
+    ChannelOpened,
     Channels,
     FromRelay,
-    Granted,
-    Opened,
-    Shut,
     ToRelay,
 )
 
@@ -35,7 +35,7 @@ def carry(one: Channels, other: Channels, *, use: bool = True) -> dict[int, byte
     while batch := one.take():
         for message in batch:
             event = other.hear(message)
-            if type(event) is Carried:
+            if type(event) is ChannelData:
                 arrived[event.channel] = arrived.get(event.channel, b"") + event.data
                 if use:
                     other.used(event.channel, len(event.data))
@@ -90,7 +90,7 @@ def test_a_flood_does_not_starve_a_word_of_another_channel() -> None:
 
     first = relay.take()
 
-    assert Carried(2, b"word") in first
+    assert ChannelData(2, b"word") in first
     assert sum(len(message.data) for message in first) <= BATCH
 
 
@@ -129,7 +129,7 @@ def test_what_is_used_a_little_at_a_time_is_granted_in_bulk() -> None:
     for _ in range(WINDOW // 1024):
         server.used(1, 1024)
 
-    assert server.take() == [Granted(1, WINDOW // 2), Granted(1, WINDOW // 2)]
+    assert server.take() == [ChannelCredit(1, WINDOW // 2), ChannelCredit(1, WINDOW // 2)]
 
 
 def test_a_close_follows_what_was_written_and_an_abort_overtakes_it() -> None:
@@ -142,7 +142,7 @@ def test_a_close_follows_what_was_written_and_an_abort_overtakes_it() -> None:
 
     batch = server.take()
 
-    assert batch == [Shut(2, "gone"), Carried(1, b"last word"), Shut(1, "done")]
+    assert batch == [ChannelClosed(2, "gone"), ChannelData(1, b"last word"), ChannelClosed(1, "done")]
     assert [relay.hear(message) for message in batch] == batch
     assert len(relay) == len(server) == 0
 
@@ -156,7 +156,7 @@ def test_a_close_waits_for_the_grant_that_its_last_bytes_need() -> None:
 
     server.used(1, WINDOW)
     carry(server, relay)
-    assert relay.take() == [Carried(1, b"\0"), Shut(1)]
+    assert relay.take() == [ChannelData(1, b"\0"), ChannelClosed(1)]
     assert len(relay) == 0
 
 
@@ -164,7 +164,7 @@ def test_a_relay_shuts_a_channel_too() -> None:
     relay, server = linked(1)
     relay.write(1, b"bye")
     relay.close(1)
-    assert [server.hear(message) for message in relay.take()] == [Carried(1, b"bye"), Shut(1)]
+    assert [server.hear(message) for message in relay.take()] == [ChannelData(1, b"bye"), ChannelClosed(1)]
 
 
 def test_what_was_under_way_to_a_channel_that_has_ended_is_dropped() -> None:
@@ -174,9 +174,9 @@ def test_what_was_under_way_to_a_channel_that_has_ended_is_dropped() -> None:
     server.abort(1)
 
     assert [server.hear(message) for message in late] == [None]
-    assert server.hear(Granted(1, 5)) is None
-    assert server.hear(Shut(1)) is None
-    assert relay.hear(server.take()[0]) == Shut(1)
+    assert server.hear(ChannelCredit(1, 5)) is None
+    assert server.hear(ChannelClosed(1)) is None
+    assert relay.hear(server.take()[0]) == ChannelClosed(1)
     assert relay.write(1, b"to nobody") == 0
     relay.close(1)
     relay.used(1, 3)
@@ -195,13 +195,13 @@ def test_data_that_arrives_while_a_channel_is_being_closed_is_dropped() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Carried(7, b"x"),
-        Shut(7),
-        Granted(7, 1),
-        Opened(1),
-        Granted(1, 1),
-        Granted(1, -1),
-        Carried(1, bytes(CHUNK + 1)),
+        ChannelData(7, b"x"),
+        ChannelClosed(7),
+        ChannelCredit(7, 1),
+        ChannelOpened(1),
+        ChannelCredit(1, 1),
+        ChannelCredit(1, -1),
+        ChannelData(1, bytes(CHUNK + 1)),
     ],
 )
 def test_what_makes_no_sense_is_a_protocol_error(message: object) -> None:
@@ -213,19 +213,19 @@ def test_what_makes_no_sense_is_a_protocol_error(message: object) -> None:
 def test_only_a_relay_opens_channels() -> None:
     relay, _ = linked(1)
     with pytest.raises(ProtocolError):
-        relay.hear(Opened(2))
+        relay.hear(ChannelOpened(2))
 
 
 def test_who_sends_more_than_was_granted_is_refused() -> None:
     _, server = linked(1)
     for _ in range(WINDOW // CHUNK):
-        server.hear(Carried(1, bytes(CHUNK)))
+        server.hear(ChannelData(1, bytes(CHUNK)))
     with pytest.raises(ProtocolError):
-        server.hear(Carried(1, b"x"))
+        server.hear(ChannelData(1, b"x"))
 
 
 def test_all_messages_of_a_line_survive_the_wire() -> None:
-    up = [Opened(1, "10.0.0.1"), Carried(1, b"\0\xff"), Granted(1, 5), Shut(1, "why")]
+    up = [ChannelOpened(1, "10.0.0.1"), ChannelData(1, b"\0\xff"), ChannelCredit(1, 5), ChannelClosed(1, "why")]
     assert Frames(FromRelay, LINE_FRAME).feed(bytes(frame_list(up))) == up
     assert Frames(ToRelay, LINE_FRAME).feed(bytes(frame_list(up[1:]))) == up[1:]
     with pytest.raises(ProtocolError):

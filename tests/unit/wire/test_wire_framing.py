@@ -17,7 +17,7 @@ CHAT: list[object] = [
     HELLO,
     client_messages.Subscribe(),
     client_messages.Ask(1, Status()),
-    client_messages.Close("now"),
+    client_messages.CloseSession("now"),
 ]
 UNION = client_messages.FromClient | executor_messages.FromExecutor
 
@@ -128,7 +128,7 @@ def test_random_bytes_are_messages_a_wait_or_a_protocol_error(data: bytes) -> No
 
 def test_a_peer_of_a_later_version_may_say_more() -> None:
     longer = msgspec.msgpack.encode([["bye", "drain", "and a new field"]])
-    assert server_frames().feed(sized(longer)) == [client_messages.Close("drain")]
+    assert server_frames().feed(sized(longer)) == [client_messages.CloseSession("drain")]
 
 
 def test_http_is_recognised_as_garbage_by_its_length() -> None:

@@ -17,7 +17,7 @@ import ssl
 import threading
 
 
-class Line:
+class ClientSocket:
     """A plain socket: a Unix socket, or one end of a pair."""
 
     is_greedy = False  # after something was received there may be more that no poll tells of
@@ -49,18 +49,18 @@ class Line:
         self._sock.close()
 
 
-def line_over(sock: socket.socket) -> Line:
+def line_over(sock: socket.socket) -> ClientSocket:
     """The line for a socket."""
     if type(sock) is socket.socket:
-        return Line(sock)
+        return ClientSocket(sock)
 
-    return TlsLine(sock)
+    return TlsClientSocket(sock)
 
 
 _PIECE = 1 << 16  # bytes given to TLS at a time: what has to be said again after "not now" is no more than that
 
 
-class TlsLine(Line):
+class TlsClientSocket(ClientSocket):
     """A TLS socket."""
 
     is_greedy = True

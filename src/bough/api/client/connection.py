@@ -20,11 +20,11 @@ from typing import TypeVar
 from bough import errors
 from bough.api.client.client_socket import line_over
 from bough.api.client.outbox import Outbox
-from bough.api.client.reader import Attention, Listening
+from bough.api.client.reader import Listening, ReaderThread
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
 from bough.model.events.facts import (
     Cancelled,
-    Declared,
+    DeclaredDone,
     Held,
     Killed,
     PagesAdded,
@@ -37,24 +37,24 @@ from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
 from bough.wire.client_messages import (
     Accepted,
-    Act,
     Amend,
     Answer,
     Ask,
-    Close,
     Closed,
+    CloseSession,
+    DoAction,
     Farewell,
-    Notice,
-    Outcome,
     Refused,
+    TasksSucceeded,
     ToClient,
+    UserNotice,
     Welcome,
 )
 from bough.wire.framing import frame_list
 from bough.wire.questions import Question, check_bounds, read_reply
 
 T = TypeVar("T")
-Deed = Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
+Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
 
 FORKED = "a session cannot be used in a forked process; open one in the process itself"
 
@@ -64,7 +64,7 @@ class _Reply:
 
     __slots__ = ("error", "event", "message", "value")
 
-    def __init__(self, message: Ask | Act | Amend | None = None) -> None:
+    def __init__(self, message: Ask | DoAction | Amend | None = None) -> None:
         self.message = message  # the question
         self.event = threading.Event()
         self.value: object = None
@@ -164,13 +164,13 @@ class Connection(Listening):
     def act(self, deed: Deed) -> None:
         """Do something to tasks; nobody waits for the answer."""
         with self._lock:
-            self.post(Act(self._outbox.new_number(), deed))
+            self.post(DoAction(self._outbox.new_number(), deed))
 
     def act_and_wait(self, deed: Deed) -> object:
         """Do something to tasks and wait for the server's answer."""
         self.may_wait()
         with self._lock:
-            message = Act(self._outbox.new_number(), deed)
+            message = DoAction(self._outbox.new_number(), deed)
         return self._answer(message)
 
     def amend(self, items: list[Item], directory: str, *, dry: bool, watched: bool) -> object:
@@ -181,10 +181,10 @@ class Connection(Listening):
         return self._answer(message)
 
     def close(self, how: Farewell) -> None:
-        """Say good-bye in one of the ways of `Close`; `ended` tells when it is over."""
+        """Say good-bye in one of the ways of `CloseSession`; `ended` tells when it is over."""
         with self._lock:
             if self._gone is None:
-                self.post(Close(how))
+                self.post(CloseSession(how))
 
     def may_wait(self) -> None:
         """Refuse to wait in the thread that everybody waits for; send what has gathered: it may be waited for."""
@@ -194,7 +194,7 @@ class Connection(Listening):
     def wait(
         self, is_done: Callable[[], bool], sleep: Callable[[float | None], bool], timeout: float | None = None
     ) -> bool:
-        """Wait for a task, see `Attention`."""
+        """Wait for a task, see `ReaderThread`."""
         self._prepare_wait()
         return self.attention.wait(is_done, sleep, timeout)
 
@@ -206,7 +206,7 @@ class Connection(Listening):
                 if self._gone is None:
                     self._flush()
 
-    def _answer(self, message: Ask | Act | Amend) -> object:
+    def _answer(self, message: Ask | DoAction | Amend) -> object:
         reply = self._replies[message.request] = _Reply(message)
         try:
             self.post(message)
@@ -292,7 +292,7 @@ class Connection(Listening):
         told: list[ToClient] = []
         for message in messages:
             kind = type(message)
-            if kind is Outcome:  # nearly all of them
+            if kind is TasksSucceeded:  # nearly all of them
                 told.append(message)
             elif kind is Accepted:
                 self._accepted(message.request)  # type: ignore[union-attr]
@@ -308,7 +308,7 @@ class Connection(Listening):
                 self._welcomed(message)
             elif isinstance(message, Closed):
                 self.closed = message
-            elif isinstance(message, Notice):
+            elif isinstance(message, UserNotice):
                 sys.stderr.write(f"bough: {message.text}\n")
             else:
                 told.append(message)
@@ -383,7 +383,7 @@ class Connection(Listening):
         """In a child made by fork: let go, so that the server sees its owner's end and not the child's."""
         self._lock = threading.RLock()  # the other threads, and what they held, do not exist here
         self._room = threading.Condition(self._lock)
-        self.attention = Attention(self._listen_for)
+        self.attention = ReaderThread(self._listen_for)
         self.is_forked = True
         if not self.ended.is_set():
             self._gone = UserError(FORKED)

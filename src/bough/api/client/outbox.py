@@ -15,7 +15,7 @@ from bough.model.events.facts import PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.resources import show_bytes
 from bough.model.tasks import Item, Page, Reuse
-from bough.wire.client_messages import MAX_FRAME, Act, Amend, Ask, Blob, Close, Submit
+from bough.wire.client_messages import MAX_FRAME, Amend, Ask, Blob, CloseSession, DoAction, Submit
 
 BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
 BATCH_BYTES = 8 << 20
@@ -24,7 +24,7 @@ UNHEARD_BYTES = 64 << 20
 MOST_BYTES = MAX_FRAME - (1 << 20)  # of one item, or of a function with all that it refers to
 
 
-class Request:
+class SubmitRequest:
     """A submission on its way: until it is acknowledged, for a refusal to be told to its items."""
 
     __slots__ = ("before", "items", "most", "number", "pages", "size")
@@ -62,8 +62,8 @@ class Outbox:
         self._bundle = bundle  # items that a request is to have, each request then going alone
         self._most = bundle or BATCH_ITEMS
         self._loose: deque[object] = deque()  # sent since the last request, by an outbox that keeps
-        self._queue: deque[Request | object] = deque()  # not yet sent
-        self._unheard: deque[Request] = deque()  # sent, not acknowledged
+        self._queue: deque[SubmitRequest | object] = deque()  # not yet sent
+        self._unheard: deque[SubmitRequest] = deque()  # sent, not acknowledged
         self._sent: set[BlobId] = set()  # blobs the server has, or will have
         self._items = 0  # in both
         self._bytes = 0
@@ -106,11 +106,11 @@ class Outbox:
                 self._sent.add(blob)
                 self._queue.append(Blob(blob, data))
         last = self._queue[-1] if self._queue else None
-        if type(last) is Request and last.has_room and last.size + size <= MOST_BYTES:
+        if type(last) is SubmitRequest and last.has_room and last.size + size <= MOST_BYTES:
             last.items.append(item)
             last.size += size
         else:
-            self._queue.append(Request(self.new_number(), [item], size, most=self._most))
+            self._queue.append(SubmitRequest(self.new_number(), [item], size, most=self._most))
         self._items += 1
         self._bytes += size
 
@@ -119,8 +119,8 @@ class Outbox:
         at, each = 0, size // (len(items) or 1)
         while at < len(items):
             last = self._queue[-1] if self._queue else None
-            if not (type(last) is Request and last.has_room):
-                last = Request(self.new_number(), [], 0, most=self._most)
+            if not (type(last) is SubmitRequest and last.has_room):
+                last = SubmitRequest(self.new_number(), [], 0, most=self._most)
                 self._queue.append(last)
             some = items[at : at + last.most - len(last.items)]
             last.items += some
@@ -135,7 +135,7 @@ class Outbox:
         """More of an open array."""
         check_size("an item of an array", size)
         message = PagesAdded(record, pages, last, self.new_number(), reuse)
-        self._queue.append(Request(message.request, [], size, message))
+        self._queue.append(SubmitRequest(message.request, [], size, message))
         self._items += 1
         self._bytes += size
 
@@ -143,11 +143,11 @@ class Outbox:
         """A message that does not count."""
         self._queue.append(message)
 
-    def submit_singly(self, request: Request) -> None:
+    def submit_singly(self, request: SubmitRequest) -> None:
         """A request is taken as a whole or not at all: those of its items that are right go again, each alone."""
         size = request.size // len(request.items)
         for item in request.items:
-            self._queue.append(Request(self.new_number(), [item], size))
+            self._queue.append(SubmitRequest(self.new_number(), [item], size))
         self._items += len(request.items)
         self._bytes += size * len(request.items)
 
@@ -162,7 +162,7 @@ class Outbox:
         queue, most = self._queue, 1 if self._bundle else BATCH_ITEMS
         while queue and (everything or (items < most and size < BATCH_BYTES)):
             entry = queue.popleft()
-            if isinstance(entry, Request):
+            if isinstance(entry, SubmitRequest):
                 self._unheard.append(entry)
                 if self._loose:
                     entry.before = (*entry.before, *self._loose)
@@ -173,9 +173,11 @@ class Outbox:
             else:
                 messages.append(entry)
                 size += len(entry.data) if isinstance(entry, Blob) else 0
-                if self._keeps and not isinstance(entry, Ask | Amend | Close):  # which are said again by those who wait
+                if self._keeps and not isinstance(
+                    entry, Ask | Amend | CloseSession
+                ):  # which are said again by those who wait
                     self._loose.append(entry)
-            if size > BATCH_BYTES or (self._bundle and type(entry) is Request):
+            if size > BATCH_BYTES or (self._bundle and type(entry) is SubmitRequest):
                 yield messages
                 messages, size = [], 0 if everything else size
         if messages:
@@ -186,7 +188,7 @@ class Outbox:
         while self._unheard and self._unheard[0].number <= number:
             self._forget(self._unheard.popleft())
 
-    def refused(self, number: int) -> Request | None:
+    def refused(self, number: int) -> SubmitRequest | None:
         """The server did not take a request, which is forgotten; None if it is none of ours."""
         request = next((r for r in self._unheard if r.number == number), None)
         if request is not None:
@@ -203,10 +205,10 @@ class Outbox:
 
     def answered(self, number: int) -> None:
         """The server has answered an act, so that it has heard what was sent before it, too."""
-        if any(isinstance(entry, Act) and entry.request == number for entry in self._loose):
+        if any(isinstance(entry, DoAction) and entry.request == number for entry in self._loose):
             while True:
                 entry = self._loose.popleft()
-                if isinstance(entry, Act) and entry.request == number:
+                if isinstance(entry, DoAction) and entry.request == number:
                     return
 
     def rewind(self) -> None:
@@ -221,7 +223,7 @@ class Outbox:
         self._loose.clear()
         self._queue.extendleft(reversed(again))
 
-    def _forget(self, request: Request) -> None:
+    def _forget(self, request: SubmitRequest) -> None:
         self._items -= request.weight
         self._bytes -= request.size
 

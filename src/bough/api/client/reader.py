@@ -34,14 +34,14 @@ from time import monotonic
 from types import FrameType
 from typing import TypeVar
 
-from bough.api.client.client_socket import Line
+from bough.api.client.client_socket import ClientSocket
 from bough.wire.client_messages import Closed, ToClient
 from bough.wire.framing import to_client_frames
 
 PATIENCE = 0.02  # seconds without anybody who listens
 
 
-class Attention:
+class ReaderThread:
     """See the module. `listen` hears until something is true or a time has come; whether it is true."""
 
     def __init__(self, listen: Callable[[Callable[[], bool], float | None], bool]) -> None:
@@ -157,9 +157,9 @@ _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 class Listening(ABC):
     """See the module."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ClientSocket) -> None:
         self._line = line
-        self.attention = Attention(self._listen_for)
+        self.attention = ReaderThread(self._listen_for)
         self.closed: Closed | None = None
         self._unsent = bytearray()  # what the socket did not take
         self._ahead = b""  # what was received before this connection began to listen

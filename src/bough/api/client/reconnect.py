@@ -27,8 +27,8 @@ from bough.wire.client_messages import (
     Answer,
     Ask,
     ClientHello,
-    Close,
     Closed,
+    CloseSession,
     Farewell,
     Refused,
     ToClient,
@@ -67,7 +67,7 @@ class LastingConnection(Connection):
         self._away = False  # the server is gone, or has not welcomed us again
         self._left = threading.Event()  # the session wants no more of it
         self._leaving: BoughError | None = None  # what it is told to those who still wait
-        self._farewell: Close | None = None
+        self._farewell: CloseSession | None = None
         self._orphaned: BoughError | None = None  # the workflow is not there any more, why
         self._pause = FIRST_PAUSE
         self._last_question = 0  # of an orphan, about what it has not heard of
@@ -109,7 +109,7 @@ class LastingConnection(Connection):
         """Say good-bye; it is said again to a server that comes back."""
         with self._lock:
             if self._gone is None:
-                self._farewell = Close(how)
+                self._farewell = CloseSession(how)
                 if not self._away:
                     self.post(self._farewell)
 

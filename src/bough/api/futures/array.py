@@ -23,7 +23,7 @@ from bough.model.states import TaskState
 from bough.model.tasks import Dep
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
     from bough.api.submit.submitter import Submitter
 
 _S = TaskState
@@ -49,7 +49,7 @@ class Array(Sequence[Task]):
         """What waits for all of these tasks waits for these dependencies."""
 
     @abstractmethod
-    def owners(self) -> Iterable[Ledger]:
+    def owners(self) -> Iterable[TaskRegistry]:
         """The sessions its tasks belong to."""
 
     @property
@@ -226,7 +226,7 @@ class TaskList(Array):
         """Whether its tasks are commands."""
         return any(task.is_command for task in self._tasks)
 
-    def owners(self) -> Iterable[Ledger]:
+    def owners(self) -> Iterable[TaskRegistry]:
         """The sessions its tasks belong to."""
         return (task._ledger for task in self._tasks)
 

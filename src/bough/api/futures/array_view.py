@@ -17,29 +17,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from bough.api.futures.array import ENDED, QUEUED, Array, check_errors, value_of
-from bough.api.futures.elements import Elements, runs_of
-from bough.api.futures.feed_elements import AS_ENDED, IN_ORDER, FedElements
+from bough.api.futures.elements import ArrayElements, runs_of
+from bough.api.futures.feed_elements import AS_ENDED, IN_ORDER, FeedElements
 from bough.api.futures.task import Task
 from bough.errors import UserError
 from bough.model.ids import RecordId
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
-from bough.wire.client_messages import Outcome
+from bough.wire.client_messages import TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
 
 _S = TaskState
 
 
-class View(Array):
+class ArrayView(Array):
     """Elements of one record. `indices` None: all of them, also those that are still to come."""
 
     __slots__ = ("__weakref__", "_deadline", "_elements", "_indices", "_iterator", "_values")
 
     def __init__(
         self,
-        elements: Elements,
+        elements: ArrayElements,
         indices: Sequence[int] | None = None,
         *,
         values: bool = False,
@@ -73,7 +73,7 @@ class View(Array):
     def __getitem__(self, index: int | slice) -> Task | Array:
         indices = self._all()
         if isinstance(index, slice):
-            return View(self._elements, indices[index], values=self._values, deadline=self._deadline)
+            return ArrayView(self._elements, indices[index], values=self._values, deadline=self._deadline)
         try:
             return self._elements.task(indices[index])
         except IndexError:
@@ -105,7 +105,7 @@ class View(Array):
         """Whether its tasks are commands."""
         return self._elements.is_command
 
-    def owners(self) -> Iterable[Ledger]:
+    def owners(self) -> Iterable[TaskRegistry]:
         """The session its tasks belong to."""
         return (self._elements.ledger,)
 
@@ -127,7 +127,7 @@ class View(Array):
 
     # --- waiting ------------------------------------------------------------------------------------
 
-    def wait_all(self, timeout: float | None = None) -> View:
+    def wait_all(self, timeout: float | None = None) -> ArrayView:
         """Wait until every task has ended, in whatever way; TimeoutError when it takes longer."""
         self._elements.ledger.may_wait()
         is_over = self._over_test()
@@ -212,7 +212,7 @@ class View(Array):
         while at < stop:
             end, message = elements.span_at(at)
             end = min(end, stop)
-            if isinstance(message, Outcome) and elements.count(range(at, end), _S.DONE) == end - at:
+            if isinstance(message, TasksSucceeded) and elements.count(range(at, end), _S.DONE) == end - at:
                 page = elements.page(message)
                 found += page[at - message.start : end - message.start]
                 at = end
@@ -234,7 +234,7 @@ class View(Array):
                 raise TimeoutError(f"{len(self) - position} of {len(self)} values are not there yet")
             end, message = elements.span_at(index)
             consecutive = isinstance(indices, range) and indices.step == 1
-            if not isinstance(message, Outcome) or elements.is_command or not consecutive:
+            if not isinstance(message, TasksSucceeded) or elements.is_command or not consecutive:
                 yield self._one(index)
                 position += 1
                 continue
@@ -257,14 +257,14 @@ class View(Array):
 
     # --- choosing and acting --------------------------------------------------------------------------
 
-    def select(self, keep: Callable[[Task], object]) -> View:
+    def select(self, keep: Callable[[Task], object]) -> ArrayView:
         """The tasks for which `keep(task)` is true, now."""
-        return View(self._elements, array("q", [i for i in self._all() if keep(self._elements.task(i))]))
+        return ArrayView(self._elements, array("q", [i for i in self._all() if keep(self._elements.task(i))]))
 
-    def _in_states(self, states: Iterable[TaskState]) -> View:
-        return View(self._elements, self._elements.chosen(self._all(), states))
+    def _in_states(self, states: Iterable[TaskState]) -> ArrayView:
+        return ArrayView(self._elements, self._elements.chosen(self._all(), states))
 
-    def failed(self) -> View:
+    def failed(self) -> ArrayView:
         """The tasks that have failed or could not run."""
         found = self._in_states((_S.FAILED, _S.NOTRUN))
         if self._indices is None:
@@ -308,12 +308,12 @@ def _runs_in_order(indices: Sequence[int]) -> Iterable[tuple[int, int]]:
 _AT_ONCE = 1000  # values that are given before the generator may know of it
 
 
-class Stream(View):
+class FeedArray(ArrayView):
     """See the module."""
 
     __slots__ = ("_fed",)
 
-    def __init__(self, elements: FedElements) -> None:
+    def __init__(self, elements: FeedElements) -> None:
         super().__init__(elements, values=True)
         self._fed = elements
 
@@ -331,7 +331,7 @@ class Stream(View):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return View(self._fed, self._all()[index])
+            return ArrayView(self._fed, self._all()[index])
         return super().__getitem__(index)
 
     def _iterate_values(self) -> Iterator[Any]:
@@ -344,7 +344,7 @@ class Stream(View):
                 start, stop, message = told
                 at = start
                 try:
-                    if isinstance(message, Outcome) and not fed.is_command:
+                    if isinstance(message, TasksSucceeded) and not fed.is_command:
                         end = min(start + _AT_ONCE, stop) - message.start
                         for value in fed.page(message)[start - message.start : end]:
                             at += 1
@@ -379,7 +379,7 @@ class Stream(View):
         finally:
             fed.pause()
 
-    def wait_all(self, timeout: float | None = None) -> View:
+    def wait_all(self, timeout: float | None = None) -> ArrayView:
         """Wait until every task has ended; results that nobody has taken, and takes now, are let go of."""
         self._fed.abandon()
         return super().wait_all(timeout)

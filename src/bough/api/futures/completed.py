@@ -26,7 +26,7 @@ from bough.model.commands.command import CommandTemplate, shown_text
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.outcomes import Detail, Output, ResultFile, Results, Stream
 from bough.model.refs import replaced
-from bough.wire.client_messages import Outcome
+from bough.wire.client_messages import TasksSucceeded
 
 
 def load_results(results: Results) -> list[Any]:
@@ -50,7 +50,7 @@ def _load_file(results: ResultFile) -> list[Any]:
     return values
 
 
-def without_results(message: Outcome) -> Outcome:
+def without_results(message: TasksSucceeded) -> TasksSucceeded:
     """The same message without the bytes that have been read; tasks of which no more is known share one."""
     if message.details:
         return msgspec.structs.replace(message, results=None)
@@ -63,10 +63,10 @@ def without_results(message: Outcome) -> Outcome:
     return found
 
 
-_read: dict[tuple[int, str, bool], Outcome] = {}  # of no record in particular
+_read: dict[tuple[int, str, bool], TasksSucceeded] = {}  # of no record in particular
 
 
-def detail_of(message: Outcome, index: int) -> Detail | None:
+def detail_of(message: TasksSucceeded, index: int) -> Detail | None:
     """What is known of one element's run."""
     details = message.details
     if not details:

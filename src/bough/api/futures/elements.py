@@ -21,10 +21,10 @@ from bough.api.futures.task import CANCELLED, FINISHED, Task, ending_word
 from bough.errors import BoughError
 from bough.model.outcomes import Cause
 from bough.model.states import TaskState
-from bough.wire.client_messages import Outcome, Running, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
 
 _S = TaskState
 _OPEN = re.compile(rb"[\x00-\x04]")  # the states of elements that have not ended: below DONE
@@ -47,12 +47,12 @@ class Rows(Protocol):
         """Its output slots and their absolute paths."""
 
 
-class Elements:
+class ArrayElements:
     """See the module."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: TaskRegistry,
         record: int,
         length: int,
         *,
@@ -75,12 +75,12 @@ class Elements:
         self.is_open = False  # more elements may come
         self.feed_error: BaseException | None = None  # what the generator that feeds it raised
         self._starts: list[int] = []  # of `_spans`, which are sorted by it
-        self._spans: list[tuple[int, Outcome | Unsuccess]] = []  # (stop, what was said of [start, stop))
-        self._running: dict[int, Running] = {}  # by start
+        self._spans: list[tuple[int, TasksSucceeded | TasksFailed]] = []  # (stop, what was said of [start, stop))
+        self._running: dict[int, TasksRunning] = {}  # by start
         self._live: WeakValueDictionary[int, Task] = WeakValueDictionary()
         self.kept: dict[int, Task] = {}  # tasks with callbacks, which nobody else may hold
         self._watchers: list[deque[Range]] = []
-        self._page: tuple[Outcome | None, list[Any]] = (None, [])  # the results read last
+        self._page: tuple[TasksSucceeded | None, list[Any]] = (None, [])  # the results read last
 
     # --- looking ------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Elements:
                 self._live[index] = task
             return task
 
-    def page(self, message: Outcome) -> list[Any]:
+    def page(self, message: TasksSucceeded) -> list[Any]:
         """All values that came with a message: they are read together, and the last ones kept."""
         held, values = self._page
         if held is not message:
@@ -107,12 +107,12 @@ class Elements:
             self._page = (message, values)
         return values
 
-    def said(self, index: int) -> Outcome | Unsuccess | None:
+    def said(self, index: int) -> TasksSucceeded | TasksFailed | None:
         """What was said of an element's end, and None while it has not ended or was cancelled here."""
         with self.condition:
             return self._said(index) if _S.DONE <= self.states[index] < _S.CANCELLED else None
 
-    def span_at(self, index: int) -> tuple[int, Outcome | Unsuccess | None]:
+    def span_at(self, index: int) -> tuple[int, TasksSucceeded | TasksFailed | None]:
         """The end of the range that was told together with an element, and what was told."""
         with self.condition:
             if self.states[index] == _S.CANCELLED:
@@ -120,13 +120,13 @@ class Elements:
             at = bisect_right(self._starts, index) - 1
             return self._spans[at]
 
-    def _said(self, index: int) -> Outcome | Unsuccess | None:
+    def _said(self, index: int) -> TasksSucceeded | TasksFailed | None:
         at = bisect_right(self._starts, index) - 1
         if at < 0 or index >= self._spans[at][0]:
             return None
         return self._spans[at][1]
 
-    def _running_message(self, index: int) -> Running | None:
+    def _running_message(self, index: int) -> TasksRunning | None:
         return next((m for m in reversed(self._running.values()) if m.start <= index < m.stop), None)
 
     def first_open(self, start: int, stop: int) -> int:
@@ -150,7 +150,7 @@ class Elements:
         states = bytes(self.states)
         return array("q", [i for i in indices if states[i] in kept])
 
-    def error_of(self, message: Unsuccess) -> BoughError | None:
+    def error_of(self, message: TasksFailed) -> BoughError | None:
         """What every element fails with when the server did not take the array, or went away."""
         return self.error if message.failure.cause is Cause.LOST and not message.attempt else None
 
@@ -214,7 +214,7 @@ class Elements:
             self.is_open = False
             self.condition.notify_all()
 
-    def hear_running(self, message: Running) -> None:
+    def hear_running(self, message: TasksRunning) -> None:
         """Elements were started, or went back to waiting."""
         new = _S.RUNNING if message.attempt else _S.WAITING
         with self.condition:
@@ -230,9 +230,9 @@ class Elements:
         for _, task in live:
             task._hear_running(message)
 
-    def hear_end(self, message: Outcome | Unsuccess, note: Note | None = None) -> list[Range]:
+    def hear_end(self, message: TasksSucceeded | TasksFailed, note: Note | None = None) -> list[Range]:
         """Elements ended; returns the ranges for which this is news; `note` gets them before anybody wakes."""
-        new = _S.DONE if isinstance(message, Outcome) else _STATES[ending_word(message.failure)]
+        new = _S.DONE if isinstance(message, TasksSucceeded) else _STATES[ending_word(message.failure)]
         return self._end(message, new, [(message.start, message.stop)], note)
 
     def cancel(self, indices: Sequence[int]) -> list[Range]:
@@ -260,7 +260,11 @@ class Elements:
         return ended
 
     def _end(
-        self, message: Outcome | Unsuccess | None, new: TaskState, ranges: Iterable[Range], note: Note | None = None
+        self,
+        message: TasksSucceeded | TasksFailed | None,
+        new: TaskState,
+        ranges: Iterable[Range],
+        note: Note | None = None,
     ) -> list[Range]:
         state = CANCELLED if new is _S.CANCELLED else FINISHED
         live: list[tuple[int, Task]] = []
@@ -284,12 +288,12 @@ class Elements:
             task._end(message if new is not _S.CANCELLED else None, state)
         return ended
 
-    def _keep(self, start: int, stop: int, message: Outcome | Unsuccess | None) -> None:
+    def _keep(self, start: int, stop: int, message: TasksSucceeded | TasksFailed | None) -> None:
         """Elements ended; of those that were cancelled here nothing was said."""
         if message is not None:
             self._insert(start, stop, message)
 
-    def _insert(self, start: int, stop: int, message: Outcome | Unsuccess) -> None:
+    def _insert(self, start: int, stop: int, message: TasksSucceeded | TasksFailed) -> None:
         starts, spans = self._starts, self._spans
         if not starts or start > starts[-1]:  # nearly always
             starts.append(start)

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bough.api.futures.completed import CommandRows
-from bough.api.futures.elements import Elements, Range, Rows
+from bough.api.futures.elements import ArrayElements, Range, Rows
 from bough.api.futures.task import FINISHED, Task
 from bough.errors import UserError
-from bough.model.states import ENDED, TaskState, Window
-from bough.wire.client_messages import Outcome, Unsuccess
+from bough.model.states import ENDED, StateWindow, TaskState
+from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
 
 _DONE = TaskState.DONE
 _FINAL = bytes(sorted(map(int, ENDED)))
@@ -31,17 +31,19 @@ _OPEN = bytes(int(state) for state in TaskState if state not in ENDED)
 MOST_BYTES = 64 << 20  # of results that nobody has taken, before the generator has to wait
 
 IN_ORDER, AS_ENDED = "in order", "as they end"
-Told = tuple[int, int, Outcome | Unsuccess | None]
+Told = tuple[int, int, TasksSucceeded | TasksFailed | None]
 
 
-class FedElements(Elements):
+class FeedElements(ArrayElements):
     """See the module."""
 
-    states: Window
+    states: StateWindow
 
-    def __init__(self, ledger: Ledger, record: int, *, keep: bool, rows: Rows | None = None, **about: Any) -> None:
+    def __init__(
+        self, ledger: TaskRegistry, record: int, *, keep: bool, rows: Rows | None = None, **about: Any
+    ) -> None:
         super().__init__(ledger, record, 0, rows=rows, **about)
-        self.states = Window()
+        self.states = StateWindow()
         self.keep = keep
         self._abandoned = keep  # nobody takes results one by one
         self._untaken = 0
@@ -74,12 +76,12 @@ class FedElements(Elements):
             return made
 
     def first_open(self, start: int, stop: int) -> int:
-        """See `Elements.first_open`."""
+        """See `ArrayElements.first_open`."""
         found = self.states.runs(_OPEN, start, stop)
         return found[0][0] if found else stop
 
     def chosen(self, indices: Sequence[int], wanted: Iterable[TaskState]) -> array[int]:
-        """See `Elements.chosen`."""
+        """See `ArrayElements.chosen`."""
         found = array("q")
         if isinstance(indices, range) and indices.step == 1:
             for low, high in self.states.runs(bytes(map(int, wanted)), indices.start, indices.stop):
@@ -90,7 +92,7 @@ class FedElements(Elements):
         return found
 
     def watch(self) -> deque[Range]:
-        """See `Elements.watch`."""
+        """See `ArrayElements.watch`."""
         with self.condition:
             queue: deque[Range] = deque((low, high) for low, high in self.states.runs(_FINAL, 0, len(self.states)))
             self._watchers.append(queue)
@@ -102,7 +104,7 @@ class FedElements(Elements):
     # --- growing, and being held up -----------------------------------------------------------------
 
     def grow(self, count: int) -> int:
-        """See `Elements.grow`."""
+        """See `ArrayElements.grow`."""
         with self.condition:
             if self.states.advance():
                 base = self.states.base
@@ -121,8 +123,8 @@ class FedElements(Elements):
         """Whether what was not taken fills the room there is for it."""
         return self._untaken_bytes > MOST_BYTES
 
-    def _keep(self, start: int, stop: int, message: Outcome | Unsuccess | None) -> None:
-        if message is not None and (self.keep or not self._abandoned or isinstance(message, Unsuccess)):
+    def _keep(self, start: int, stop: int, message: TasksSucceeded | TasksFailed | None) -> None:
+        if message is not None and (self.keep or not self._abandoned or isinstance(message, TasksFailed)):
             self._insert(start, stop, message)
         if not self._abandoned:
             self._untaken += stop - start
@@ -190,7 +192,7 @@ class FedElements(Elements):
             if place >= 0 and self._spans[place][0] > start:
                 end, message = self._spans[place]
                 self._untaken_bytes -= _bytes(message, start, at)
-                if at >= end and isinstance(message, Outcome):
+                if at >= end and isinstance(message, TasksSucceeded):
                     del self._starts[place], self._spans[place]
                     self._page = (None, []) if self._page[0] is message else self._page
             self.condition.notify_all()
@@ -210,17 +212,17 @@ class FedElements(Elements):
             self.condition.notify_all()
 
 
-def _is_bad(message: Outcome | Unsuccess) -> bool:
-    return isinstance(message, Unsuccess)
+def _is_bad(message: TasksSucceeded | TasksFailed) -> bool:
+    return isinstance(message, TasksFailed)
 
 
 def _is_alive(thread: int) -> bool:
     return any(one.ident == thread for one in threading.enumerate())
 
 
-def _bytes(message: Outcome | Unsuccess | None, start: int, stop: int) -> int:
+def _bytes(message: TasksSucceeded | TasksFailed | None, start: int, stop: int) -> int:
     """About the bytes that results of some elements occupy."""
-    if not isinstance(message, Outcome):
+    if not isinstance(message, TasksSucceeded):
         return 0
     many = message.stop - message.start
     size = len(message.results) if isinstance(message.results, bytes) else 0

@@ -29,20 +29,20 @@ from bough.api.pickling import loads
 from bough.errors import NotPicklable, NotRun, TaskFailed
 from bough.model.outcomes import Cause, Detail, Failure, Results, Stream
 from bough.model.tasks import Dep, On
-from bough.wire.client_messages import Outcome, Running, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.elements import Elements
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.elements import ArrayElements
+    from bough.api.futures.task_registry import TaskRegistry
 
 _NOT_RUN = frozenset({Cause.DEPENDENCY, Cause.FAIL_FAST, Cause.CLOSED})
 
 
-def ending_of(message: Running | Outcome | Unsuccess | None) -> str:
+def ending_of(message: TasksRunning | TasksSucceeded | TasksFailed | None) -> str:
     """The word for how a task ended; no message means that it was cancelled here."""
-    if isinstance(message, Outcome):
+    if isinstance(message, TasksSucceeded):
         return "done"
-    if isinstance(message, Unsuccess):
+    if isinstance(message, TasksFailed):
         return "cancelled" if message.failure.cause is Cause.CANCELLED else ending_word(message.failure)
     return "cancelled"
 
@@ -60,7 +60,7 @@ def label_of(task: Task) -> str:
     return f"task {number} ({task.name})" if task.name else f"task {number}"
 
 
-def exception_of(message: Unsuccess, task: Task, *, is_command: bool) -> BaseException:
+def exception_of(message: TasksFailed, task: Task, *, is_command: bool) -> BaseException:
     """What `result()` raises for a task that did not succeed."""
     failure = message.failure
     if failure.cause is Cause.EXCEPTION and failure.error:
@@ -154,13 +154,13 @@ class Task(Future[Any]):
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: TaskRegistry,
         record: int,
         name: str = "",
         group: int = 0,
         *,
         index: int = 0,
-        array: Elements | None = None,
+        array: ArrayElements | None = None,
         command: str = "",
         writes: dict[str, str] | None = None,
     ) -> None:
@@ -168,7 +168,7 @@ class Task(Future[Any]):
         self._array = array
         self._state = PENDING
         self._sync: _Sync | None = None
-        self._message: Running | Outcome | Unsuccess | None = None
+        self._message: TasksRunning | TasksSucceeded | TasksFailed | None = None
         self._results: Results = None  # what `_value` is read from, if the message does not hold it
         self._value: Any = _UNREAD
         self._error: BaseException | None = None
@@ -231,7 +231,7 @@ class Task(Future[Any]):
     def reused(self) -> bool:
         """Whether its result was found in an earlier run."""
         message = self._message
-        return isinstance(message, Outcome) and message.reused
+        return isinstance(message, TasksSucceeded) and message.reused
 
     @property
     def outputs(self) -> dict[str, OutputPath]:
@@ -299,7 +299,7 @@ class Task(Future[Any]):
         if self._state == CANCELLED:
             raise CancelledError(label_of(self))
         message = self._message
-        if isinstance(message, Unsuccess):
+        if isinstance(message, TasksFailed):
             self._ledger.looked_at(self.id, self.index)
             if self._error is None and self._array is not None:
                 self._error = self._array.error_of(message)
@@ -356,7 +356,7 @@ class Task(Future[Any]):
 
     # --- for the ledger, which tells a task its story -------------------------------------------------
 
-    def _end(self, message: Outcome | Unsuccess | None, state: str) -> bool:
+    def _end(self, message: TasksSucceeded | TasksFailed | None, state: str) -> bool:
         """Enter a final state and wake whoever waits; False if it was final before."""
         with _making:
             if self._state in _OVER:
@@ -374,7 +374,7 @@ class Task(Future[Any]):
             for waiter in sync.waiters:
                 if state == CANCELLED:
                     waiter.add_cancelled(self)
-                elif isinstance(message, Unsuccess):
+                elif isinstance(message, TasksFailed):
                     waiter.add_exception(self)
                 else:
                     waiter.add_result(self)
@@ -385,12 +385,12 @@ class Task(Future[Any]):
             self._array.kept.pop(self.index, None)
         return True
 
-    def _fail(self, error: BaseException, message: Unsuccess) -> bool:
+    def _fail(self, error: BaseException, message: TasksFailed) -> bool:
         """End with an exception that did not come from an executor."""
         self._error = error
         return self._end(message, FINISHED)
 
-    def _hear_running(self, message: Running) -> None:
+    def _hear_running(self, message: TasksRunning) -> None:
         with _making:
             sync = self._sync
             if sync is None:
@@ -399,14 +399,14 @@ class Task(Future[Any]):
         with sync.condition:
             self._set_running(message)
 
-    def _set_running(self, message: Running) -> None:
+    def _set_running(self, message: TasksRunning) -> None:
         if self._state not in _OVER:
             self._message = message
             self._state = RUNNING if message.attempt else PENDING
 
     # --- reading the message ------------------------------------------------------------------------
 
-    def _heard(self) -> Running | Outcome | Unsuccess | None:
+    def _heard(self) -> TasksRunning | TasksSucceeded | TasksFailed | None:
         return self._message
 
     @property
@@ -416,15 +416,15 @@ class Task(Future[Any]):
 
     def _detail(self) -> Detail | None:
         message = self._message
-        if isinstance(message, Unsuccess):
+        if isinstance(message, TasksFailed):
             return message.detail if message.detail is not None and message.detail.index == self.index else None
-        if isinstance(message, Outcome):
+        if isinstance(message, TasksSucceeded):
             return detail_of(message, self.index)
         return None
 
     def _read(self) -> Any:
         message = self._message
-        assert isinstance(message, Outcome)
+        assert isinstance(message, TasksSucceeded)
         if self.is_command:
             detail = detail_of(message, self.index) or Detail(self.index)
             return Completed(self.command, detail, self.outputs, self._output)
@@ -449,11 +449,11 @@ class Task(Future[Any]):
         )
 
 
-def end_together(ended: Sequence[tuple[Task, Outcome]]) -> None:
+def end_together(ended: Sequence[tuple[Task, TasksSucceeded]]) -> None:
     """Tasks succeeded: those nobody waits for yet at one go, the others in order, each with those who wait for it."""
     rest = without_results(ended[0][1])  # most say the same, apart from their results: one will do for all
     for at in range(0, len(ended), _TOGETHER):
-        waited: list[tuple[Task, Outcome]] = []
+        waited: list[tuple[Task, TasksSucceeded]] = []
         with _making:
             for pair in ended[at : at + _TOGETHER]:
                 task, message = pair

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bough.api.futures.completed import read_stream_bytes
-from bough.api.futures.elements import Elements, Range
-from bough.api.futures.feed_elements import FedElements
+from bough.api.futures.elements import ArrayElements, Range
+from bough.api.futures.feed_elements import FeedElements
 from bough.api.futures.progress import FailureLine, Progress
 from bough.api.futures.task import (
     CANCELLED,
@@ -35,7 +35,7 @@ from bough.model.outcomes import Cause, Failure, Stream
 from bough.model.states import TaskState
 from bough.model.tasks import ArraySpec, Dep, Item, On, TaskSpec
 from bough.wire import questions
-from bough.wire.client_messages import Outcome, Running, ToClient, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded, ToClient
 
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
@@ -45,7 +45,7 @@ _ENDINGS = {"failed": _S.FAILED, "notrun": _S.NOTRUN, "cancelled": _S.CANCELLED}
 _NOBODYS_FAULT = frozenset({Cause.CANCELLED, Cause.CLOSED})
 
 
-class Unretrieved(msgspec.Struct, frozen=True):
+class UnseenFailure(msgspec.Struct, frozen=True):
     """A failure that nobody has looked at: of the elements [start, stop) of a record."""
 
     record: int
@@ -57,7 +57,7 @@ class Unretrieved(msgspec.Struct, frozen=True):
         return self.text
 
 
-class Ledger:
+class TaskRegistry:
     """See the module."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Ledger:
         self.far_output: Callable[[int, int, str, Stream], bytes] | None = None  # asks a service for what a task wrote
         self.progress = Progress()
         self.tasks: dict[int, Task] = {}  # loose, not ended
-        self.arrays: dict[int, Elements] = {}  # with elements that have not ended
+        self.arrays: dict[int, ArrayElements] = {}  # with elements that have not ended
         self.refusals: list[tuple[Item | PagesAdded, BoughError]] = []  # what the server did not take
         self._unseen: dict[int, dict[int, _Unseen]] = {}  # failures: record -> start -> what
         self._looking = threading.Lock()  # guards `_unseen`
@@ -75,9 +75,9 @@ class Ledger:
     def hear(self, messages: Sequence[ToClient]) -> None:
         """Pass on what happened to tasks, in order; successes of loose tasks, many in a row, together."""
         tasks = self.tasks
-        ended: list[tuple[Task, Outcome]] = []
+        ended: list[tuple[Task, TasksSucceeded]] = []
         for message in messages:
-            if isinstance(message, Outcome):
+            if isinstance(message, TasksSucceeded):
                 task = tasks.pop(message.record, None)
                 if task is not None:
                     ended.append((task, message))
@@ -85,16 +85,16 @@ class Ledger:
             if ended:
                 self._succeeded(ended)
                 ended = []
-            if isinstance(message, Outcome):
+            if isinstance(message, TasksSucceeded):
                 self._elements_succeeded(message)
-            elif isinstance(message, Unsuccess):
+            elif isinstance(message, TasksFailed):
                 self._failed(message)
-            elif isinstance(message, Running):
+            elif isinstance(message, TasksRunning):
                 self._runs(message)
         if ended:
             self._succeeded(ended)
 
-    def _succeeded(self, ended: list[tuple[Task, Outcome]]) -> None:
+    def _succeeded(self, ended: list[tuple[Task, TasksSucceeded]]) -> None:
         counts: dict[int, list[int]] = {}  # by group: how many, and how many of them were running
         for task, message in ended:
             count = counts.get(task.group)
@@ -108,7 +108,7 @@ class Ledger:
             self.progress.moved(group, running, _S.DONE, number)
         end_together(ended)
 
-    def _elements_succeeded(self, message: Outcome) -> None:
+    def _elements_succeeded(self, message: TasksSucceeded) -> None:
         array = self.arrays.get(message.record)
         if array is not None:
             news = array.hear_end(message)
@@ -116,7 +116,7 @@ class Ledger:
                 self.progress.reused += sum(stop - start for start, stop in news)
             self.forget_ended(array)
 
-    def _failed(self, message: Unsuccess) -> None:
+    def _failed(self, message: TasksFailed) -> None:
         if message.failure.cause is Cause.CANCELLED:
             self._cancelled(message)
             return
@@ -132,7 +132,7 @@ class Ledger:
             array.hear_end(message, lambda news: self._note(message, array.name, news, is_array=True))
             self.forget_ended(array)
 
-    def _cancelled(self, message: Unsuccess) -> None:
+    def _cancelled(self, message: TasksFailed) -> None:
         """Somebody else cancelled it: `bough cancel`, or a group."""
         task = self.tasks.pop(message.record, None)
         if task is not None:
@@ -144,7 +144,7 @@ class Ledger:
             array.hear_end(message)
             self.forget_ended(array)
 
-    def _runs(self, message: Running) -> None:
+    def _runs(self, message: TasksRunning) -> None:
         task = self.tasks.get(message.record)
         if task is not None:
             was, now = task._state == RUNNING, bool(message.attempt)
@@ -159,12 +159,12 @@ class Ledger:
     def unended(self) -> list[int | tuple[int, int]]:
         """The records that have not ended here; of what is fed also the element from which on."""
         arrays = [
-            (array.record, array.first_open(0, len(array.states))) if isinstance(array, FedElements) else array.record
+            (array.record, array.first_open(0, len(array.states))) if isinstance(array, FeedElements) else array.record
             for array in list(self.arrays.values())
         ]
         return [*self.tasks, *arrays]
 
-    def forget_ended(self, array: Elements) -> None:
+    def forget_ended(self, array: ArrayElements) -> None:
         """Let go of an array of which nothing more will be heard."""
         if not array.left and not array.is_open:
             self.arrays.pop(array.record, None)
@@ -193,7 +193,7 @@ class Ledger:
             task = self.tasks.pop(record, None)
             if task is not None:
                 self.progress.moved(task.group, task._state == RUNNING, state, 1)
-                message = Unsuccess(RecordId(task.id), 0, 1, 0, failure)
+                message = TasksFailed(RecordId(task.id), 0, 1, 0, failure)
                 if error is None:
                     task._end(message, FINISHED)
                 else:
@@ -203,7 +203,7 @@ class Ledger:
             if array is not None:
                 array.error = error
                 array.close()
-                array.hear_end(Unsuccess(RecordId(array.record), 0, len(array.states), 0, failure))
+                array.hear_end(TasksFailed(RecordId(array.record), 0, len(array.states), 0, failure))
 
     # --- what users do --------------------------------------------------------------------------------
 
@@ -216,13 +216,13 @@ class Ledger:
         self._tell(Cancelled(task.dep()))
         return True
 
-    def cancelled_elements(self, array: Elements, ranges: Sequence[Range]) -> None:
+    def cancelled_elements(self, array: ArrayElements, ranges: Sequence[Range]) -> None:
         """Elements were cancelled here: the server must know."""
         for start, stop in ranges:
             self._tell(Cancelled(Dep(On.TASK, array.record, start), stop))
         self.forget_ended(array)
 
-    def cancelled_array(self, array: Elements) -> None:
+    def cancelled_array(self, array: ArrayElements) -> None:
         """A whole array was cancelled here: the server must know."""
         self._tell(Cancelled(Dep(On.ARRAY, array.record)))
         self.forget_ended(array)
@@ -273,7 +273,7 @@ class Ledger:
 
     # --- failures nobody has looked at ----------------------------------------------------------------
 
-    def _note(self, message: Unsuccess, name: str, news: Sequence[Range], *, is_array: bool) -> None:
+    def _note(self, message: TasksFailed, name: str, news: Sequence[Range], *, is_array: bool) -> None:
         failure = message.failure
         if failure.cause in _NOBODYS_FAULT:
             return
@@ -305,17 +305,17 @@ class Ledger:
         with self._looking:
             self._unseen.pop(record, None)
 
-    def unretrieved(self) -> list[Unretrieved]:
+    def unretrieved(self) -> list[UnseenFailure]:
         """The failures nobody has looked at."""
         with self._looking:
             return [
-                Unretrieved(record, start, entry[0], _line(entry, start).text)
+                UnseenFailure(record, start, entry[0], _line(entry, start).text)
                 for record, entries in self._unseen.items()
                 for start, entry in entries.items()
             ]
 
 
-_Unseen = tuple[int, Unsuccess, str, bool]  # where the range stops, how it failed, the record's name, is it an array
+_Unseen = tuple[int, TasksFailed, str, bool]  # where the range stops, how it failed, the record's name, is it an array
 
 
 def _line(unseen: _Unseen, start: int) -> FailureLine:

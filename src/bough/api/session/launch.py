@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bough.api.session.session import Session
 
 
-class Knobs(TypedDict, total=False):
+class DispatchTuning(TypedDict, total=False):
     """What `Session` takes besides."""
 
     bundle: int  # most loose tasks in one message to the server, which goes when the one before is acknowledged
@@ -43,14 +43,14 @@ class Knobs(TypedDict, total=False):
     piggyback: bool  # False: work never travels with an acknowledgement, an executor asks for it first
 
 
-def server_words(knobs: Knobs) -> list[str]:
+def server_words(knobs: DispatchTuning) -> list[str]:
     """What a session's own server is told."""
     pickup = _count("pickup", knobs.get("pickup"))
     words = ["--pickup", str(pickup)] if pickup else []
     return words + (["--no-piggyback"] if knobs.get("piggyback") is False else [])
 
 
-def read_bundle(knobs: Knobs, *, is_remote: bool = False) -> int:
+def read_bundle(knobs: DispatchTuning, *, is_remote: bool = False) -> int:
     """How many tasks go in one message, 0: as many as there are."""
     if is_remote:
         theirs = next((name for name in ("pickup", "piggyback") if name in knobs), "")
@@ -101,7 +101,7 @@ HOME = ".bough"
 LOG = "server.log"
 
 
-class Place(NamedTuple):
+class StoreLocation(NamedTuple):
     """What a session is called, and where its store is."""
 
     name: str
@@ -113,7 +113,7 @@ class Place(NamedTuple):
         return os.path.join(self.store, LOG)
 
 
-def find_place(name: object, store: object) -> Place:
+def find_place(name: object, store: object) -> StoreLocation:
     """The name and store of a session: what was said, or the script's stem and a folder of that name in ./.bough."""
     if name is not None and not (isinstance(name, str) and name):
         raise UserError(f"name is {shown(name)}; give a text that is not empty")
@@ -123,7 +123,7 @@ def find_place(name: object, store: object) -> Place:
     if os.sep in chosen or chosen in {".", ".."}:
         raise UserError(f"name is {chosen!r}; a name cannot hold a {os.sep}, because it names a folder in ./{HOME}")
     folder = check_path("store", os.fspath(store)) if store is not None else os.path.join(HOME, chosen)
-    return Place(chosen, os.path.abspath(folder))
+    return StoreLocation(chosen, os.path.abspath(folder))
 
 
 def _script_stem() -> str:
@@ -150,7 +150,7 @@ def read_cores(given: object) -> float:
 
 
 def server_options(
-    cores: float, *, policy: str | None, fresh: bool | None, fail_fast: bool | None, knobs: Knobs
+    cores: float, *, policy: str | None, fresh: bool | None, fail_fast: bool | None, knobs: DispatchTuning
 ) -> list[str]:
     """What a session tells its server, from its arguments and what `bough run` said."""
     options = ["--cores", f"{cores:g}", "--policy", within("policy", setting("policy", policy, "fifo"), Word)]
@@ -159,10 +159,10 @@ def server_options(
     return options + (server_words(knobs) if knobs else [])
 
 
-class Server:
+class ServerProcess:
     """A server that was started, and our end of the connection to it."""
 
-    def __init__(self, place: Place, options: list[str]) -> None:
+    def __init__(self, place: StoreLocation, options: list[str]) -> None:
         self.place = place
         try:
             if os.path.basename(os.path.dirname(place.store)) == HOME:

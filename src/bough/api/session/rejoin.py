@@ -17,7 +17,7 @@ from bough.model.tasks import Dep
 _Signature = tuple[object, ...]
 
 
-class GroupThere(msgspec.Struct, frozen=True):
+class ExistingGroup(msgspec.Struct, frozen=True):
     """A group that is there."""
 
     id: int
@@ -26,7 +26,7 @@ class GroupThere(msgspec.Struct, frozen=True):
     closed: bool = False
 
 
-class RecordThere(msgspec.Struct, frozen=True):
+class ExistingRecord(msgspec.Struct, frozen=True):
     """A task or array that is there."""
 
     id: int
@@ -47,42 +47,42 @@ class RecordThere(msgspec.Struct, frozen=True):
     writes: tuple[str, ...] = ()
 
 
-class Stock(msgspec.Struct, frozen=True):
+class WorkflowContents(msgspec.Struct, frozen=True):
     """The server's answer to "inventory"."""
 
-    groups: list[GroupThere] = []
-    records: list[RecordThere] = []
+    groups: list[ExistingGroup] = []
+    records: list[ExistingRecord] = []
 
 
-class Inventory:
+class ExistingWork:
     """See the module."""
 
-    def __init__(self, stock: Stock) -> None:
+    def __init__(self, stock: WorkflowContents) -> None:
         self.groups = {(group.parent, group.name): group.id for group in stock.groups}
         self.records = {record.id: record for record in stock.records}
-        self._waiting: dict[_Signature, deque[RecordThere]] = {}
+        self._waiting: dict[_Signature, deque[ExistingRecord]] = {}
         for record in stock.records:
             if record.key and not record.open:
                 self._waiting.setdefault(_signature(record), deque()).append(record)
 
     def take_task(
         self, group: int, key: MemoKey, after: tuple[Dep, ...], inputs: tuple[Dep, ...]
-    ) -> RecordThere | None:
+    ) -> ExistingRecord | None:
         """The loose task that a submission is, if it is there."""
         return self._take((group, key, after, inputs)) if key else None
 
     def take_array(
         self, group: int, key: MemoKey, after: tuple[Dep, ...], arguments: tuple[int, BlobId, bytes, bool]
-    ) -> RecordThere | None:
+    ) -> ExistingRecord | None:
         """The array that a submission is; arguments: length, table, digest of pages, whether elements wait singly."""
         return self._take((group, key, after, *arguments)) if key else None
 
-    def _take(self, signature: _Signature) -> RecordThere | None:
+    def _take(self, signature: _Signature) -> ExistingRecord | None:
         found = self._waiting.get(signature)
         return found.popleft() if found else None
 
 
-def _signature(record: RecordThere) -> _Signature:
+def _signature(record: ExistingRecord) -> _Signature:
     if record.is_array:
         arguments = (record.length, record.table, record.pages, record.element_after)
         return (record.group, record.key, record.after, *arguments)

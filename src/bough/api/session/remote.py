@@ -28,11 +28,11 @@ import msgspec
 
 from bough import private
 from bough.api.client.reconnect import LastingConnection
-from bough.api.file_transfer import FileCarrier
+from bough.api.file_transfer import FileTransfer
 from bough.api.futures.completed import read_stream_bytes
 from bough.api.session import launch, shutdown
-from bough.api.session.launch import HOME, Knobs, find_place, read_bundle
-from bough.api.session.rejoin import Inventory, RecordThere, Stock
+from bough.api.session.launch import HOME, DispatchTuning, find_place, read_bundle
+from bough.api.session.rejoin import ExistingRecord, ExistingWork, WorkflowContents
 from bough.api.session.session import Session, refuse_inside
 from bough.errors import BoughError, PeerLost, SessionClosed, StoreFailed, UnknownName, UserError
 from bough.model.bounds import Word, within
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bough.api.futures.array import Array
-    from bough.api.futures.elements import Elements
+    from bough.api.futures.elements import ArrayElements
     from bough.api.futures.task import Task
     from bough.api.submit.arrays import ArrayParts
     from bough.model.outcomes import Stream
@@ -119,7 +119,7 @@ class RemoteSession(Session):
         policy: str | None = None,
         fail_fast: bool | None = None,
         numbers: int = IDS,
-        **knobs: Unpack[Knobs],
+        **knobs: Unpack[DispatchTuning],
     ) -> None:
         refuse_inside()
         self._bundle = read_bundle(knobs, is_remote=True)
@@ -132,8 +132,8 @@ class RemoteSession(Session):
         self.cores = 0.0  # those of the server's executors: see processors()
         self.directory = os.getcwd()
         self.store = own_folder(self.name)
-        self._inventory: Inventory | None = None
-        self.known: dict[int, Task | Elements] = {}  # records of others that were found
+        self._inventory: ExistingWork | None = None
+        self.known: dict[int, Task | ArrayElements] = {}  # records of others that were found
         self._asked: list[int] = []  # records to be asked about soon
         self._asking = threading.Lock()
         self._numbering = threading.Lock()
@@ -141,7 +141,7 @@ class RemoteSession(Session):
         self._submitted: list[int] = []  # kept for those who submit and leave
         self._prepare()
         self.ledger.far_output = self._read_output
-        self.carrier = FileCarrier(self)
+        self.carrier = FileTransfer(self)
         hello = {
             "workflow": self.name,
             "ids": numbers,
@@ -202,8 +202,8 @@ class RemoteSession(Session):
 
     def _join(self) -> None:
         """Learn what is there."""
-        stock = msgspec.convert(self._connection.ask(questions.Inventory()), Stock)
-        self._inventory = Inventory(stock)
+        stock = msgspec.convert(self._connection.ask(questions.Inventory()), WorkflowContents)
+        self._inventory = ExistingWork(stock)
         groups = {group.id: group for group in stock.groups}
         for group in sorted(groups.values(), key=lambda group: group.id):
             self._add_group(groups, group.id)
@@ -286,7 +286,7 @@ class RemoteSession(Session):
             self._renumber(parts.record, there.id)
         return there.id
 
-    def adopted(self, elements: Elements) -> None:
+    def adopted(self, elements: ArrayElements) -> None:
         """An array that is there was put into the ledger: hear of its ends."""
         assert self._inventory is not None
         self._go_on_with(self._inventory.records[elements.record])
@@ -299,7 +299,7 @@ class RemoteSession(Session):
         if self._files is not None:
             self._files.renumber(RecordId(record), RecordId(there), paths)
 
-    def _go_on_with(self, there: RecordThere) -> None:
+    def _go_on_with(self, there: ExistingRecord) -> None:
         if there.failed:  # what ended without success is tried again, and then waited for
             on = On.ARRAY if there.is_array else On.TASK
             self._connection.act(Retried(Dep(on, there.id)))

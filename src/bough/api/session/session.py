@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from bough.api.session import launch, shutdown
-from bough.api.session.launch import Knobs, Server, find_place, read_bundle, read_cores, server_options
+from bough.api.session.launch import DispatchTuning, ServerProcess, find_place, read_bundle, read_cores, server_options
 from bough.api.submit.group_table import Placing
 from bough.api.submit.submitter import Submitter
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from bough.api.client.connection import Connection, Deed
     from bough.api.file_table import FileTable
     from bough.api.futures.array import Array
-    from bough.api.futures.elements import Elements
+    from bough.api.futures.elements import ArrayElements
     from bough.api.futures.progress import Progress
     from bough.api.futures.task import Task
-    from bough.api.futures.task_registry import Ledger, Unretrieved
+    from bough.api.futures.task_registry import TaskRegistry, UnseenFailure
     from bough.api.submit.arrays import ArrayParts
     from bough.api.submit.feeds import Feed
-    from bough.api.submit.options import Settings
+    from bough.api.submit.options import TaskOptions
     from bough.model.tasks import Dep
     from bough.stores.jobs.jobs_reader import JobsDatabase
     from bough.wire.client_messages import Farewell
@@ -57,7 +57,7 @@ class Steering:
 
     _session: Session
     _connection: Connection
-    ledger: Ledger
+    ledger: TaskRegistry
 
     def processors(self) -> dict[str, float]:
         """The processors that are there now, by site."""
@@ -177,7 +177,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         fresh: bool | None = None,
         policy: str | None = None,
         fail_fast: bool | None = None,
-        **knobs: Unpack[Knobs],
+        **knobs: Unpack[DispatchTuning],
     ) -> None:
         refuse_inside()
         if launch.server(address):
@@ -188,7 +188,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         options = server_options(self.cores, policy=policy, fresh=fresh, fail_fast=fail_fast, knobs=knobs)
         bundle = read_bundle(knobs)
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
-        self._server = Server(place, options)
+        self._server = ServerProcess(place, options)
         self._prepare()  # takes as long as the server takes to come up: meanwhile
         from bough.api.client.connection import Connection
 
@@ -197,7 +197,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
 
     def _prepare(self) -> None:
         """What there is before the connection."""
-        from bough.api.futures.task_registry import Ledger
+        from bough.api.futures.task_registry import TaskRegistry
         from bough.api.submit import arrays, calls
         from bough.api.submit.options import DEFAULTS
 
@@ -206,7 +206,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
 
         super().__init__(self, DEFAULTS)
         self.calls, self._submission = calls, arrays
-        self.ledger = Ledger()
+        self.ledger = TaskRegistry()
         self._prepare_places()
         self._feeds: list[Feed] = []
         self._closing = threading.Lock()
@@ -263,7 +263,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         """The server's process."""
         return self._server.process.pid
 
-    def unretrieved(self) -> list[Unretrieved]:
+    def unretrieved(self) -> list[UnseenFailure]:
         """The failures nobody has looked at: by `result()`, `exception()`, `failed()` or an iterator."""
         return self.ledger.unretrieved()
 
@@ -380,9 +380,9 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
     def files(self) -> FileTable:
         """Who writes what in this workflow."""
         if self._files is None:
-            from bough.api.file_table import Claims, FileTable
+            from bough.api.file_table import EarlierOutputs, FileTable
 
-            self._files = FileTable(self._earlier_paths, Claims(self.store, self.welcome.first_id))
+            self._files = FileTable(self._earlier_paths, EarlierOutputs(self.store, self.welcome.first_id))
         return self._files
 
     def _earlier_paths(self) -> Iterable[str]:
@@ -411,7 +411,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
 
         return keep_argument(self.store, record, payload)
 
-    def send_array(self, settings: Settings, group: int, **parts: Any) -> Elements:
+    def send_array(self, settings: TaskOptions, group: int, **parts: Any) -> ArrayElements:
         """Submit an array; see `submission.ArrayParts`."""
         made = self._submission.ArrayParts(**parts)
         return self._submission.send_array(self, settings, group, made)
@@ -420,14 +420,14 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         """The array of an earlier session of this run that a submission is."""
         return None
 
-    def adopted(self, elements: Elements) -> None:
+    def adopted(self, elements: ArrayElements) -> None:
         """An array that was there is in the ledger."""
 
     def add_feed(self, feed: Feed) -> None:
         """Remember a feed that must end before the session can."""
         self._feeds.append(feed)
 
-    def feed_ended(self, feed: Feed, elements: Elements) -> None:
+    def feed_ended(self, feed: Feed, elements: ArrayElements) -> None:
         """A feed takes no more from its generator."""
         self._feeds.remove(feed)
         self.ledger.forget_ended(elements)
@@ -447,7 +447,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         return self._connection
 
     @property
-    def server(self) -> Server:
+    def server(self) -> ServerProcess:
         """The server's process."""
         return self._server
 

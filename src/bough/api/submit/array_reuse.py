@@ -21,7 +21,7 @@ _EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
 RowKey = Callable[[Any], object]
 
 
-class OldArray(msgspec.Struct, frozen=True):
+class EarlierArray(msgspec.Struct, frozen=True):
     """An array of an earlier run, as the server tells of it."""
 
     record: int
@@ -56,7 +56,7 @@ class NewArray(msgspec.Struct, frozen=True):
 
 
 def match(
-    olds: Iterable[OldArray],
+    olds: Iterable[EarlierArray],
     new: NewArray,
     key: RowKey | None = None,
     old_keys: Mapping[int, RowKey] | None = None,
@@ -97,7 +97,7 @@ class _Claims:
         self._claimed: dict[int, list[tuple[int, int]]] = {}  # of old records
         self._taken = bytearray(length)
 
-    def take_same_places(self, old: OldArray, start: int, stop: int) -> None:
+    def take_same_places(self, old: EarlierArray, start: int, stop: int) -> None:
         """Claim the successes of an old array in [start, stop) for the new elements at the same places."""
         for first, last in old.done:
             at, high = max(first, start), min(last, stop)
@@ -114,7 +114,7 @@ class _Claims:
     def is_taken(self, index: int) -> bool:
         return bool(self._taken[index])
 
-    def unclaimed(self, old: OldArray) -> Iterator[tuple[int, int]]:
+    def unclaimed(self, old: EarlierArray) -> Iterator[tuple[int, int]]:
         """Successes of an old array that nobody has claimed yet."""
         claimed = sorted(self._claimed.get(old.record, []))
         for low, high in old.done:
@@ -152,7 +152,7 @@ class _Claims:
 
 
 def _by_rows(
-    claims: _Claims, olds: Sequence[OldArray], new: NewArray, key: RowKey, old_keys: Mapping[int, RowKey]
+    claims: _Claims, olds: Sequence[EarlierArray], new: NewArray, key: RowKey, old_keys: Mapping[int, RowKey]
 ) -> None:
     there: dict[object, list[tuple[int, int]]] = {}
     for old in olds:
@@ -173,7 +173,7 @@ def _by_rows(
                     claims.take(index, *places.pop())
 
 
-def _rows_in(old: OldArray, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
+def _rows_in(old: EarlierArray, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
     """The rows of an old array that lie in some ranges, with their places."""
     for start, rows in old.blocks():
         for low, high in ranges:

@@ -17,9 +17,9 @@ from bough import private
 from bough.api.client.outbox import check_size
 from bough.api.file_table import keep_claims
 from bough.api.futures.completed import CommandRows
-from bough.api.futures.elements import Elements
-from bough.api.futures.feed_elements import FedElements
-from bough.api.submit.array_reuse import NewArray, OldArray, match, row_key
+from bough.api.futures.elements import ArrayElements
+from bough.api.futures.feed_elements import FeedElements
+from bough.api.submit.array_reuse import EarlierArray, NewArray, match, row_key
 from bough.api.submit.options import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
 from bough.model.bounds import MOST_TASKS
@@ -29,7 +29,7 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session
-    from bough.api.submit.options import Settings
+    from bough.api.submit.options import TaskOptions
 
 AT_ONCE = 32 << 20  # bytes of pages in one message
 
@@ -69,7 +69,7 @@ def array_length(items: Sequence[Any]) -> int:
     return length
 
 
-def send_array(session: Session, settings: Settings, group: int, parts: ArrayParts) -> Elements:
+def send_array(session: Session, settings: TaskOptions, group: int, parts: ArrayParts) -> ArrayElements:
     """Submit an array."""
     after = tuple(dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after]))
     if settings.terms.near or settings.terms.final:
@@ -84,14 +84,16 @@ def send_array(session: Session, settings: Settings, group: int, parts: ArrayPar
     return elements
 
 
-def _send(session: Session, settings: Settings, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> Elements:
+def _send(
+    session: Session, settings: TaskOptions, group: int, parts: ArrayParts, after: tuple[Dep, ...]
+) -> ArrayElements:
     there = session.array_there(group, parts, after) if parts.length else None
     record = RecordId(there or parts.record or session.new_record())
     about = {"name": parts.name, "group": group, "is_command": parts.kind is Kind.COMMAND, "rows": parts.rows}
     if parts.open:
-        elements: Elements = FedElements(session.ledger, record, keep=parts.keep, **about)
+        elements: ArrayElements = FeedElements(session.ledger, record, keep=parts.keep, **about)
     else:
-        elements = Elements(session.ledger, record, parts.length, **about)
+        elements = ArrayElements(session.ledger, record, parts.length, **about)
     if not parts.length and not parts.open:
         return elements  # there is nothing to run, and nothing to wait for
     elements.is_open = parts.open
@@ -173,7 +175,7 @@ def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, 
 def _find_reuse(session: Session, parts: ArrayParts) -> tuple[Reuse, ...]:
     if not session.welcome.memos:
         return ()
-    olds = msgspec.convert(session.ask(questions.Memos(parts.key)), list[OldArray])
+    olds = msgspec.convert(session.ask(questions.Memos(parts.key)), list[EarlierArray])
     if not olds:
         return ()
     table = next((data for blob, data in parts.blobs if blob == parts.table), b"") if parts.table else b""
@@ -181,7 +183,7 @@ def _find_reuse(session: Session, parts: ArrayParts) -> tuple[Reuse, ...]:
     return _match_with_files(session.store, olds, parts, new) if parts.identities else match(olds, new)
 
 
-def _match_with_files(store: str, olds: list[OldArray], parts: ArrayParts, new: NewArray) -> tuple[Reuse, ...]:
+def _match_with_files(store: str, olds: list[EarlierArray], parts: ArrayParts, new: NewArray) -> tuple[Reuse, ...]:
     """As `match`, but rows count as equal only if the files they read are what they were."""
     rows = parts.rows
     assert isinstance(rows, CommandRows)

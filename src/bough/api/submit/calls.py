@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from bough import private
 from bough.api.futures.array import Array
-from bough.api.futures.array_view import View
+from bough.api.futures.array_view import ArrayView
 from bough.api.futures.task import Task
 from bough.api.memo.content_keys import call_key, function_key, known_function
 from bough.api.pickling import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
 from bough.api.submit.arrays import array_length
 from bough.api.submit.options import Arguments, after_deps
 from bough.errors import UserError
-from bough.executor.disk_space_wait import Pause, patiently
+from bough.executor.disk_space_wait import SpaceWait, patiently
 from bough.model.ids import DIGEST_SIZE, BlobId, MemoKey, RecordId
 from bough.model.refs import pack_marked, pack_simple
 from bough.model.spaces import Space
@@ -30,8 +30,8 @@ from bough.model.tasks import Dep, Kind, Page, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session
-    from bough.api.submit.context import Context
-    from bough.api.submit.options import Settings
+    from bough.api.submit.context import SubmitContext
+    from bough.api.submit.options import TaskOptions
     from bough.model.ids import GroupId
 
 BIG = 256 << 10  # bytes; a bigger payload goes through a file
@@ -43,7 +43,7 @@ _NO_KEY = MemoKey(b"")
 
 def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for every call
     session: Session,
-    settings: Settings,
+    settings: TaskOptions,
     group: GroupId,
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -113,7 +113,7 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
 
 
 def submit_map(
-    context: Context, fn: Callable[..., Any], iterables: Sequence[Iterable[Any]], deadline: float | None
+    context: SubmitContext, fn: Callable[..., Any], iterables: Sequence[Iterable[Any]], deadline: float | None
 ) -> Array:
     """Submit a call for every item, as one array."""
     session, settings, group = context
@@ -145,7 +145,7 @@ def submit_map(
         key=key,
         star=star,
     )
-    return View(elements, values=True, deadline=deadline)
+    return ArrayView(elements, values=True, deadline=deadline)
 
 
 def as_table(items: Sequence[Any]) -> tuple[BlobId, tuple[Page, ...], tuple[tuple[BlobId, bytes], ...]]:
@@ -175,7 +175,7 @@ def holds_tasks(session: Session, items: Sequence[Any], *, star: bool) -> bool:
 
 
 def _map_loose(
-    context: Context, fn: Callable[..., Any], items: Sequence[Any], deadline: float | None, *, star: bool
+    context: SubmitContext, fn: Callable[..., Any], items: Sequence[Any], deadline: float | None, *, star: bool
 ) -> Array:
     """A map over values that are not there yet: each call waits for its own."""
     from bough.api.futures.array import TaskList
@@ -204,5 +204,5 @@ def keep_argument(store: str, record: RecordId, payload: bytes) -> str:
                 os.unlink(path)
             raise
 
-    patiently(path, write, Pause())
+    patiently(path, write, SpaceWait())
     return path

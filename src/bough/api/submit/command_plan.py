@@ -27,7 +27,7 @@ from bough.api.futures.array import Array
 from bough.api.futures.task import OutputPath
 from bough.api.pickling import check_sendable
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, Slot
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, TemplateSlot
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
 from bough.model.commands.template import check_slots, in_order, is_template, parse, plain, show_slot, shown, unparse
@@ -49,7 +49,7 @@ def _needs_shell(text: str, verbatim: bool) -> bool:
     return needs_shell(text if verbatim else _parsed(text))
 
 
-class Plan:
+class CommandPlan:
     """A command being put together: its parts, its parameters, and the files and tasks it needs."""
 
     def __init__(self, text: Text, cwd: str, *, verbatim: bool) -> None:
@@ -163,7 +163,7 @@ class Plan:
             return self.path_of(value, name)
         if _is_task(value):
             if not self.is_read(name):
-                slot = show_slot(Slot(name, mode="r"))
+                slot = show_slot(TemplateSlot(name, mode="r"))
                 raise InvalidWorkload(f"parameter {name} is a task: write {slot} to read its file")
             return self.path_of(value, name)
         if value is None:
@@ -172,7 +172,7 @@ class Plan:
 
     def is_read(self, name: str) -> bool:
         """Whether a parameter stands for files that are read."""
-        return any(isinstance(part, Slot) and part.name == name and part.mode == "r" for part in self.parts)
+        return any(isinstance(part, TemplateSlot) and part.name == name and part.mode == "r" for part in self.parts)
 
     def path_of(self, value: Any, name: str) -> str:
         """The path of a task's single output, relative where it lies below `cwd`; the task is noted."""
@@ -313,7 +313,7 @@ def plan_command(
     stdin: Stdin = None,
 ) -> PlannedCommand:
     """Check one command and render it as far as it can be before it runs; `cwd` is absolute."""
-    plan = Plan(text, cwd, verbatim=not parameters)
+    plan = CommandPlan(text, cwd, verbatim=not parameters)
     settings = plan.settings(shell, env, stdin)
     if not parameters:
         return PlannedCommand(_without_nul(_verbatim(plan.parts, settings)), plan.text, *plan.needs())
@@ -359,7 +359,7 @@ def plan_sweep(
         raise InvalidWorkload(f"where is {where!r:.60}; give a function of the parameters")
     if not isinstance(space, Space):
         raise InvalidWorkload(f"a sweep runs over bough.product(...) or bough.tie(...), not {space!r:.60}")
-    plan = Plan(text, cwd, verbatim=False)
+    plan = CommandPlan(text, cwd, verbatim=False)
     settings = plan.settings(shell, env, stdin)
     space = plan.with_paths(space)
     for name, value in parameters.items():

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from bough.api.file_table import Declared, files_of, keep_claims
+from bough.api.file_table import DeclaredFiles, files_of, keep_claims
 from bough.api.futures.array import Array
-from bough.api.futures.array_view import View
+from bough.api.futures.array_view import ArrayView
 from bough.api.futures.completed import CommandRows
 from bough.api.futures.task import Task
 from bough.api.memo.content_keys import command_key, file_identity, template_key
@@ -30,7 +30,7 @@ from bough.api.submit.options import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
 from bough.model.blobs import blob_id
 from bough.model.bounds import check_path, shown
-from bough.model.commands.command import Clash, CommandCall, CommandTemplate, Slot, encode_call, shown_text
+from bough.model.commands.command import CommandCall, CommandTemplate, OnClash, TemplateSlot, encode_call, shown_text
 from bough.model.commands.rendering import render_row
 from bough.model.commands.template import BUILT_IN, is_template, parse
 from bough.model.files import pack_manifest
@@ -39,17 +39,17 @@ from bough.model.spaces import Tie
 from bough.model.tasks import Kind, TaskSpec
 
 if TYPE_CHECKING:
-    from bough.api.futures.elements import Elements
+    from bough.api.futures.elements import ArrayElements
     from bough.api.session.remote import RemoteSession
     from bough.api.session.session import Session
-    from bough.api.submit.context import Context
+    from bough.api.submit.context import SubmitContext
     from bough.model.spaces import Space
 
 _NO_NAME = frozenset("({[!<>|&;\"'")
 
 
 def submit_command(
-    context: Context, text: str | Sequence[Any], parameters: Mapping[str, Any], how: Mapping[str, Any]
+    context: SubmitContext, text: str | Sequence[Any], parameters: Mapping[str, Any], how: Mapping[str, Any]
 ) -> Task:
     """Submit one command."""
     session, settings, group = context
@@ -59,7 +59,7 @@ def submit_command(
     name = settings.name or command_name(planned.text)
     after = after_deps([*settings.after, *planned.tasks], ledger)
     record = session.new_record()
-    declared = Declared()
+    declared = DeclaredFiles()
     clash = read_clash(how["clash"])
     payload = _encoded(planned.call)
     if planned.reads or planned.writes:
@@ -98,7 +98,7 @@ def submit_command(
     return task
 
 
-def _command_key(session: Session, planned: PlannedCommand, declared: Declared) -> MemoKey:
+def _command_key(session: Session, planned: PlannedCommand, declared: DeclaredFiles) -> MemoKey:
     outside = set(declared.external)
     reads = []
     for wanted in planned.reads:
@@ -108,7 +108,7 @@ def _command_key(session: Session, planned: PlannedCommand, declared: Declared) 
 
 
 def submit_sweep(
-    context: Context, text: str, space: Space, parameters: Mapping[str, Any], how: Mapping[str, Any]
+    context: SubmitContext, text: str, space: Space, parameters: Mapping[str, Any], how: Mapping[str, Any]
 ) -> Array:
     """Submit a command for every combination of a space, as one array."""
     session, settings, group = context
@@ -131,7 +131,7 @@ def submit_sweep(
     body, blob = template_blob(planned.template)
     declared = session.files.declare_array(record, label, planned.template, planned.rows, clash=clash)
     try:
-        shared = session.files.declare(record, label, planned.reads) if planned.reads else Declared()
+        shared = session.files.declare(record, label, planned.reads) if planned.reads else DeclaredFiles()
         renamed = {**declared.renamed, **shared.renamed}
         if renamed:
             planned = planned.rename(renamed)
@@ -163,7 +163,7 @@ def submit_sweep(
     except BoughError:
         session.files.withdraw(record)
         raise
-    return View(elements)
+    return ArrayView(elements)
 
 
 def sweep_key(session: Session, planned: PlannedSweep, shared: Iterable[str]) -> MemoKey:
@@ -203,12 +203,12 @@ def directory(how: Mapping[str, Any]) -> str:
     return os.path.abspath(check_path("cwd", str(os.fspath(given))))
 
 
-def read_clash(given: object) -> Clash:
+def read_clash(given: object) -> OnClash:
     """What to do about outputs whose path is somebody else's."""
     if given is None:
-        return Clash.ERROR
+        return OnClash.ERROR
     try:
-        return Clash(str(given))
+        return OnClash(str(given))
     except ValueError:
         raise UserError(f'clash is {given!r}; give "error", "rename" or "overwrite"') from None
 
@@ -222,8 +222,8 @@ def command_name(text: str) -> str:
 
 
 def open_command_array(
-    context: Context, text: str, how: Mapping[str, Any], *, keep: bool
-) -> tuple[Elements, Callable[[list[Any], int], list[Any]]]:
+    context: SubmitContext, text: str, how: Mapping[str, Any], *, keep: bool
+) -> tuple[ArrayElements, Callable[[list[Any], int], list[Any]]]:
     """An open array of a command; the function declares the files of new items and makes rows of them."""
     session, settings, group = context
     said = {name: how.get(name) for name in ("cwd", "shell", "env", "stdin", "clash")}
@@ -288,14 +288,14 @@ def _row(item: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     raise InvalidWorkload(f"feed: {item!r:.60} does not give {', '.join(names)}; give dicts of them")
 
 
-def slots_of(text: str, parameters: Mapping[str, Any]) -> list[Slot]:
+def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
     """The slots of a text, and of parameters that are templates, that parameters must fill."""
     texts = [text, *(value for value in parameters.values() if isinstance(value, str) and is_template(value))]
     parts = [part for one in texts for part in parse(one)]
-    return [part for part in parts if isinstance(part, Slot) and part.name not in BUILT_IN]
+    return [part for part in parts if isinstance(part, TemplateSlot) and part.name not in BUILT_IN]
 
 
-def travelling_call(session: Session, planned: PlannedCommand, declared: Declared, label: str) -> CommandCall:
+def travelling_call(session: Session, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
     """A loose command that says what it reads."""
     call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
     sent = cast("RemoteSession", session).carrier.supply(declared.external, label)
@@ -306,7 +306,9 @@ def travelling_call(session: Session, planned: PlannedCommand, declared: Declare
 def travelling_files(session: Session, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
     """The declared files of an array, packed; nothing if it has none."""
     template, renamed = planned.template, planned.template.renamed
-    if not planned.reads and not any(isinstance(part, Slot) and part.mode in {"r", "w"} for part in template.parts):
+    if not planned.reads and not any(
+        isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts
+    ):
         return b""
     sent = cast("RemoteSession", session).carrier.supply(external, label)
     reads = {renamed.get(path, path): b"" for path in planned.reads}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from bough.api.session.session import Session
     from bough.api.submit.groups import Group
-    from bough.api.submit.options import Settings
+    from bough.api.submit.options import TaskOptions
     from bough.model.ids import GroupId
 
 inside: ContextVar[tuple[Group, ...]] = ContextVar("bough_groups", default=())  # the `with` blocks around us
 
 
-class Context(NamedTuple):
+class SubmitContext(NamedTuple):
     """See the module."""
 
     session: Session
-    settings: Settings
+    settings: TaskOptions
     group: GroupId

@@ -22,13 +22,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from bough.api.futures.array import Array
-from bough.api.futures.array_view import Stream, View
-from bough.api.futures.feed_elements import FedElements
+from bough.api.futures.array_view import ArrayView, FeedArray
+from bough.api.futures.feed_elements import FeedElements
 from bough.api.memo.content_keys import function_key
 from bough.api.pickling import loads, make_pages, pack, pack_function
 from bough.api.submit.array_reuse import row_key
 from bough.api.submit.calls import array_key, function_name
-from bough.api.submit.context import Context
+from bough.api.submit.context import SubmitContext
 from bough.api.submit.options import NAMES
 from bough.errors import BoughError, InvalidWorkload
 from bough.model.ids import DIGEST_SIZE, MemoKey, RecordId
@@ -45,12 +45,12 @@ def fed_key(key: MemoKey) -> MemoKey:
     return MemoKey(blake2b(b"fed" + key, digest_size=DIGEST_SIZE).digest()) if key else key
 
 
-class Earlier:
+class EarlierFeed:
     """All earlier feeds of a function, newest run first."""
 
     def __init__(self, session: Session, key: MemoKey) -> None:
         found = session.ask(questions.Feeds(key))
-        self._olds = [_Old(session, record) for record in found]
+        self._olds = [_EarlierPages(session, record) for record in found]
 
     def reuse(self, pages: Sequence[Page], rows: Sequence[Any], start: int) -> tuple[Reuse, ...]:
         """Which of the rows that begin at `start` have been done."""
@@ -74,7 +74,7 @@ class Earlier:
         return tuple(sorted(claims, key=lambda claim: claim.start))
 
 
-class _Old:
+class _EarlierPages:
     """One earlier feed, read from its beginning to its end."""
 
     def __init__(self, session: Session, record: int) -> None:
@@ -177,7 +177,7 @@ def start_feed(
         source = iter(items)
     except TypeError:
         raise InvalidWorkload(f"feed needs something to iterate over, not {items!r:.80}") from None
-    earlier: Earlier | None = None
+    earlier: EarlierFeed | None = None
     if callable(what):
         if rest:
             raise InvalidWorkload(f"feed: {', '.join(rest)} cannot be given with a function")
@@ -188,16 +188,18 @@ def start_feed(
             settings, submitter._group_id(), **parts, length=0, blobs=((blob, data),), open=True, keep=keep
         )
         prepare: Prepare = _as_they_are
-        earlier = Earlier(session, key) if key and session.welcome.memos else None
+        earlier = EarlierFeed(session, key) if key and session.welcome.memos else None
     else:
         from bough.api.submit.commands import open_command_array
 
-        elements, prepare = open_command_array(Context(session, settings, submitter._group_id()), what, rest, keep=keep)
-    assert isinstance(elements, FedElements)
+        elements, prepare = open_command_array(
+            SubmitContext(session, settings, submitter._group_id()), what, rest, keep=keep
+        )
+    assert isinstance(elements, FeedElements)
     feed = Feed(session, elements, source, prepare, earlier)
     session.add_feed(feed)
     feed.start()
-    return View(elements) if keep else Stream(elements)
+    return ArrayView(elements) if keep else FeedArray(elements)
 
 
 Prepare = Callable[[list[Any], int], list[Any]]  # rows of a page, given their items and where they begin
@@ -211,7 +213,7 @@ class Feed:
     """The thread that reads a generator into an open array."""
 
     def __init__(
-        self, session: Session, elements: FedElements, items: Any, prepare: Prepare, earlier: Earlier | None
+        self, session: Session, elements: FeedElements, items: Any, prepare: Prepare, earlier: EarlierFeed | None
     ) -> None:
         self._session = session
         self._elements = elements

@@ -21,10 +21,10 @@ from bough.model.tasks import Dep, GroupSpec, Item, TaskSpec
 if TYPE_CHECKING:
     from bough.api.client.connection import Connection
     from bough.api.futures.task import Task
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
     from bough.api.session.session import Session
     from bough.api.submit.groups import Group, Order
-    from bough.api.submit.options import Settings
+    from bough.api.submit.options import TaskOptions
     from bough.model.ids import BlobId
 
 
@@ -32,7 +32,7 @@ class Placing:
     """See the module."""
 
     _session: Session
-    ledger: Ledger
+    ledger: TaskRegistry
     _connection: Connection
     _groups: itertools.count[int]
 
@@ -99,7 +99,7 @@ class Placing:
 
     # --- groups -----------------------------------------------------------------------------------------
 
-    def make_group(self, name: Any, parent: int, after: Any, settings: Settings, **terms: Any) -> Group:
+    def make_group(self, name: Any, parent: int, after: Any, settings: TaskOptions, **terms: Any) -> Group:
         """Make a group in another one; see `group.make_group`."""
         from bough.api.submit.groups import make_group
 

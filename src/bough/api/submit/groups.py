@@ -30,7 +30,7 @@ from bough.api.pickling import check_sendable
 from bough.api.submit.context import inside
 from bough.api.submit.options import (
     BESIDE,
-    Settings,
+    TaskOptions,
     after_deps,
     read_after,
     read_attributes,
@@ -43,13 +43,13 @@ from bough.errors import UserError
 from bough.model.bounds import Name, within
 from bough.model.events.facts import GroupClosed
 from bough.model.ids import GroupId
-from bough.model.tasks import Dep, GroupSpec, On, TaskSpec, Terms
+from bough.model.tasks import Dep, GroupSpec, On, TaskExtras, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Task
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
     from bough.api.session.session import Session
-    from bough.api.submit.options import Settings
+    from bough.api.submit.options import TaskOptions
     from bough.model.ids import BlobId, GroupId
 
 PROLOGUE = "prologue"  # what the subgroup is called that runs before the others
@@ -179,7 +179,7 @@ class Order:
 
     # --- arrays -----------------------------------------------------------------------------------------
 
-    def settled(self, settings: Settings) -> Settings:
+    def settled(self, settings: TaskOptions) -> TaskOptions:
         """The settings of an array, with the group's priority."""
         if not self.priority or settings.priority:
             return settings
@@ -198,7 +198,7 @@ class Order:
             self._arrays.append(Dep(_ARRAY, record))
 
 
-def beside(session: Session, before: Task | None, spec: TaskSpec, *, needed: bool) -> Terms:
+def beside(session: Session, before: Task | None, spec: TaskSpec, *, needed: bool) -> TaskExtras:
     """The terms of a task that is to run where the one before it ran: in a pipeline, or the one it waits for."""
     terms = spec.terms
     if before is None and needed:
@@ -218,7 +218,7 @@ def beside(session: Session, before: Task | None, spec: TaskSpec, *, needed: boo
 class Group(Submitter):
     """A group of tasks: `submit`, `map`, `command` and the others as a session has them, for this group."""
 
-    def __init__(self, session: Session, group: int, name: str, settings: Settings) -> None:
+    def __init__(self, session: Session, group: int, name: str, settings: TaskOptions) -> None:
         super().__init__(session, settings)
         self.id = GroupId(group)
         self.name = name
@@ -328,7 +328,7 @@ class Group(Submitter):
             self._entered = None
         self.close()
 
-    def __bough_deps__(self) -> tuple[Ledger, tuple[Dep, ...]]:
+    def __bough_deps__(self) -> tuple[TaskRegistry, tuple[Dep, ...]]:
         """This group as a dependency."""
         return self._session.ledger, (Dep(On.GROUP, self.id),)
 
@@ -347,7 +347,7 @@ def make_group(
     name: Any,
     parent: int,
     after: Any,
-    settings: Settings,
+    settings: TaskOptions,
     *,
     pipeline: bool = False,
     match: bool = False,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from bough.api.futures.array import Array
-from bough.api.futures.array_view import View
+from bough.api.futures.array_view import ArrayView
 from bough.api.futures.task import Task
 from bough.api.pickling import check_sendable
 from bough.errors import UserError
@@ -26,11 +26,11 @@ from bough.model.bounds import Amount, Count, Duration, Name, Whole, shown, with
 from bough.model.ids import read_bytes, read_seconds
 from bough.model.refs import Ref, replaced
 from bough.model.resources import ONE_CORE, Needs
-from bough.model.tasks import NO_LIMITS, PLAIN, Dep, Limits, Terms
+from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, Limits, TaskExtras
 
 if TYPE_CHECKING:
     from bough.api.futures.task import OutputPath
-    from bough.api.futures.task_registry import Ledger
+    from bough.api.futures.task_registry import TaskRegistry
     from bough.api.submit.groups import Group
 
 # What `after` takes: a task, an array, a group, an output of a task, or several of these
@@ -45,7 +45,7 @@ NAMES = (
 BESIDE = -1  # in the place of `Terms.near`: where the task before it ran, whichever that will be
 
 
-class Settings(msgspec.Struct, frozen=True):
+class TaskOptions(msgspec.Struct, frozen=True):
     """Options that have been read."""
 
     needs: Needs = ONE_CORE
@@ -54,13 +54,13 @@ class Settings(msgspec.Struct, frozen=True):
     after: tuple[Any, ...] = ()
     priority: int = 0
     memo: bool = True
-    terms: Terms = PLAIN
+    terms: TaskExtras = NO_EXTRAS
 
 
-DEFAULTS = Settings()
+DEFAULTS = TaskOptions()
 
 
-def read_options(base: Settings, given: Mapping[str, object]) -> Settings:
+def read_options(base: TaskOptions, given: Mapping[str, object]) -> TaskOptions:
     """Options on top of others; None says nothing."""
     said = {name: value for name, value in given.items() if value is not None}
     if not said:
@@ -68,7 +68,7 @@ def read_options(base: Settings, given: Mapping[str, object]) -> Settings:
     for name in said:
         if name not in NAMES:
             raise UserError(f"there is no option {name!r}; options are {', '.join(NAMES)}")
-    return Settings(
+    return TaskOptions(
         needs=_needs(base.needs, said),
         limits=_limits(base.limits, said),
         name=_text("name", said["name"]) if "name" in said else base.name,
@@ -79,11 +79,11 @@ def read_options(base: Settings, given: Mapping[str, object]) -> Settings:
     )
 
 
-def _terms(base: Terms, said: Mapping[str, object]) -> Terms:
+def _terms(base: TaskExtras, said: Mapping[str, object]) -> TaskExtras:
     if not said.keys() & {"release", "affinity", "final", "attributes"}:
         return base
     beside = _yes("affinity", said["affinity"]) if "affinity" in said else base.near == BESIDE
-    return Terms(
+    return TaskExtras(
         release=_yes("release", said["release"]) if "release" in said else base.release,
         final=_yes("final", said["final"]) if "final" in said else base.final,
         near=BESIDE if beside else 0,
@@ -210,7 +210,7 @@ def is_waitable(thing: object) -> bool:
     return isinstance(thing, Task | Array) or hasattr(type(thing), "__bough_deps__") or _producer(thing) is not None
 
 
-def deps_of(thing: object, ledger: Ledger) -> tuple[Dep, ...]:
+def deps_of(thing: object, ledger: TaskRegistry) -> tuple[Dep, ...]:
     """The dependencies that one entry of `after` means."""
     if isinstance(thing, Task):
         _same_session(thing._ledger, ledger, thing)
@@ -230,7 +230,7 @@ def deps_of(thing: object, ledger: Ledger) -> tuple[Dep, ...]:
     raise UserError(f"after holds {thing!r:.80}; give tasks, arrays and groups")
 
 
-def after_deps(things: Iterable[object], ledger: Ledger) -> tuple[Dep, ...]:
+def after_deps(things: Iterable[object], ledger: TaskRegistry) -> tuple[Dep, ...]:
     """The dependencies of an `after`, each once, in order."""
     deps = [dep for thing in things for dep in deps_of(thing, ledger)]
     return tuple(deps) if len(deps) < 2 else tuple(dict.fromkeys(deps))
@@ -241,7 +241,7 @@ def _producer(thing: object) -> Task | None:
     return found if isinstance(found, Task) else None
 
 
-def _same_session(owner: Ledger, ledger: Ledger, thing: object) -> None:
+def _same_session(owner: TaskRegistry, ledger: TaskRegistry, thing: object) -> None:
     if owner is not ledger:
         raise UserError(f"{thing!r:.80} belongs to another session; a task can wait only for what its own session runs")
 
@@ -254,7 +254,7 @@ class Arguments:
 
     __slots__ = ("_ledger", "after", "args", "commands", "inputs", "kwargs")
 
-    def __init__(self, ledger: Ledger, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, ledger: TaskRegistry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._ledger = ledger
         self.inputs: dict[Dep, int] = {}
         self.after: dict[Dep, None] = {}
@@ -281,7 +281,7 @@ class Arguments:
         deps = deps_of(thing, self._ledger)
         if thing.is_command:
             self.commands += [task.command for task in thing.tasks()]
-        if isinstance(thing, View) and thing.is_whole and deps:
+        if isinstance(thing, ArrayView) and thing.is_whole and deps:
             return self._ref(deps[0])
         return [self._ref(dep) for dep in deps]
 

@@ -34,7 +34,7 @@ from bough.model.commands.shell_text import needs_shell, plain_words, split_word
 from bough.model.events.facts import GroupClosed
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
-from bough.model.tasks import NO_LIMITS, PLAIN, Dep, GroupSpec, Item, Kind, Limits, On, TaskSpec, Terms
+from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec
 from bough.wire import questions
 
 if TYPE_CHECKING:
@@ -232,11 +232,11 @@ class _Submission:
             found = self._kinds[key] = (needs, NO_LIMITS if limits == NO_LIMITS else limits)
         return found
 
-    def _terms(self, step: Step, said: PlanTask) -> Terms:
+    def _terms(self, step: Step, said: PlanTask) -> TaskExtras:
         if not (said.release or said.final or step.near or said.attributes):
-            return PLAIN
+            return NO_EXTRAS
         near = self._ids[step.near - 1] if step.near else 0
-        return Terms(said.release, said.final, near, "", _pairs(said.attributes))
+        return TaskExtras(said.release, said.final, near, "", _pairs(said.attributes))
 
 
 def _pairs(attributes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

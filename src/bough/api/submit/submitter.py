@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
-from bough.api.submit.context import Context, inside
+from bough.api.submit.context import SubmitContext, inside
 
 if TYPE_CHECKING:
     from bough.api.futures.array import Array, TaskList
     from bough.api.futures.task import Task
     from bough.api.session.session import Session
     from bough.api.submit.groups import Group
-    from bough.api.submit.options import After, Settings
+    from bough.api.submit.options import After, TaskOptions
     from bough.model.ids import GroupId
     from bough.model.spaces import Space
 
@@ -30,9 +30,9 @@ class Submitter:
     """See the module."""
 
     _session: Session
-    _settings: Settings
+    _settings: TaskOptions
 
-    def __init__(self, session: Session, settings: Settings) -> None:
+    def __init__(self, session: Session, settings: TaskOptions) -> None:
         self._session = session
         self._settings = settings
 
@@ -45,19 +45,19 @@ class Submitter:
                     return group.id
         return self._session.root
 
-    def _read(self, options: Mapping[str, object]) -> Settings:
+    def _read(self, options: Mapping[str, object]) -> TaskOptions:
         from bough.api.submit.options import read_options
 
         return read_options(self._settings, options)
 
-    def options(self, **options: object) -> Optioned:
+    def options(self, **options: object) -> SubmitterWithOptions:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
         memo; release (who waits for its group may start when it is done), affinity (it runs where the task before it
         ran), final (it runs whatever happened), attributes (a dict of your own).
         """
-        return Optioned(self._session, self._read(options), self)
+        return SubmitterWithOptions(self._session, self._read(options), self)
 
     # --- functions ----------------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class Submitter:
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
         deadline = None if timeout is None else time.monotonic() + timeout
-        context = Context(self._session, self._settings, self._group_id())
+        context = SubmitContext(self._session, self._settings, self._group_id())
         array: Array = self._session.calls.submit_map(context, fn, iterables, deadline)
         return array
 
@@ -138,7 +138,7 @@ class Submitter:
             }
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
-        return submit_command(Context(self._session, settings, self._group_id()), text, parameters, how)
+        return submit_command(SubmitContext(self._session, settings, self._group_id()), text, parameters, how)
 
     def sweep(
         self,
@@ -193,7 +193,7 @@ class Submitter:
         )
         how: dict[str, Any] = {"env": env, "cwd": cwd, "stdin": stdin, "shell": shell, "clash": clash}
         how["where"] = where
-        return submit_sweep(Context(self._session, settings, self._group_id()), text, space, parameters, how)
+        return submit_sweep(SubmitContext(self._session, settings, self._group_id()), text, space, parameters, how)
 
     def feed(self, what: Callable[..., Any] | str, items: Iterable[Any], *, keep: bool = True, **options: Any) -> Array:
         """Call a function, or run a command, for everything a generator gives, endless or not.
@@ -263,10 +263,10 @@ class Submitter:
         )
 
 
-class Optioned(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
+class SubmitterWithOptions(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
     """A session, or a group of it, with options for everything that is submitted through it."""
 
-    def __init__(self, session: Session, settings: Settings, origin: Submitter) -> None:
+    def __init__(self, session: Session, settings: TaskOptions, origin: Submitter) -> None:
         super().__init__(session, settings)
         self._origin = origin
 

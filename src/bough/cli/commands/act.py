@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from bough.cli.output import Output
 from bough.cli.targets.jobs_database import open_database
 from bough.cli.targets.live_server import Deed
-from bough.cli.targets.locate import Place, add_store_arguments
+from bough.cli.targets.locate import ServerLocation, add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, read_request, targets
 from bough.errors import UserError
 from bough.model.tasks import Dep
@@ -33,12 +33,16 @@ def add_many_arguments(parser: argparse.ArgumentParser) -> None:
     add_store_arguments(parser)
 
 
-def act(args: argparse.Namespace, output: Output, deed: Make, done: str, asleep: Callable[[Place], str]) -> int:
+def act(
+    args: argparse.Namespace, output: Output, deed: Make, done: str, asleep: Callable[[ServerLocation], str]
+) -> int:
     """Do one thing to all tasks that are meant; `asleep` says what to do when no session is running."""
     return act_all(args, output, {done: deed}, asleep)
 
 
-def act_all(args: argparse.Namespace, output: Output, doing: dict[str, Make], asleep: Callable[[Place], str]) -> int:
+def act_all(
+    args: argparse.Namespace, output: Output, doing: dict[str, Make], asleep: Callable[[ServerLocation], str]
+) -> int:
     """Do several things, one after the other, each by the words that say what it did to how many tasks."""
     if getattr(args, "selectors", None):
         args.selector = ",".join(args.selectors)
@@ -47,7 +51,7 @@ def act_all(args: argparse.Namespace, output: Output, doing: dict[str, Make], as
     with open_database(args, acts=True) as database:
         server, place = database.server, database.place
         if server is None:
-            assert isinstance(place, Place)
+            assert isinstance(place, ServerLocation)
             raise UserError(asleep(place))
         run = choose_run(database, args, selectors)
         if not database.is_service and run != database.last_run():
@@ -68,6 +72,6 @@ def _lines(touched: dict[str, int], left_out: Sequence[str]) -> list[str]:
     return [", ".join(said), *(f"left out: {line}" for line in left_out)]
 
 
-def nothing_runs(verb: str) -> Callable[[Place], str]:
+def nothing_runs(verb: str) -> Callable[[ServerLocation], str]:
     """The message of commands that need a running session."""
     return lambda place: f"no session of {place.name!r} is running in {place.folder}; there is nothing to {verb}"

@@ -16,7 +16,7 @@ from bough.cli.output import Output, has_colour
 from bough.errors import UserError
 
 if TYPE_CHECKING:
-    from bough.bench.timing import Row
+    from bough.bench.timing import BenchRow
 
 EXAMPLES = (
     "bough bench",
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         raise UserError("--only names nothing; see bough bench --list")
     chosen = catalogue.choose(names, full=args.full)
     begun = time.monotonic()
-    progress = Progress(len(chosen), None if args.json or args.quiet else sys.stderr)
+    progress = BenchProgress(len(chosen), None if args.json or args.quiet else sys.stderr)
     try:
         outcome = catalogue.run(chosen, full=args.full, folder=args.folder, tell=progress)
     finally:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return int(bool(outcome.failures))
 
 
-class Progress:
+class BenchProgress:
     """Says what is measured; only between measurements, so that it disturbs none."""
 
     def __init__(self, total: int, stream: TextIO | None) -> None:
@@ -81,7 +81,7 @@ class Progress:
         self._stream = stream
         self._live = stream is not None and stream.isatty()
 
-    def __call__(self, number: int, name: str, row: Row | None) -> None:
+    def __call__(self, number: int, name: str, row: BenchRow | None) -> None:
         """A measurement begins, or has given a row."""
         if self._stream is None:
             return
@@ -102,7 +102,7 @@ class Progress:
             print("\r\x1b[K", end="", file=self._stream, flush=True)
 
 
-def said(row: Row) -> str:
+def said(row: BenchRow) -> str:
     """One row in a line."""
     from bough.bench.bench_table import figure
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from bough.cli.option_values import path_name
 from bough.cli.output import Output
-from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.locate import add_server_argument
-from bough.describe.task_graph import Machine, Node, Ordering, Record, RecordedTask, order
+from bough.describe.task_graph import GraphNode, Machine, Ordering, RecordedTask, TaskGraph, order
 from bough.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -161,12 +161,12 @@ _IN_RUN = "in (select id from tasks where run = ?)"
 Fields = dict[str, Any]
 
 
-def read_record(database: Database, run: int) -> Record:
+def read_record(database: OpenDatabase, run: int) -> TaskGraph:
     """One run of a workflow."""
     found = database.rows("select name, opened, closed from runs where run = ?", [run])
     if not found:
         raise UnknownName(f"{database.label} has no run {run}")
-    record = Record(str(found[0]["name"] or "workflow"))
+    record = TaskGraph(str(found[0]["name"] or "workflow"))
     record.opened, record.closed = _time(found[0]["opened"]), _time(found[0]["closed"])
     return _Reading(database, run, record).read()
 
@@ -176,7 +176,7 @@ def _time(value: object) -> float | None:
 
 
 class _Reading:
-    def __init__(self, database: Database, run: int, record: Record) -> None:
+    def __init__(self, database: OpenDatabase, run: int, record: TaskGraph) -> None:
         self.database = database
         self.run = run
         self.record = record
@@ -188,7 +188,7 @@ class _Reading:
         self.ordering = Ordering()
         self.hosts: dict[int, str] = {}  # by executor
 
-    def read(self) -> Record:
+    def read(self) -> TaskGraph:
         machines = self._executors()
         rows = self._ask(_TASKS)
         at = 1
@@ -230,21 +230,21 @@ class _Reading:
 
     # --- what waits for what ----------------------------------------------------------------------------
 
-    def _node(self, row: Fields) -> Node | None:
+    def _node(self, row: Fields) -> GraphNode | None:
         kind, target = row["on_kind"], row["on_id"]
         if kind in {"group", "end"}:
-            return Node("end", self._group(target))
+            return GraphNode("end", self._group(target))
         if target not in self.numbers:
             return None  # a task of another run
         if kind == "array":
-            return Node("end", -target)
-        return Node("task", self.numbers[target] + (row["on_idx"] or 0))
+            return GraphNode("end", -target)
+        return GraphNode("task", self.numbers[target] + (row["on_idx"] or 0))
 
     def _group(self, group: int) -> int:
         return 0 if group == self.root else group
 
     def _groups(self) -> None:
-        waits: dict[int, list[Node]] = defaultdict(list)
+        waits: dict[int, list[GraphNode]] = defaultdict(list)
         for one in self._ask("select id, on_kind, on_id, on_idx from group_after where run = ?"):
             node = self._node(one)
             if node is not None:
@@ -254,10 +254,10 @@ class _Reading:
             if one["id"] != self.root:
                 self.ordering.add_group(one["id"], self._group(one["parent"] or 0), waits[one["id"]])
 
-    def _after(self) -> tuple[dict[int, list[Node]], dict[int, list[Node]]]:
+    def _after(self) -> tuple[dict[int, list[GraphNode]], dict[int, list[GraphNode]]]:
         """By record what all of it waits for, and by task what single elements wait for."""
-        waits: dict[int, list[Node]] = defaultdict(list)
-        single: dict[int, list[Node]] = defaultdict(list)
+        waits: dict[int, list[GraphNode]] = defaultdict(list)
+        single: dict[int, list[GraphNode]] = defaultdict(list)
         question = f"select id, on_kind, on_id, on_idx, idx from after where id {_IN_RUN}"
         for one in self._ask(question):
             node = self._node(one)
@@ -271,7 +271,7 @@ class _Reading:
 
     # --- tasks ------------------------------------------------------------------------------------------
 
-    def _record(self, row: Fields, waits: dict[int, list[Node]]) -> None:
+    def _record(self, row: Fields, waits: dict[int, list[GraphNode]]) -> None:
         record, group = row["id"], self._group(row["grp"] or 0)
         path = self.paths.get(row["grp"] or 0, "")
         if not row["is_array"]:

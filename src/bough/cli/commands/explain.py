@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from bough.cli.output import Output
-from bough.cli.targets.jobs_database import Database, open_database
-from bough.cli.targets.live_server import Server
+from bough.cli.targets.jobs_database import OpenDatabase, open_database
+from bough.cli.targets.live_server import ServerClient
 from bough.cli.targets.locate import add_store_arguments
-from bough.cli.targets.selection import Pick, add_selector_arguments, choose_run, element_states, pick, read_request
+from bough.cli.targets.selection import Selected, add_selector_arguments, choose_run, element_states, pick, read_request
 from bough.cli.targets.task_rows import Fields, record_rows, task_rows, why
 from bough.model.ids import RecordId
 from bough.wire import questions
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         server = database.server
         tasks = pick(database, selectors, states, choose_run(database, args, selectors))
 
-        def explain(part: Pick) -> list[str]:
+        def explain(part: Selected) -> list[str]:
             return _from_store(database, part) if server is None else _from_server(server, database, part)
 
         told = [_told(database, one, explain) for one in tasks[:MOST]]
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _told(database: Database, one: Pick, explain: Callable[[Pick], list[str]]) -> Fields:
+def _told(database: OpenDatabase, one: Selected, explain: Callable[[Selected], list[str]]) -> Fields:
     lines, parts = _parts(database, one)
     for part in parts:
         lines += explain(part)
@@ -54,15 +54,15 @@ def _told(database: Database, one: Pick, explain: Callable[[Pick], list[str]]) -
     return {"id": one.label, "record": one.id, "index": index, "lines": lines or ["nothing is known of it"]}
 
 
-def _parts(database: Database, one: Pick) -> tuple[list[str], list[Pick]]:
+def _parts(database: OpenDatabase, one: Selected) -> tuple[list[str], list[Selected]]:
     """A task itself. Of many elements: how many are in which state, and one of each state but done to be explained."""
     if not one.is_array or one.first == one.last:
         return [], [one]
     counts: Counter[str] = Counter()
-    examples: dict[str, Pick] = {}
+    examples: dict[str, Selected] = {}
     for first, last, state in element_states(database, one) if one.first < one.last else ():
         counts[state] += last - first + 1
-        examples.setdefault(state, Pick(one.id, first, first, is_array=True, whole=False))
+        examples.setdefault(state, Selected(one.id, first, first, is_array=True, whole=False))
     examples.pop("done", None)
     shown = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"
     return [f"{one.label} is an array of {counts.total()} tasks: {shown}"], list(examples.values())
@@ -79,13 +79,13 @@ def _lines(told: list[Fields]) -> list[str]:
     return lines
 
 
-def _from_server(server: Server, database: Database, one: Pick) -> list[str]:
+def _from_server(server: ServerClient, database: OpenDatabase, one: Selected) -> list[str]:
     if not database.is_service and record_rows(database, [one.id])[one.id]["run"] != server.run:
         return _from_store(database, one)  # a session's server knows the tasks of its own run alone
     return server.ask(questions.Explain(RecordId(one.id), one.first))
 
 
-def _from_store(database: Database, one: Pick) -> list[str]:
+def _from_store(database: OpenDatabase, one: Selected) -> list[str]:
     lines: list[str] = []
     for row in task_rows(database, [one]):
         state = str(row["state"])
@@ -100,7 +100,7 @@ def _from_store(database: Database, one: Pick) -> list[str]:
     return lines
 
 
-def _waits(database: Database, one: Pick) -> list[str]:
+def _waits(database: OpenDatabase, one: Selected) -> list[str]:
     """The dependencies that did not succeed."""
     lines: list[str] = []
     for row in database.rows("select on_kind, on_id, on_idx from after where id = ?", [one.id]):
@@ -116,6 +116,6 @@ def _waits(database: Database, one: Pick) -> list[str]:
     return lines
 
 
-def _group_path(database: Database, group: object) -> str:
+def _group_path(database: OpenDatabase, group: object) -> str:
     rows = database.rows("select path from groups where id = ?", [group])
     return str(rows[0]["path"]) if rows else str(group)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from bough.api.file_transfer import fetch
 from bough.cli.option_values import count, path_name
 from bough.cli.output import Output
-from bough.cli.targets.jobs_database import Database, Workflow, open_database
+from bough.cli.targets.jobs_database import OpenDatabase, Workflow, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import choose_run, pick, read_request
 from bough.errors import StoreFailed, UserError
@@ -74,7 +74,7 @@ def _count(number: int) -> str:
     return f"{number} {'file' if number == 1 else 'files'}"
 
 
-def _read_words(args: argparse.Namespace, database: Database) -> None:
+def _read_words(args: argparse.Namespace, database: OpenDatabase) -> None:
     """One word alone is a workflow, if there is one of that name, or else a selector."""
     word = args.workflow
     is_workflow = args.selector is not None or any(one["name"] == word for one in database.workflows())
@@ -84,7 +84,7 @@ def _read_words(args: argparse.Namespace, database: Database) -> None:
         args.selector = word
 
 
-def _files(database: Database, record: int, start: int, stop: int) -> Iterator[Made]:
+def _files(database: OpenDatabase, record: int, start: int, stop: int) -> Iterator[Made]:
     assert database.server is not None
     for begin in range(start, stop, _AT_ONCE):
         end = min(stop, begin + _AT_ONCE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bough.api.task_context import Here, here
+from bough.api.task_context import TaskContext, here
 from bough.cli.main import add_verb
 from bough.cli.output import Output, cell
 from bough.errors import UnknownName
@@ -58,7 +58,7 @@ def _share(text: str) -> float:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Do what the verb says."""
-    do: dict[str, Callable[[Here, argparse.Namespace, Output], int]] = {
+    do: dict[str, Callable[[TaskContext, argparse.Namespace, Output], int]] = {
         "attribute": _attribute,
         "status": _status,
         "alive": _alive,
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return do[args.verb](here(), args, output)
 
 
-def _attribute(task: Here, args: argparse.Namespace, output: Output) -> int:
+def _attribute(task: TaskContext, args: argparse.Namespace, output: Output) -> int:
     if args.name is None:
         shown = dict(task.attributes)
         output.answer(shown, lambda: [f"{name}: {cell(value)}" for name, value in shown.items()])
@@ -87,19 +87,19 @@ def _attribute(task: Here, args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _status(task: Here, args: argparse.Namespace, output: Output) -> int:
+def _status(task: TaskContext, args: argparse.Namespace, output: Output) -> int:
     if args.progress is not None:
         task.progress(args.progress)
     task.status(args.text)
     return 0
 
 
-def _alive(task: Here, args: argparse.Namespace, output: Output) -> int:
+def _alive(task: TaskContext, args: argparse.Namespace, output: Output) -> int:
     task.alive()
     return 0
 
 
-def _lock(task: Here, args: argparse.Namespace, output: Output) -> int:
+def _lock(task: TaskContext, args: argparse.Namespace, output: Output) -> int:
     lock = task.lock(args.name, wait=not args.no_wait)
     if args.json:
         output.answer({"name": args.name, "taken": lock.taken, "owner": lock.owner}, lambda: ())
@@ -110,11 +110,11 @@ def _lock(task: Here, args: argparse.Namespace, output: Output) -> int:
     return 0 if lock else _BUSY
 
 
-def _unlock(task: Here, args: argparse.Namespace, output: Output) -> int:
+def _unlock(task: TaskContext, args: argparse.Namespace, output: Output) -> int:
     task.unlock(args.name)
     return 0
 
 
-def _release(task: Here, args: argparse.Namespace, output: Output) -> int:
+def _release(task: TaskContext, args: argparse.Namespace, output: Output) -> int:
     task.release()
     return 0

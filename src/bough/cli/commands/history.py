@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.targets.jobs_database import Database, open_database
+from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.errors import UnknownName
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def history(database: Database, path: str, name: str | None = None) -> list[Row]:
+def history(database: OpenDatabase, path: str, name: str | None = None) -> list[Row]:
     """The runs that had such a group, the oldest first: tasks, times and hosts."""
     found: list[Row] = []
     for run in database.rows("select run, name, opened, closed from runs order by run"):

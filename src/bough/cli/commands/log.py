@@ -15,14 +15,7 @@ from bough.cli.targets.jobs_database import open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, pick, read_request
 from bough.cli.targets.task_rows import stream_rows
-from bough.cli.targets.task_streams import (
-    Part,
-    _parts,
-    follow_one,
-    read_part,
-    read_streams,
-    running_parts,
-)
+from bough.cli.targets.task_streams import StreamPart, _parts, follow_one, read_part, read_streams, running_parts
 from bough.errors import UserError
 
 EXAMPLES = (
@@ -67,7 +60,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _print(parts: list[Part], *, headed: bool, tail: int | None) -> None:
+def _print(parts: list[StreamPart], *, headed: bool, tail: int | None) -> None:
     sys.stdout.flush()
     stdout = sys.stdout.buffer
     last = b"\n"

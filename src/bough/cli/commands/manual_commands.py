@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from bough.api.task_context import Attribute, Here
+from bough.api.task_context import Attribute, TaskContext
 from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.errors import UserError
 from bough.model.bounds import Count, Index, read_number
@@ -59,7 +59,7 @@ def read_id(text: str) -> tuple[int, int]:
     return read_number(what, found[1], Count), read_number(what, found[2] or "0", Index)
 
 
-class Made(msgspec.Struct, frozen=True):
+class ManualCommand(msgspec.Struct, frozen=True):
     """A command, ready to be run."""
 
     call: CommandCall
@@ -71,7 +71,7 @@ class Made(msgspec.Struct, frozen=True):
         return self.words[-1] if self.call.settings.shell else shlex.join(self.words)
 
 
-def make(task: Task) -> Made:
+def make(task: Task) -> ManualCommand:
     """The command of a task."""
     if task["kind"] != "command":
         raise UserError(f"task {task['id']} is a function: only an executor can run it")
@@ -79,7 +79,7 @@ def make(task: Task) -> Made:
         call = decode_call(task["payload"]) if not task["is_array"] else _of_row(task)
     except (msgspec.MsgspecError, pickle.UnpicklingError, ImportError, AttributeError, IndexError) as error:
         raise UserError(f"the command of task {task['id']} cannot be made here: {error}") from error
-    return Made(call, render_call(call, call.writes, task["cores"], max(1, task["attempt"])))
+    return ManualCommand(call, render_call(call, call.writes, task["cores"], max(1, task["attempt"])))
 
 
 def _of_row(task: Task) -> CommandCall:
@@ -134,7 +134,7 @@ def script(task: Task) -> list[str]:
     return [*lines, command]
 
 
-def found_outputs(made: Made) -> tuple[list[tuple[str, str, int, int]], str]:
+def found_outputs(made: ManualCommand) -> tuple[list[tuple[str, str, int, int]], str]:
     """The declared outputs that are there, and one that is not."""
     found: list[tuple[str, str, int, int]] = []
     missing = ""
@@ -148,7 +148,7 @@ def found_outputs(made: Made) -> tuple[list[tuple[str, str, int, int]], str]:
     return found, missing
 
 
-class Taken(Here):
+class Taken(TaskContext):
     """See the module."""
 
     def __init__(self, task: str, name: str, server: str | None) -> None:

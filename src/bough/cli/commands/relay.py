@@ -64,11 +64,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _start(args: argparse.Namespace, output: Output) -> int:
-    from bough.relay.relay_process import Settings, relay
+    from bough.relay.relay_process import RelaySettings, relay
 
     server = _whole(args.server or os.environ.get("BOUGH_SERVER", ""))
     if not args.detach:
-        return relay(Settings(server, args.listen, args.site, args.dispatch, args.reconnect))
+        return relay(RelaySettings(server, args.listen, args.site, args.dispatch, args.reconnect))
     words = ["relay", "start", "--site", args.site, "--listen", args.listen, "--reconnect", f"{args.reconnect:g}"]
     if args.dispatch:
         words.append("--dispatch")

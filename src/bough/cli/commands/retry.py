@@ -9,7 +9,7 @@ import argparse
 
 from bough.cli.commands.act import act, add_arguments
 from bough.cli.output import Output
-from bough.cli.targets.locate import Place
+from bough.cli.targets.locate import ServerLocation
 from bough.model.events.facts import Retried
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return act(args, output, Retried, "to be tried again", _asleep)
 
 
-def _asleep(place: Place) -> str:
+def _asleep(place: ServerLocation) -> str:
     return (
         f"no session of {place.name!r} is running in {place.folder};"
         " bough run FILE again runs what failed and reuses what is done"

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from bough.cli.option_values import path_name
 from bough.cli.output import Output, choose, print_json
-from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.locate import add_server_argument, store_of
 from bough.cli.workflow_files import is_script
 from bough.describe.flat_list import FlatTask
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bough.cli.workflow_files import File
     from bough.describe.plan import Plan, PlanTask
     from bough.describe.steps import Step
-    from bough.describe.wfformat import Emulation
+    from bough.describe.wfformat import TraceReplay
 
 _KINDS = ("sleep", "cpu")
 
@@ -61,7 +61,7 @@ def add_emulation_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def emulation_of(args: argparse.Namespace) -> Emulation | None:
+def emulation_of(args: argparse.Namespace) -> TraceReplay | None:
     """What the options ask for."""
     if args.emulate is None:
         for option in ("scale", "files"):
@@ -69,10 +69,10 @@ def emulation_of(args: argparse.Namespace) -> Emulation | None:
                 raise UserError(f"--{option} goes with --emulate")
         return None
     from bough.cli.workflow_files import stem
-    from bough.describe.wfformat import Emulation
+    from bough.describe.wfformat import TraceReplay
 
     scale = 1.0 if args.scale is None else args.scale
-    return Emulation(args.emulate, scale, args.files or 0.0, f"{args.name or stem(args.file)}.files")
+    return TraceReplay(args.emulate, scale, args.files or 0.0, f"{args.name or stem(args.file)}.files")
 
 
 def _kind(text: str) -> str:
@@ -277,10 +277,10 @@ def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output, na
     left = tasks
     place = store_of(args.store, args.name or name)
     if place is not None and not args.fresh:
-        from bough.cli.targets.jobs_database import Database, catch_up
+        from bough.cli.targets.jobs_database import OpenDatabase, catch_up
 
         catch_up(place)
-        with Database(place) as database:
+        with OpenDatabase(place) as database:
             left = would_run(tasks, finished(database))
     if len(left) < len(tasks):
         output.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done and would be reused")
@@ -316,7 +316,7 @@ def plain(command: str) -> str:
         return command
 
 
-def finished(database: Database) -> set[Twin]:
+def finished(database: OpenDatabase) -> set[Twin]:
     """The loose commands of all runs that were done."""
     rows = database.rows("select run, command, state from tasks where kind = 'command' and not is_array order by id")
     seen: Counter[tuple[object, str]] = Counter()

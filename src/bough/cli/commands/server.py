@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from bough.cli.main import add_verb
 from bough.cli.option_values import amount, count, duration, path_name
 from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.targets.live_server import Process, add_server_argument, connect_client, detach, is_bough
+from bough.cli.targets.live_server import OtherProcess, add_server_argument, connect_client, detach, is_bough
 from bough.errors import BoughError, PeerLost, SiteError, UserError
 from bough.stores.store_lock import holder
 from bough.transport import home
 from bough.wire import questions
 
 if TYPE_CHECKING:
-    from bough.server.service.features import Extras
+    from bough.server.service.features import FeatureOptions
 
 
 def add_extra_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,18 +91,18 @@ def knob_words(args: argparse.Namespace) -> list[str]:
     return words + (["--no-piggyback"] if args.no_piggyback else [])
 
 
-def read_extras(args: argparse.Namespace) -> Extras:
+def read_extras(args: argparse.Namespace) -> FeatureOptions:
     """What was asked for; UserError when it makes no sense."""
-    from bough.server.service.features import Extras
+    from bough.server.service.features import FeatureOptions
     from bough.server.service.metrics import read_address
-    from bough.server.service.notices import KINDS, Messenger, Rules, read_kinds
+    from bough.server.service.notices import KINDS, NoticeCommand, NoticeRules, read_kinds
 
     if args.metrics:
         read_address(args.metrics)
-    Messenger(args.notify, args.notify_mail)
+    NoticeCommand(args.notify, args.notify_mail)
     kinds = read_kinds(args.notify_on) if args.notify_on else KINDS
-    rules = Rules(kinds, args.overlong, args.overlong_least)
-    return Extras(args.metrics, args.notify, args.notify_mail, rules, args.keep, args.query_time)
+    rules = NoticeRules(kinds, args.overlong, args.overlong_least)
+    return FeatureOptions(args.metrics, args.notify, args.notify_mail, rules, args.keep, args.query_time)
 
 
 def extra_words(args: argparse.Namespace) -> list[str]:
@@ -178,11 +178,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _start(args: argparse.Namespace, output: Output) -> int:
-    from bough.server.service.service import Settings, serve
+    from bough.server.service.service import ServiceSettings, serve
 
     extras = read_extras(args)
     check_knobs(args)
-    settings = Settings(
+    settings = ServiceSettings(
         args.store,
         args.listen,
         args.name,
@@ -230,7 +230,7 @@ def _stop(args: argparse.Namespace, output: Output) -> int:
     note = home.read_note()
     if note is None:
         raise _nobody()
-    with Process(note.pid) as process:
+    with OtherProcess(note.pid) as process:
         try:
             with connect_client(f"unix:{note.socket}") as server:
                 server.manage("dismiss" if args.executors else "shutdown")

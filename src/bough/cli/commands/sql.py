@@ -9,7 +9,7 @@ import argparse
 import sys
 
 from bough.cli.output import Output
-from bough.cli.targets.jobs_database import Database, open_database
+from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.errors import UserError
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _tables(database: Database, output: Output) -> None:
+def _tables(database: OpenDatabase, output: Output) -> None:
     tables = {name: database.columns(name) for name in database.tables()}
     width = max(map(len, tables), default=0)
     output.answer(tables, lambda: [f"{name:<{width}}  {', '.join(columns)}" for name, columns in tables.items()])

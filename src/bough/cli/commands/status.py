@@ -18,7 +18,7 @@ from collections import Counter
 from bough.cli.commands.stats import figure_lines
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.status_details import add_analysis_arguments, show_analysis
-from bough.cli.targets.jobs_database import Database, Workflow, open_database
+from bough.cli.targets.jobs_database import OpenDatabase, Workflow, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, pick, read_request
 from bough.cli.targets.task_rows import (
@@ -43,7 +43,7 @@ _COUNTED = 1_000  # of the last workflows whose tasks are counted; of others onl
 _STATS = 60  # seconds of statistics
 
 
-def show_service(database: Database, output: Output) -> None:
+def show_service(database: OpenDatabase, output: Output) -> None:
     """The workflows of a service, those that go on last."""
     assert database.server is not None
     workflows = database.workflows()
@@ -53,7 +53,7 @@ def show_service(database: Database, output: Output) -> None:
     output.answer(value, lambda: _lines(database.label, workflows, executors))
 
 
-def _count_retired(database: Database, workflows: list[Workflow]) -> None:
+def _count_retired(database: OpenDatabase, workflows: list[Workflow]) -> None:
     """Fill in the counts of workflows that the server has not in memory; all of their tasks have ended."""
     retired = {run: one for one in workflows if one["counts"] is None and isinstance(run := one["run"], int)}
     if not retired:
@@ -75,7 +75,7 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _executors(database: Database) -> list[dict[str, object]]:
+def _executors(database: OpenDatabase) -> list[dict[str, object]]:
     assert database.server is not None
     return database.server.ask(questions.Executors())
 
@@ -109,7 +109,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def show_stats(database: Database, output: Output) -> None:
+def show_stats(database: OpenDatabase, output: Output) -> None:
     """What the server counts."""
     if database.server is None:
         raise UserError("--stats: no server runs here; see bough server start")
@@ -194,7 +194,7 @@ def _show_tree(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _overview(database: Database, number: int, output: Output) -> None:
+def _overview(database: OpenDatabase, number: int, output: Output) -> None:
     runs = database.rows(
         "select run, name, host, pid, opened, closed, reason, policy from runs where run = ?", [number]
     )

@@ -9,7 +9,7 @@ import argparse
 
 from bough.cli.output import Output, table_lines
 from bough.sim import studies
-from bough.sim.studies.study_rows import Row
+from bough.sim.studies.study_rows import StudyRow
 
 EXAMPLES = ("bough study --list", "bough study trellisdag", "bough study trellisdag --json")
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _value(row: Row) -> dict[str, object]:
+def _value(row: StudyRow) -> dict[str, object]:
     return {
         "subject": row.subject,
         "published": row.published,
@@ -42,7 +42,7 @@ def _value(row: Row) -> dict[str, object]:
     }
 
 
-def _lines(rows: list[Row]) -> list[str]:
+def _lines(rows: list[StudyRow]) -> list[str]:
     cells = [
         (row.subject, _figure(row.published), _figure(row.ours), _percent(row), row.unit, row.note) for row in rows
     ]
@@ -58,7 +58,7 @@ def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:,.2f}".removesuffix(".00")
 
 
-def _percent(row: Row) -> str:
+def _percent(row: StudyRow) -> str:
     if row.deviation is None:
         return ""
     said = f"{100 * row.deviation:+.2f} %"

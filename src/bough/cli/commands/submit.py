@@ -18,7 +18,7 @@ import msgspec
 
 from bough.cli.option_values import amount, count, path_name, whole
 from bough.cli.output import Output, choose
-from bough.cli.submit_files import Submitted
+from bough.cli.submit_files import SubmittedWork
 from bough.cli.targets.locate import add_server_argument
 from bough.describe.source_files import read_file
 from bough.errors import UserError
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     words: list[str] = args.what
     if not words or words == ["--"]:
         raise UserError("give a FILE, or -- and a COMMAND; see bough submit --help")
-    submitted: Submitted | Foreseen | None
+    submitted: SubmittedWork | Foreseen | None
     if words[0] == "--":
         submitted = submit_command(args, words[1:])
     else:
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output = choose(json=args.json, quiet=args.quiet)
     if submitted is None:
         return 1
-    if not isinstance(submitted, Submitted):
+    if not isinstance(submitted, SubmittedWork):
         submitted.show(output)
         return 0
     if args.wait:
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 # --- one command ----------------------------------------------------------------------------------------
 
 
-def submit_command(args: argparse.Namespace, words: Sequence[str]) -> Submitted:
+def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedWork:
     """Submit a command, or an array of them, to a queue."""
     from bough.cli.submit_files import Work, open_queue, put
 
@@ -133,9 +133,9 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> Submitted:
         return _told(session, put(session, work))
 
 
-def _told(session: RemoteSession, made: tuple[int, int]) -> Submitted:
+def _told(session: RemoteSession, made: tuple[int, int]) -> SubmittedWork:
     record, tasks = made
-    return Submitted(session.name, session.welcome.run, [record] if tasks else [], tasks)
+    return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks)
 
 
 def read_range(text: str) -> Sequence[int]:
@@ -175,7 +175,7 @@ def _lines(path: str) -> list[str]:
 
 def submit_file(
     args: argparse.Namespace, path: str, rest: list[str]
-) -> tuple[argparse.Namespace, Submitted | Foreseen | None]:
+) -> tuple[argparse.Namespace, SubmittedWork | Foreseen | None]:
     """Submit what a file says, or what a script submits; the options, which may stand behind the file, come back."""
     from bough.cli.submit_files import hand_over, run_detached, server_address
     from bough.cli.workflow_files import File, is_script, stem
@@ -213,7 +213,7 @@ def submit_file(
         if args.dry_run:
             return args, foresee(address, name or file.stem, steps, whole=file.is_whole)
         session, ids, amendment = hand_over(address, name or file.stem, steps, whole=file.is_whole)
-    submitted = Submitted(session.name, session.welcome.run, list(ids), len(ids))
+    submitted = SubmittedWork(session.name, session.welcome.run, list(ids), len(ids))
     if amendment is not None:
         note = told(session.name, amendment)
         submitted = msgspec.structs.replace(submitted, amended=amendment.as_json(), note=note)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from bough.cli.option_values import count
 from bough.cli.output import Output, show_seconds
 from bough.cli.progress_display import ENDED, FailureNote, Picture, choose_display, summary, with_parents
-from bough.cli.targets.jobs_database import Database, open_database
+from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import choose_run, pick
 from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, task_rows, why
@@ -31,7 +31,7 @@ from bough.errors import PeerLost, UserError
 from bough.model.selectors import All, Records, Selector
 
 if TYPE_CHECKING:
-    from bough.cli.submit_files import Submitted
+    from bough.cli.submit_files import SubmittedWork
 
 LOOK = 0.5  # seconds between two questions
 _RETRY = 1.0
@@ -82,13 +82,13 @@ class Watching:
         return notes
 
 
-def failures(database: Database, selectors: list[Selector], run: int) -> list[FailureNote]:
+def failures(database: OpenDatabase, selectors: list[Selector], run: int) -> list[FailureNote]:
     """What has failed, as a display tells it."""
     rows = task_rows(database, pick(database, selectors, frozenset({"failed"}), run)[:100])
     return [FailureNote(f"task {row['id']}", f"task {row['id']}: {why(row)}", str(row["host"] or "")) for row in rows]
 
 
-def patiently(args: argparse.Namespace, look: Callable[[Database], bool]) -> None:
+def patiently(args: argparse.Namespace, look: Callable[[OpenDatabase], bool]) -> None:
     """Look again and again until it is enough, with a new connection when the old one broke."""
     while True:
         with contextlib.suppress(PeerLost), open_database(args) as database:
@@ -99,11 +99,11 @@ def patiently(args: argparse.Namespace, look: Callable[[Database], bool]) -> Non
         time.sleep(_RETRY)
 
 
-def wait_for(args: argparse.Namespace, submitted: Submitted, output: Output) -> int:
+def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output) -> int:
     """Wait for what was submitted under a display; the exit code says whether all of it succeeded."""
     args.name, args.store = submitted.workflow, None
     chosen: list[Selector] = [Records(number, number) for number in submitted.ids] or [All()]
-    current: list[Database] = []
+    current: list[OpenDatabase] = []
     watching = Watching(
         lambda: {"": _counts_of(current[-1], submitted)},
         submitted.workflow,
@@ -112,7 +112,7 @@ def wait_for(args: argparse.Namespace, submitted: Submitted, output: Output) -> 
     begun = time.monotonic()
     counts: Counter[str] = Counter()
 
-    def look(database: Database) -> bool:
+    def look(database: OpenDatabase) -> bool:
         nonlocal counts
         current[:] = [database]
         counts = watching.look()
@@ -131,7 +131,7 @@ def wait_for(args: argparse.Namespace, submitted: Submitted, output: Output) -> 
     return code
 
 
-def _counts_of(database: Database, submitted: Submitted) -> Counter[str]:
+def _counts_of(database: OpenDatabase, submitted: SubmittedWork) -> Counter[str]:
     """The tasks that were submitted, by state."""
     counts: Counter[str] = Counter()
     for at in range(0, len(submitted.ids), 500):
@@ -168,7 +168,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             raise UserError(f"nothing runs in {database.label}; see bough status")
         whole = database.is_service and not args.name and not args.run
         number = 0 if whole else choose_run(database, args)
-    current: list[Database] = []
+    current: list[OpenDatabase] = []
 
     def count() -> Counts:
         return _all(current[-1]) if whole else group_counts(current[-1], number)
@@ -180,7 +180,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     )
     last: Counter[str] = Counter()
 
-    def look(database: Database) -> bool:
+    def look(database: OpenDatabase) -> bool:
         nonlocal last
         current[:] = [database]
         counts = watching.look()
@@ -198,7 +198,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return 0 if last["done"] == sum(last[state] for state in ENDED) else 1
 
 
-def _all(database: Database) -> Counts:
+def _all(database: OpenDatabase) -> Counts:
     """The workflows of a service that go on, each as a group."""
     going = [one for one in database.workflows() if not one["closed"]]
     return with_parents((str(one["name"]), c if isinstance(c := one["counts"], dict) else {}) for one in going)
@@ -209,6 +209,6 @@ def _groups(watching: Watching) -> list[dict[str, object]]:
     return [{"path": path, "counts": as_json(counts)} for path, counts in groups.items() if path]
 
 
-def _is_over(database: Database, run: int) -> bool:
+def _is_over(database: OpenDatabase, run: int) -> bool:
     rows = database.rows("select closed from runs where run = ?", [run])
     return not rows or rows[0]["closed"] is not None

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.live_server import Deed
 from bough.cli.targets.task_rows import group_counts, released, show_counts, why
 from bough.errors import UserError
-from bough.model.events.facts import Declared, Held, Killed, Released, Reset, Retried
+from bough.model.events.facts import DeclaredDone, Held, Killed, Released, Reset, Retried
 from bough.model.tasks import Dep, On
 from bough.stores.jobs.jobs_reader import is_hidden
 
@@ -28,7 +28,7 @@ DEEDS: dict[str, tuple[Make, ...]] = {
     "disable": (partial(Held, disabled=True),),
     "reset": (Reset,),
     "reset with all that depends on it": (partial(Reset, cascade=True),),
-    "declare done": (Declared,),
+    "declare done": (DeclaredDone,),
     "stop": (Held, Killed),
     "stop and disable": (partial(Held, disabled=True), Killed),
     "retry": (Retried,),
@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Levels:
     """The groups of one run, and where somebody is among them."""
 
-    def __init__(self, database: Database, run: int) -> None:
+    def __init__(self, database: OpenDatabase, run: int) -> None:
         self._database = database
         self.run = run
         self.path = ""

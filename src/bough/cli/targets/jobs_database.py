@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, cast
 
-from bough.cli.targets.live_server import Server, connect, connect_service
-from bough.cli.targets.locate import JOURNAL, Place, ServiceAddress, find_target
+from bough.cli.targets.live_server import ServerClient, connect, connect_service
+from bough.cli.targets.locate import JOURNAL, ServerLocation, ServiceAddress, find_target
 from bough.errors import StoreHeld, UnknownName, UserError
 from bough.stores.jobs.jobs_reader import JobsDatabase, Value
 from bough.wire import questions
@@ -26,14 +26,16 @@ _OVER = """select run, name, grp as "group", owner as "user", directory from run
   where grp != 0 and closed is not null"""
 
 
-class Database:
+class OpenDatabase:
     """Questions to the jobs database of one place; `server`: who runs it now."""
 
-    def __init__(self, place: Place | ServiceAddress, *, live: bool = False, server: Server | None = None) -> None:
+    def __init__(
+        self, place: ServerLocation | ServiceAddress, *, live: bool = False, server: ServerClient | None = None
+    ) -> None:
         self.place = place
         self.live = live or server is not None
         self.server = server
-        folder = place.folder if isinstance(place, Place) else _near(server)
+        folder = place.folder if isinstance(place, ServerLocation) else _near(server)
         self._jobs = JobsDatabase(folder) if folder else None
 
     def __enter__(self) -> Self:
@@ -113,32 +115,32 @@ class Database:
         return root if rows and isinstance(root := rows[0]["id"], int) else 0
 
 
-def _near(server: Server | None) -> str:
+def _near(server: ServerClient | None) -> str:
     """The folder of a service's store, if it can be read from here: one elsewhere may have the same path."""
     if server is None or not server.is_near or not os.path.isfile(os.path.join(server.store, JOURNAL)):
         return ""
     return server.store
 
 
-def open_database(args: argparse.Namespace, *, acts: bool = False) -> Database:
+def open_database(args: argparse.Namespace, *, acts: bool = False) -> OpenDatabase:
     """Find the store or service the options name, catch up, and open it; `acts`: to do something to its tasks."""
     place = find_target(args)
     if isinstance(place, ServiceAddress):
         return _caught_up(place, connect_service(place, acts=acts))
     server = connect(place)
-    return _caught_up(place, server) if server is not None else Database(place, live=catch_up(place))
+    return _caught_up(place, server) if server is not None else OpenDatabase(place, live=catch_up(place))
 
 
-def _caught_up(place: Place | ServiceAddress, server: Server) -> Database:
+def _caught_up(place: ServerLocation | ServiceAddress, server: ServerClient) -> OpenDatabase:
     try:
         server.ask(questions.Project())
-        return Database(place, server=server)
+        return OpenDatabase(place, server=server)
     except BaseException as error:
         server.__exit__(type(error), error, None)
         raise
 
 
-def catch_up(place: Place) -> bool:
+def catch_up(place: ServerLocation) -> bool:
     """Fold what was journalled since into the tables; True when a live session's server did it."""
     server = connect(place)
     if server is not None:

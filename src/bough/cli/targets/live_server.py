@@ -31,21 +31,21 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from bough import errors, private
-from bough.cli.targets.locate import Place, ServiceAddress, server_of
+from bough.cli.targets.locate import ServerLocation, ServiceAddress, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
-from bough.model.events.facts import Cancelled, Declared, Held, Killed, Prioritised, Released, Reset, Retried
+from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried
 from bough.model.ids import ExecutorId
 from bough.transport.access import find_access
 from bough.transport.dial import dial
 from bough.transport.home import make_server_dir
 from bough.wire.client_messages import (
     VERSION,
-    Act,
     Answer,
     Ask,
     ClientHello,
-    Manage,
+    DoAction,
     Management,
+    ManageService,
     Refused,
     ToClient,
     Welcome,
@@ -53,14 +53,14 @@ from bough.wire.client_messages import (
 from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.questions import Question, check_bounds, read_reply
 
-Deed = Cancelled | Killed | Held | Released | Reset | Declared | Retried | Prioritised
+Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
 
 ANSWER_TIMEOUT = 60.0  # seconds; a jobs database that has far to catch up takes a while
 
 T = TypeVar("T")
 
 
-class Server:
+class ServerClient:
     """A connection to a live server that owns nothing: the session goes on when it ends."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -104,7 +104,7 @@ class Server:
     def act(self, deed: Deed, left_out: list[str] | None = None) -> int:
         """Do something to tasks; the number of tasks it touched. What it left out, and why, is added to a list."""
         number = next(self._numbers)
-        self._send(check_bounds(Act(number, deed)))
+        self._send(check_bounds(DoAction(number, deed)))
         answer = self._answer(number)
         if left_out is not None and isinstance(answer, dict):
             left_out += answer.get("left_out", ())
@@ -148,7 +148,7 @@ class Server:
         return self._heard.pop(0)
 
 
-def connect(place: Place, patience: float = ANSWER_TIMEOUT) -> Server | None:
+def connect(place: ServerLocation, patience: float = ANSWER_TIMEOUT) -> ServerClient | None:
     """The live server of a store, greeted; None when no session is running."""
     address = _address(place)
     if address is None:
@@ -160,7 +160,7 @@ def connect(place: Place, patience: float = ANSWER_TIMEOUT) -> Server | None:
     except OSError:
         connection.close()  # its server is dead, or on another host: the store alone can answer
         return None
-    server = Server(connection)
+    server = ServerClient(connection)
     try:
         server.greet()
     except BaseException:
@@ -169,7 +169,7 @@ def connect(place: Place, patience: float = ANSWER_TIMEOUT) -> Server | None:
     return server
 
 
-def connect_service(service: ServiceAddress, *, acts: bool = False, patience: float = ANSWER_TIMEOUT) -> Server:
+def connect_service(service: ServiceAddress, *, acts: bool = False, patience: float = ANSWER_TIMEOUT) -> ServerClient:
     """A running service, greeted, to ask or to act; PeerLost when it cannot be reached."""
     from bough.transport.access import find_access
     from bough.transport.dial import dial
@@ -178,7 +178,7 @@ def connect_service(service: ServiceAddress, *, acts: bool = False, patience: fl
     access = find_access(service.address or None, role="submit" if acts else "read")
     dialled = dial(access)
     dialled.sock.settimeout(patience)
-    server = Server(dialled.sock)
+    server = ServerClient(dialled.sock)
     server.is_near = access.is_unix
     server.most = ROLE_FRAME.get(access.role, 0) if access.is_proven else 0
     try:
@@ -189,7 +189,7 @@ def connect_service(service: ServiceAddress, *, acts: bool = False, patience: fl
     return server
 
 
-def _address(place: Place) -> str | None:
+def _address(place: ServerLocation) -> str | None:
     said = server_of(place)
     return os.path.join(place.folder, said.socket) if said is not None and said.socket else None
 
@@ -211,13 +211,13 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class ServiceClient(Server):
+class ServiceClient(ServerClient):
     """A connection to a service, by which it and its executors can be told what to do."""
 
     def manage(self, what: Management, executors: Sequence[int] = ()) -> object:
         """Say it, and wait for the answer."""
         number = next(self._numbers)
-        self._send(Manage(number, what, [ExecutorId(one) for one in executors]))
+        self._send(ManageService(number, what, [ExecutorId(one) for one in executors]))
         return self._answer(number)
 
 
@@ -275,7 +275,7 @@ def _last_line(path: str, begin: int) -> str:
 _LOOK = 0.02  # seconds between looks, where there are no descriptors of processes
 
 
-class Process:
+class OtherProcess:
     """A process by its number, from now on; one that is gone already counts as ended."""
 
     def __init__(self, pid: int) -> None:

@@ -19,7 +19,7 @@ HOME = ".bough"
 JOURNAL = "journal.db"
 
 
-class Place(NamedTuple):
+class ServerLocation(NamedTuple):
     """A store's folder and the name of its workflow."""
 
     folder: str
@@ -69,7 +69,7 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def find_target(args: argparse.Namespace) -> Place | ServiceAddress:
+def find_target(args: argparse.Namespace) -> ServerLocation | ServiceAddress:
     """What the options name, or what is there."""
     if args.store:
         return find_store(args)
@@ -98,7 +98,7 @@ def _has_service() -> bool:
     return note.host != socket.gethostname() or _runs(note.pid)
 
 
-def find_store(args: argparse.Namespace) -> Place:
+def find_store(args: argparse.Namespace) -> ServerLocation:
     """The store that the options name, or that of a live session, or the one used last."""
     home = args.store or HOME
     if os.path.isfile(os.path.join(home, JOURNAL)):
@@ -114,27 +114,27 @@ def find_store(args: argparse.Namespace) -> Place:
     return max(places.values(), key=lambda place: (_is_live(place), _last_used(place)))
 
 
-def store_of(store: str | None, name: str) -> Place | None:
+def store_of(store: str | None, name: str) -> ServerLocation | None:
     """The store that a workflow of this name would use, if it is there."""
     folder = os.path.abspath(store or os.path.join(HOME, name))
-    return Place(folder, name) if os.path.isfile(os.path.join(folder, JOURNAL)) else None
+    return ServerLocation(folder, name) if os.path.isfile(os.path.join(folder, JOURNAL)) else None
 
 
-def _itself(folder: str, name: str | None) -> Place:
-    place = Place(os.path.abspath(folder), os.path.basename(os.path.abspath(folder)))
+def _itself(folder: str, name: str | None) -> ServerLocation:
+    place = ServerLocation(os.path.abspath(folder), os.path.basename(os.path.abspath(folder)))
     if name and name != place.name:
         raise UnknownName(f"{folder} is the store of {place.name!r}, not of {name!r}; leave one option out")
     return place
 
 
-def _own_stores() -> list[Place]:
+def _own_stores() -> list[ServerLocation]:
     """The stores in the present directory; SiteError when somebody else can have put them there."""
     with contextlib.suppress(OSError):  # which the next step tells
         private.check_folder(HOME)
     return _stores_in(HOME)
 
 
-def _stores_in(home: str) -> list[Place]:
+def _stores_in(home: str) -> list[ServerLocation]:
     try:
         entries = sorted(os.scandir(home), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
@@ -142,7 +142,7 @@ def _stores_in(home: str) -> list[Place]:
     except OSError as error:
         raise UserError(f"cannot look into {home}: {error.strerror}") from error
     return [
-        Place(os.path.abspath(entry.path), entry.name)
+        ServerLocation(os.path.abspath(entry.path), entry.name)
         for entry in entries
         if os.path.isfile(os.path.join(entry.path, JOURNAL))
     ]
@@ -155,7 +155,7 @@ class Said(NamedTuple):
     socket: str
 
 
-def server_of(place: Place) -> Said | None:
+def server_of(place: ServerLocation) -> Said | None:
     """What the store's `server.json` says; None when there is none, or it makes no sense."""
     import json
 
@@ -178,7 +178,7 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # something that is no file must not keep us waiting
 
 
-def _is_live(place: Place) -> bool:
+def _is_live(place: ServerLocation) -> bool:
     """Whether a session's server says that it is there, and its process is."""
     said = server_of(place)
     return said is not None and _runs(said.pid)
@@ -194,7 +194,7 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def _last_used(place: Place) -> float:
+def _last_used(place: ServerLocation) -> float:
     times = [0.0]
     for path in (place.journal, place.journal + "-wal", place.server_file):
         try:

@@ -15,7 +15,7 @@ from typing import assert_never
 import msgspec
 
 from bough.cli.option_values import count
-from bough.cli.targets.jobs_database import Database
+from bough.cli.targets.jobs_database import OpenDatabase
 from bough.errors import UnknownName, UserError
 from bough.model.selectors import All, Elements, Last, Named, Records, Selector, Within, read_selectors, show_selector
 from bough.model.tasks import Dep, On
@@ -28,7 +28,7 @@ _HELP = {
 }
 
 
-class Pick(msgspec.Struct, frozen=True):
+class Selected(msgspec.Struct, frozen=True):
     """The elements from `first` to `last` of a record, both included; a loose task has only element 0."""
 
     id: int
@@ -95,7 +95,7 @@ def _words(given: str | None) -> frozenset[str]:
     return words
 
 
-def choose_run(database: Database, args: argparse.Namespace, selectors: Iterable[Selector] = ()) -> int:
+def choose_run(database: OpenDatabase, args: argparse.Namespace, selectors: Iterable[Selector] = ()) -> int:
     """The run that is meant: of the workflow that was named, or of the one that goes on, or the latest."""
     if args.run or not database.is_service:
         return args.run or database.last_run()
@@ -115,14 +115,14 @@ def choose_run(database: Database, args: argparse.Namespace, selectors: Iterable
     return _int(max(going, key=lambda one: _last_record(database, _int(one["run"])))["run"])
 
 
-def _last_record(database: Database, run: int) -> int:
+def _last_record(database: OpenDatabase, run: int) -> int:
     rows = database.rows("select max(id) as last from tasks where run = ?", [run])
     return _int(rows[0]["last"]) if rows else 0
 
 
-def pick(database: Database, selectors: Iterable[Selector], states: frozenset[str], run: int) -> list[Pick]:
+def pick(database: OpenDatabase, selectors: Iterable[Selector], states: frozenset[str], run: int) -> list[Selected]:
     """The tasks that are meant, in the order of the selectors, each once; arrays whole unless a filter splits them."""
-    found: dict[tuple[int, int, int], Pick] = {}
+    found: dict[tuple[int, int, int], Selected] = {}
     for selector in selectors:
         picks = _picks(database, selector, run)
         if not picks and not isinstance(selector, All):
@@ -134,7 +134,7 @@ def pick(database: Database, selectors: Iterable[Selector], states: frozenset[st
 
 
 def targets(
-    database: Database, selectors: Iterable[Selector], states: frozenset[str], run: int
+    database: OpenDatabase, selectors: Iterable[Selector], states: frozenset[str], run: int
 ) -> list[tuple[Dep, int]]:
     """What to tell the core. A group is named as a group, so that it also covers what is being submitted now."""
     found: list[tuple[Dep, int]] = []
@@ -147,7 +147,7 @@ def targets(
     return list(dict.fromkeys(found))
 
 
-def _group(database: Database, selector: Selector, run: int) -> int | None:
+def _group(database: OpenDatabase, selector: Selector, run: int) -> int | None:
     match selector:
         case All():
             return database.root(run)
@@ -182,7 +182,7 @@ _COLUMNS = "tasks.id as id, tasks.length as length, tasks.is_array as is_array, 
 _IN_GROUP = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
 
 
-def _picks(database: Database, selector: Selector, run: int) -> list[Pick]:
+def _picks(database: OpenDatabase, selector: Selector, run: int) -> list[Selected]:
     match selector:
         case Last():
             rows = database.rows(f"select {_COLUMNS} from tasks where run = ? order by id desc limit 1", [run])
@@ -202,17 +202,17 @@ def _picks(database: Database, selector: Selector, run: int) -> list[Pick]:
     return [_whole(row) for row in rows]
 
 
-def _whole(row: dict[str, object]) -> Pick:
+def _whole(row: dict[str, object]) -> Selected:
     if row["is_array"]:
-        return Pick(_int(row["id"]), 0, _int(row["length"]) - 1, is_array=True, whole=True)
-    return Pick(_int(row["id"]), 0, 0, is_array=False, whole=True, state=str(row["state"]))
+        return Selected(_int(row["id"]), 0, _int(row["length"]) - 1, is_array=True, whole=True)
+    return Selected(_int(row["id"]), 0, 0, is_array=False, whole=True, state=str(row["state"]))
 
 
-def _slice(row: dict[str, object], first: int, last: int) -> Pick:
-    return Pick(_int(row["id"]), first, last, is_array=True, whole=False) if row["is_array"] else _whole(row)
+def _slice(row: dict[str, object], first: int, last: int) -> Selected:
+    return Selected(_int(row["id"]), first, last, is_array=True, whole=False) if row["is_array"] else _whole(row)
 
 
-def _within(database: Database, path: str, run: int) -> list[dict[str, object]]:
+def _within(database: OpenDatabase, path: str, run: int) -> list[dict[str, object]]:
     pattern = path.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "/%"
     return database.rows(
         f"select {_COLUMNS} from {_IN_GROUP} where tasks.run = ?"
@@ -221,7 +221,7 @@ def _within(database: Database, path: str, run: int) -> list[dict[str, object]]:
     )
 
 
-def _named(database: Database, selector: Named, run: int) -> list[dict[str, object]]:
+def _named(database: OpenDatabase, selector: Named, run: int) -> list[dict[str, object]]:
     full = "case when coalesce(groups.path, '') = '' then tasks.name else groups.path || '/' || tasks.name end"
     columns = f"select {_COLUMNS}, tasks.name as name, {full} as whole from {_IN_GROUP} where tasks.run = ?"
     if not selector.is_pattern:
@@ -232,17 +232,17 @@ def _named(database: Database, selector: Named, run: int) -> list[dict[str, obje
     return [row for row in rows if pattern.match(str(row["name"])) or pattern.match(str(row["whole"]))]
 
 
-def _filtered(database: Database, one: Pick, states: frozenset[str]) -> Iterator[Pick]:
+def _filtered(database: OpenDatabase, one: Selected, states: frozenset[str]) -> Iterator[Selected]:
     if not one.is_array:
         if one.state in states:
             yield one
         return
     for first, last, state in element_states(database, one):
         if state in states:
-            yield Pick(one.id, first, last, is_array=True, whole=False, state=state)
+            yield Selected(one.id, first, last, is_array=True, whole=False, state=state)
 
 
-def element_states(database: Database, one: Pick) -> list[tuple[int, int, str]]:
+def element_states(database: OpenDatabase, one: Selected) -> list[tuple[int, int, str]]:
     """The states of an array's elements as ranges (first, last, state), both ends included, in order."""
     row = database.rows("select waits from tasks where id = ?", [one.id])[0]
     spans = database.rows("select start, stop, state from spans where id = ? and state != 'lost'", [one.id])

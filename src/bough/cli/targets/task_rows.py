@@ -26,8 +26,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bough.cli.output import paint_state
-from bough.cli.targets.jobs_database import Database
-from bough.cli.targets.selection import STATES, Pick, element_states
+from bough.cli.targets.jobs_database import OpenDatabase
+from bough.cli.targets.selection import STATES, Selected, element_states
 from bough.stores.jobs.jobs_reader import is_hidden
 from bough.wire import questions
 
@@ -39,7 +39,7 @@ _AT_ONCE = 500  # records in one question
 COUNTED = ("done", "failed", "notrun", "cancelled")
 
 
-def task_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
+def task_rows(database: OpenDatabase, picks: list[Selected]) -> Iterator[Fields]:
     """One row per loose task, whole array, element or range of elements."""
     for one, record in _with_records(database, picks):
         if one.whole:
@@ -48,7 +48,7 @@ def task_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
             yield from _element_rows(database, record, one)
 
 
-def stream_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
+def stream_rows(database: OpenDatabase, picks: list[Selected]) -> Iterator[Fields]:
     """One row per task that may have written something, with where it lies."""
     columns = ", ".join(("state", "executor", *_STREAMS))
     for one, record in _with_records(database, picks):
@@ -64,7 +64,7 @@ def stream_rows(database: Database, picks: list[Pick]) -> Iterator[Fields]:
             yield {"id": f"{one.id}.{index}", "name": name, **row}
 
 
-def record_rows(database: Database, records: Sequence[int]) -> dict[int, Fields]:
+def record_rows(database: OpenDatabase, records: Sequence[int]) -> dict[int, Fields]:
     """Rows of the table of tasks by their id, with the path of their group."""
     marks = ", ".join("?" * len(records))
     rows = database.rows(
@@ -75,7 +75,7 @@ def record_rows(database: Database, records: Sequence[int]) -> dict[int, Fields]
     return {record: row for row in rows if isinstance(record := row["id"], int)}
 
 
-def _with_records(database: Database, picks: Sequence[Pick]) -> Iterator[tuple[Pick, Fields]]:
+def _with_records(database: OpenDatabase, picks: Sequence[Selected]) -> Iterator[tuple[Selected, Fields]]:
     """Picks with their records, looked up many at a time."""
     for start in range(0, len(picks), _AT_ONCE):
         some = picks[start : start + _AT_ONCE]
@@ -96,7 +96,7 @@ def _base(record: Fields, label: str, index: int | None) -> Fields:
     }
 
 
-def _whole_row(record: Fields, one: Pick) -> Fields:
+def _whole_row(record: Fields, one: Selected) -> Fields:
     row = _base(record, one.label, None if one.is_array else 0)
     row |= {name: record[name] for name in _OWN}
     row |= {"reused": record["reused"] if one.is_array else bool(record["reused"])}
@@ -106,7 +106,7 @@ def _whole_row(record: Fields, one: Pick) -> Fields:
     return row
 
 
-def _element_rows(database: Database, record: Fields, one: Pick) -> Iterator[Fields]:
+def _element_rows(database: OpenDatabase, record: Fields, one: Selected) -> Iterator[Fields]:
     own = database.rows(
         f"select idx, {', '.join(_OWN)} from elements where id = ? and idx between ? and ? order by idx",
         [one.id, one.first, one.last],
@@ -124,10 +124,10 @@ def _element_rows(database: Database, record: Fields, one: Pick) -> Iterator[Fie
         yield from _plain_rows(database, record, one, at, one.last)
 
 
-def _plain_rows(database: Database, record: Fields, one: Pick, first: int, last: int) -> Iterator[Fields]:
-    part = Pick(one.id, first, last, is_array=True, whole=False)
+def _plain_rows(database: OpenDatabase, record: Fields, one: Selected, first: int, last: int) -> Iterator[Fields]:
+    part = Selected(one.id, first, last, is_array=True, whole=False)
     for begin, end, state in element_states(database, part):
-        label = Pick(one.id, begin, end, is_array=True, whole=False).label
+        label = Selected(one.id, begin, end, is_array=True, whole=False).label
         row = _base(record, label, begin if begin == end else None)
         yield row | dict.fromkeys(_OWN) | {"state": state, "reused": False, "command": record["command"]}
 
@@ -145,7 +145,7 @@ def why(row: Fields) -> str:
 Counts = Counter[str]
 
 
-def group_counts(database: Database, run: int) -> dict[str, Counts]:
+def group_counts(database: OpenDatabase, run: int) -> dict[str, Counts]:
     """The counts of every group by its path, the workflow's own being ""."""
     groups = database.rows("select id, path from groups where run = ? order by id", [run])
     paths = {row["id"]: path for row in groups if not is_hidden(path := str(row["path"]))}
@@ -162,7 +162,7 @@ def group_counts(database: Database, run: int) -> dict[str, Counts]:
     return _summed(own)
 
 
-def _array_counts(database: Database, row: Mapping[str, object]) -> Counts:
+def _array_counts(database: OpenDatabase, row: Mapping[str, object]) -> Counts:
     counts: Counts = Counter({name: _int(row[name]) for name in COUNTED})
     spans = database.rows(
         "select state, sum(stop - start) as number from spans"
@@ -221,7 +221,7 @@ def _int(value: object) -> int:
 _ENDED = ("done", "failed", "notrun", "cancelled")
 
 
-def released(database: Database, run: int, counts: Mapping[str, Counts]) -> set[str]:
+def released(database: OpenDatabase, run: int, counts: Mapping[str, Counts]) -> set[str]:
     """The paths of released groups; `counts` are those of all groups."""
     rows = database.rows("select id, path, parent, closed, released from groups where run = ? order by id", [run])
     asked = "select distinct grp from tasks where run = ? and releases = 1 and is_array = 0 and state = 'done'"
@@ -248,7 +248,7 @@ def _is_over(counts: Counts | None) -> bool:
 _WIDE = 100
 
 
-def said_by_tasks(database: Database, run: int | None = None) -> list[Fields]:
+def said_by_tasks(database: OpenDatabase, run: int | None = None) -> list[Fields]:
     """What tasks of a run, or of all, say now."""
     if database.server is None:
         return []

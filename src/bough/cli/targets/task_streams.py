@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from bough.cli.targets.jobs_database import Database
-from bough.cli.targets.locate import Place
-from bough.cli.targets.selection import Pick
+from bough.cli.targets.jobs_database import OpenDatabase
+from bough.cli.targets.locate import ServerLocation
+from bough.cli.targets.selection import Selected
 from bough.cli.targets.task_rows import Fields, stream_rows
 from bough.errors import PeerLost, StoreFailed, UserError
 from bough.model.ids import ExecutorId, RecordId
@@ -28,10 +28,10 @@ ENDED = frozenset({"done", "failed", "notrun", "cancelled"})
 Write = Callable[[str, bytes], None]  # a stream's name, and what the task wrote to it
 
 
-class FarTask:
+class RemoteOutput:
     """One task whose output is read."""
 
-    def __init__(self, database: Database, record: int, index: int) -> None:
+    def __init__(self, database: OpenDatabase, record: int, index: int) -> None:
         self._database = database
         self.record = record
         self.index = index
@@ -84,7 +84,7 @@ class FarTask:
         return said
 
 
-def follow(task: FarTask, streams: list[str], write: Write, *, once: bool = False) -> str:
+def follow(task: RemoteOutput, streams: list[str], write: Write, *, once: bool = False) -> str:
     """Pass on what a task writes until it has ended, or what there is so far; returns its state."""
     seen = dict.fromkeys(streams, 0)
     while True:
@@ -104,7 +104,7 @@ def follow(task: FarTask, streams: list[str], write: Write, *, once: bool = Fals
             time.sleep(_PAUSE)
 
 
-def _pass_on(task: FarTask, seen: dict[str, int], write: Write) -> bool:
+def _pass_on(task: RemoteOutput, seen: dict[str, int], write: Write) -> bool:
     """Pass on what is new in the streams of a running task; whether there was something."""
     news = False
     for stream, offset in list(seen.items()):
@@ -122,7 +122,7 @@ def _pass_on(task: FarTask, seen: dict[str, int], write: Write) -> bool:
 _PIECE = 1 << 20  # bytes copied at a time
 
 
-class Part(msgspec.Struct, frozen=True):
+class StreamPart(msgspec.Struct, frozen=True):
     """One stream of one task."""
 
     id: str
@@ -139,7 +139,7 @@ class Part(msgspec.Struct, frozen=True):
         return f"==> {self.id} {self.name}".rstrip() + f" {self.stream} <=="
 
 
-def follow_one(database: Database, picks: list[Pick], wanted: list[str]) -> int:
+def follow_one(database: OpenDatabase, picks: list[Selected], wanted: list[str]) -> int:
     """Pass on what one task writes until it has ended; 1 when it did not succeed."""
     if len(picks) != 1 or picks[0].first != picks[0].last:
         raise UserError("-f follows one task; give the id of one, such as 12 or 12.3")
@@ -151,54 +151,54 @@ def follow_one(database: Database, picks: list[Pick], wanted: list[str]) -> int:
         streams[stream].write(data)
         streams[stream].flush()
 
-    state = follow(FarTask(database, picks[0].id, picks[0].first), wanted, write)
+    state = follow(RemoteOutput(database, picks[0].id, picks[0].first), wanted, write)
     return 0 if state == "done" else 1
 
 
-def running_parts(database: Database, picks: list[Pick], wanted: list[str]) -> list[Part]:
+def running_parts(database: OpenDatabase, picks: list[Selected], wanted: list[str]) -> list[StreamPart]:
     """What single tasks that run have written so far."""
-    found: list[Part] = []
+    found: list[StreamPart] = []
     for one in picks:
         if one.first == one.last:
-            task = FarTask(database, one.id, one.first)
+            task = RemoteOutput(database, one.id, one.first)
             if task.row()["state"] == "running":
                 label = f"{one.id}.{one.first}" if one.is_array else one.label
                 said: dict[str, list[bytes]] = {stream: [] for stream in wanted}
                 follow(task, wanted, lambda stream, data: said[stream].append(data), once=True)  # noqa: B023
                 found += [
-                    Part(label, "", stream, "", 0, sum(map(len, pieces)), b"".join(pieces))
+                    StreamPart(label, "", stream, "", 0, sum(map(len, pieces)), b"".join(pieces))
                     for stream, pieces in said.items()
                     if pieces
                 ]
     return found
 
 
-def read_streams(database: Database, picks: list[Pick], wanted: list[str], tail: int | None) -> list[Fields]:
+def read_streams(database: OpenDatabase, picks: list[Selected], wanted: list[str], tail: int | None) -> list[Fields]:
     """What tasks wrote, as text."""
     return [_as_text(database, row, wanted, tail) for row in stream_rows(database, picks)]
 
 
-def _parts(database: Database, row: Fields, wanted: list[str]) -> Iterator[Part]:
+def _parts(database: OpenDatabase, row: Fields, wanted: list[str]) -> Iterator[StreamPart]:
     for name in wanted:
         path, offset, length = (row[f"{name}_{part}"] for part in ("path", "offset", "length"))
         if path and isinstance(offset, int) and isinstance(length, int) and length:
-            if isinstance(database.place, Place):
+            if isinstance(database.place, ServerLocation):
                 where, data = os.path.join(database.place.folder, str(path)), None
             else:
                 record, _, index = str(row["id"]).partition(".")
-                task = FarTask(database, int(record), int(index or 0))
+                task = RemoteOutput(database, int(record), int(index or 0))
                 where, data = str(path), b"".join(task.kept(row, name))
-            yield Part(str(row["id"]), str(row["name"] or ""), name, where, offset, length, data)
+            yield StreamPart(str(row["id"]), str(row["name"] or ""), name, where, offset, length, data)
 
 
-def _as_text(database: Database, row: Fields, wanted: list[str], tail: int | None) -> Fields:
+def _as_text(database: OpenDatabase, row: Fields, wanted: list[str], tail: int | None) -> Fields:
     said: Fields = {"id": row["id"], "name": row["name"], "state": row["state"]} | dict.fromkeys(wanted, "")
     for part in _parts(database, row, wanted):
         said[part.stream] = b"".join(read_part(part, tail)).decode(errors="replace")
     return said
 
 
-def read_part(part: Part, tail: int | None = None) -> Iterator[bytes]:
+def read_part(part: StreamPart, tail: int | None = None) -> Iterator[bytes]:
     """The bytes of one stream, in pieces; with `tail` only those of its last lines."""
     if part.data is not None:
         lines = part.data.splitlines(keepends=True)
@@ -220,7 +220,7 @@ def read_part(part: Part, tail: int | None = None) -> Iterator[bytes]:
         ) from error
 
 
-def _tail_start(descriptor: int, part: Part, lines: int) -> int:
+def _tail_start(descriptor: int, part: StreamPart, lines: int) -> int:
     """Where the last lines begin, searched from the end: outputs may be long."""
     end = part.offset + part.length
     if not lines:

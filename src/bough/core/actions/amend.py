@@ -14,7 +14,7 @@ from heapq import heappush
 from bough.core import late_attempts
 from bough.core.actions import reset, task_actions
 from bough.core.graph import dependencies, readiness
-from bough.core.graph.closure import News, Part, Ripple
+from bough.core.graph.closure import Changes, Closure, Part
 from bough.core.graph.submission import add_array, add_group, add_task, place_near
 from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, NOTRUN, READY, WAITING, Record
 from bough.core.records.group_record import GroupRecord, Waiter, Workflow
@@ -71,8 +71,8 @@ def amend(state: State, fact: facts.Amended) -> Parts:
     fresh = _add(state, workflow, fact, gates)
     _count_occurrences(workflow)
     given = [(state.records[id_], low, high) for id_, low, high in fact.parts]
-    news = News(fresh, pending, gates, [group for group, bad in poorer.items() if bad])
-    ripple = Ripple(workflow, given or seeds, news)
+    news = Changes(fresh, pending, gates, [group for group, bad in poorer.items() if bad])
+    ripple = Closure(workflow, given or seeds, news)
     parts = list(ripple.all_parts())
     for part in parts:
         reset.forget(state, *part)
@@ -294,7 +294,7 @@ def _count_occurrences(workflow: Workflow) -> None:
     workflow.occurrences = occurrences
 
 
-def _link(state: State, ripple: Ripple, fresh: list[Record], pending: list[Record]) -> None:
+def _link(state: State, ripple: Closure, fresh: list[Record], pending: list[Record]) -> None:
     """Let everything wait for what it waits for now; what waits for nothing goes on."""
     new, changed = {record.id for record in fresh}, {record.id for record in pending}
     records = ripple.records | {record.id: record for record in fresh}

@@ -21,7 +21,7 @@ from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
-from bough.model.tasks import PLAIN, Dep, GroupSpec, Item, TaskSpec, Terms
+from bough.model.tasks import NO_EXTRAS, Dep, GroupSpec, Item, TaskExtras, TaskSpec
 
 replace = msgspec.structs.replace
 
@@ -195,7 +195,7 @@ class _Comparison:
         ):
             return False
         if own is None:
-            return not item.after and item.terms == PLAIN
+            return not item.after and item.terms == NO_EXTRAS
         return self._terms(item) == own.terms and self._waits_alike(item.after, own.after)
 
     def _waits_alike(self, said: tuple[Dep, ...], there: tuple[Dep, ...]) -> bool:
@@ -205,7 +205,7 @@ class _Comparison:
             return number == other.id and one.on is other.on
         return set(map(self._dep, said)) == set(there)
 
-    def _terms(self, item: TaskSpec) -> Terms:
+    def _terms(self, item: TaskSpec) -> TaskExtras:
         terms = item.terms
         return replace(terms, near=self.records.get(terms.near, 0)) if terms.near else terms
 

@@ -6,7 +6,7 @@ Rule: looks and changes nothing; who asks and then acts must do so within one tu
 
 How far a change of a description would reach, found on a copy of the workflow as it would be.
 
-Rule: looks and changes nothing; it finds what `amending.amend` finds, because both ask the same `Ripple`.
+Rule: looks and changes nothing; it finds what `amending.amend` finds, because both ask the same `Closure`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from bough.core.actions import reset, task_actions
 from bough.core.actions.amend import runs_again, waits_for_more
 from bough.core.actions.difference import Difference, alone, path_of
-from bough.core.graph.closure import STARTED, News, Part, Ripple
+from bough.core.graph.closure import STARTED, Changes, Closure, Part
 from bough.core.graph.submission import add_group, add_task
 from bough.core.records.array_record import CANCELLED, FAILED, NOTRUN, WAITING, Record
 from bough.core.records.group_record import GroupRecord, Workflow
@@ -30,7 +30,7 @@ Deed = (
     | facts.Held
     | facts.Released
     | facts.Reset
-    | facts.Declared
+    | facts.DeclaredDone
     | facts.Retried
     | facts.Prioritised
 )
@@ -42,7 +42,7 @@ def survey(state: State, deed: Deed) -> tuple[int, list[str]]:
         case facts.Reset():
             parts, left = reset.reach(state, deed)
             return sum(stop - start for _, start, stop in parts), left
-        case facts.Declared():
+        case facts.DeclaredDone():
             declared, left = task_actions.reach(state, deed)
             return sum(stop - start for _, start, stop in declared), left
         case facts.Prioritised():
@@ -99,6 +99,6 @@ def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
                 pending.append(record)
     bad = {state.records[id_].group.id for id_ in found.fact.removed if state.records[id_].runs(_BAD, 0, 1)}
     stirred = [copy.groups[id_] for id_ in copy.groups if id_ in bad]
-    ripple = Ripple(copy.workflows[workflow.run], seeds, News(fresh, pending, gates, stirred))
+    ripple = Closure(copy.workflows[workflow.run], seeds, Changes(fresh, pending, gates, stirred))
     changed = {item.id for item in found.fact.changed if isinstance(item, TaskSpec)}
     return [path_of(record) for record, _, _ in ripple.all_parts() if record.id not in changed]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bough.core.actions import task_actions
 from bough.core.graph import dependencies
-from bough.core.graph.closure import Part, Ripple, has_released
+from bough.core.graph.closure import Closure, Part, has_released
 from bough.core.records.array_record import HELD, READY, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import Success, TaskRecord
@@ -33,7 +33,7 @@ def reach(state: State, fact: facts.Reset) -> tuple[tuple[tuple[RecordId, int, i
         return (), [f"{_names(busy)}: not reset while it runs; end it first: bough kill"]
     if not wanted:
         return (), []
-    ripple = Ripple(wanted[0][0].group.workflow, wanted)
+    ripple = Closure(wanted[0][0].group.workflow, wanted)
     if ripple.started and not fact.cascade:
         return (), [f"{_names(ripple.started)}: has started and depends on it; reset it too: --cascade"]
     parts = tuple((RecordId(record.id), low, high) for record, low, high in ripple.all_parts())
@@ -58,7 +58,7 @@ def reset(state: State, fact: facts.Reset) -> None:
     parts = [(state.records[id_], low, high) for id_, low, high in fact.parts]
     workflow = parts[0][0].group.workflow
     workflow.first_failure = None  # somebody has looked at it
-    ripple = Ripple(workflow, parts)
+    ripple = Closure(workflow, parts)
     for record, low, high in parts:
         forget(state, record, low, high)
     reopen(state, ripple)
@@ -66,7 +66,7 @@ def reset(state: State, fact: facts.Reset) -> None:
         link_anew(state, ripple.records[id_], ripple.parts.get(id_, []))
 
 
-def reopen(state: State, ripple: Ripple) -> None:
+def reopen(state: State, ripple: Closure) -> None:
     """Groups in which something waits again are not over, and gates are closed again."""
     for group in ripple.touched.values():
         if group.settled:  # it begins anew

@@ -300,7 +300,7 @@ DECLARABLE = bytes((WAITING, HELD, READY, FAILED, NOTRUN, CANCELLED))
 _NAMED = 3  # tasks in a message
 
 
-def reach(state: State, fact: facts.Declared) -> tuple[list[Target], list[str]]:
+def reach(state: State, fact: facts.DeclaredDone) -> tuple[list[Target], list[str]]:
     """The parts of a target that may be declared done, and what is left out and why."""
     wanted: dict[int, Ranges] = {}
     busy: list[str] = []

@@ -24,7 +24,7 @@ Part = tuple[Record, int, int]
 Waiting = tuple["Record | GroupRecord", int, Dep]  # who, which element (-1: all), and for what
 
 
-class News(NamedTuple):
+class Changes(NamedTuple):
     """What else may have become different about a workflow, besides parts of it that wait again."""
 
     fresh: Sequence[Record]  # that were not there before
@@ -33,10 +33,10 @@ class News(NamedTuple):
     stirred: Sequence[GroupRecord]  # that lost something that had not succeeded
 
 
-class Ripple:
+class Closure:
     """What waits again when some parts of a workflow do."""
 
-    def __init__(self, workflow: Workflow, parts: list[Part], news: News | None = None) -> None:
+    def __init__(self, workflow: Workflow, parts: list[Part], news: Changes | None = None) -> None:
         self.parts: dict[int, Ranges] = {}  # by record: all elements that wait again
         self.started: list[Part] = []  # those of them that had started, besides what was asked for
         self.records: dict[int, Record] = {}  # all that must look anew at what it waits for
@@ -55,7 +55,7 @@ class Ripple:
             self._hear(news)
         self._spread()
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: Changes) -> None:
         for record in news.fresh:
             self._stir(record.group)
         for group in news.stirred:

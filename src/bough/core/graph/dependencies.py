@@ -15,7 +15,7 @@ from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.core.storable import shortened
-from bough.model.events.orders import Settle
+from bough.model.events.orders import TellGroupFinished
 from bough.model.outcomes import Cause, Failure
 from bough.model.states import ENDED, UNSUCCESSFUL
 from bough.model.tasks import Dep, On
@@ -274,7 +274,7 @@ def settle(state: State, group: GroupRecord) -> None:
         return
     group.settled = True
     group.failed_by = failed_by or (group.doomed.source if group.doomed is not None else 0)
-    state.orders.append(Settle(group.id, bool(group.failed_by)))
+    state.orders.append(TellGroupFinished(group.id, bool(group.failed_by)))
     if group.failed_by:
         failure = because_group(state, group)
         group.dependents = _doom_all(state, group.dependents, failure)

@@ -21,7 +21,7 @@ from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
-from bough.model.events.orders import Recall
+from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
 from bough.model.memo_keys import array_mark, full_key, success_mark
 from bough.model.tasks import Dep, On, Reuse
@@ -32,7 +32,7 @@ def now_free(state: State, record: Record) -> None:
     if isinstance(record, TaskRecord):
         if record.group.workflow.memos and record.key and record.trouble is None:
             record.recalling = True
-            state.orders.append(Recall(RecordId(record.id), 0, 1, key_of(state, record)))
+            state.orders.append(LookUpMemo(RecordId(record.id), 0, 1, key_of(state, record)))
         else:
             state.task_free(record)
         return
@@ -53,7 +53,7 @@ def elements_free(
         wanted = tuple(reuse for reuse in candidates if reuse.start < high and low < reuse.stop)
         if wanted:
             array.recalling = True
-            state.orders.append(Recall(array.spec.id, low, high, key_of(state, array, low), wanted))
+            state.orders.append(LookUpMemo(array.spec.id, low, high, key_of(state, array, low), wanted))
         else:
             state.free(array, low, high)
 
@@ -119,7 +119,7 @@ def _group_mark(group: GroupRecord) -> bytes:
 _WAITING = bytes((WAITING,))
 
 
-def unanswered(state: State) -> Iterator[Recall]:
+def unanswered(state: State) -> Iterator[LookUpMemo]:
     """Lookups that tasks wait for."""
     for record in state.records.values():
         if not record.recalling or record.waits:
@@ -127,14 +127,14 @@ def unanswered(state: State) -> Iterator[Recall]:
         number = RecordId(record.id)
         if isinstance(record, TaskRecord):
             if record.state == WAITING:
-                yield Recall(number, 0, 1, key_of(state, record))
+                yield LookUpMemo(number, 0, 1, key_of(state, record))
         elif isinstance(record, ArrayRecord):
             for low, high in _lookups(record):
                 wanted = tuple(reuse for reuse in record.spec.reuse if reuse.start < high and low < reuse.stop)
                 if record.spec.fed:  # what came with its pages is not known any more: nothing will be found
                     wanted = (Reuse(low, high, RecordId(0), low),)
                 if wanted:
-                    yield Recall(number, low, high, key_of(state, record, low), wanted)
+                    yield LookUpMemo(number, low, high, key_of(state, record, low), wanted)
 
 
 def _lookups(array: ArrayRecord) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from bough.core.records.task_record import TaskRecord, are_alike
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.ids import ROOT
-from bough.model.states import Window
+from bough.model.states import StateWindow
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 
 
@@ -82,7 +82,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
         runtime,
         queue,
         count,
-        Window(0, None, bytes(count)) if spec.fed else bytearray(count),
+        StateWindow(0, None, bytes(count)) if spec.fed else bytearray(count),
         counts,
         deque(),
     )

@@ -31,7 +31,7 @@ from bough.model.outcomes import Failure
 from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
-from bough.model.states import TaskState, Window, holds_any
+from bough.model.states import StateWindow, TaskState, holds_any
 from bough.model.tasks import ArraySpec, Dep, Page
 
 WAITING, HELD, READY, PLACED, RUNNING, DONE, FAILED, NOTRUN, CANCELLED = (int(state) for state in TaskState)
@@ -47,7 +47,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     runtime: RunTime
     queue: ReadyQueue
     length: int
-    states: bytearray | Window  # the latter if it is fed
+    states: bytearray | StateWindow  # the latter if it is fed
     counts: list[int]  # of its elements by state
     ready_ranges: deque[list[int]]  # [start, stop, attempt] in the order they go out
     ready: int = 0
@@ -261,7 +261,7 @@ Record = TaskRecord | ArrayRecord
 def let_go(array: ArrayRecord) -> None:
     """Keep of what succeeded only that it did."""
     states = array.states
-    if not isinstance(states, Window) or not states.advance():
+    if not isinstance(states, StateWindow) or not states.advance():
         return
     base, odd = states.base, states.odd
     ordered = sorted(odd)

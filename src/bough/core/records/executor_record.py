@@ -173,7 +173,7 @@ def others_of(needs: Needs) -> tuple[tuple[str, float], ...]:
 _MAX_WIDE = 50_000  # elements in one span: bounds what one lost relay repeats and one journal row holds
 
 
-class WideExecutor(ExecutorRecord):
+class RelayExecutorRecord(ExecutorRecord):
     """See the module."""
 
     __slots__ = ("each", "members")

@@ -16,7 +16,7 @@ from bough.model.tasks import GroupSpec
 
 if TYPE_CHECKING:
     from bough.core.records.array_record import Record
-    from bough.core.records.ready_queue import Branch
+    from bough.core.records.ready_queue import LimitNode
 
 STATES = len(TaskState)
 
@@ -107,7 +107,7 @@ class GroupRecord:
         above = parent.limits if parent is not None else ()
         self.limits: tuple[GroupRecord, ...] = (*above, self) if spec.limit else above  # the outermost first
         self.busy = 0  # tasks of it and below that run or wait with an executor; counted if it has a limit
-        self.branches: list[Branch] = []  # of the ready queues in it, if it has a limit
+        self.branches: list[LimitNode] = []  # of the ready queues in it, if it has a limit
         self.tried = 0  # retries of the whole group so far
         self.deadline: Seconds = 0.0  # when what is in it will be ended; 0: nothing was started, or there is no limit
         self.workflow: Workflow = parent.workflow if parent is not None else Workflow(self)

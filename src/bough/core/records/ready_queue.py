@@ -50,7 +50,7 @@ class ReadyQueue:
         self._heap: list[Entry] = []
 
     @property
-    def root(self) -> ReadyQueue | Crown:
+    def root(self) -> ReadyQueue | LimitTree:
         """What stands for it among all that waits: itself, if it has no limits."""
         return self
 
@@ -149,21 +149,21 @@ def is_valid(entry: Entry) -> bool:
 _numbers = count()  # decide between offers with the same entry: a stale one and a new one
 
 
-class ThrottledQueue(ReadyQueue):
+class LimitedQueue(ReadyQueue):
     """The ready records under the same limits."""
 
     __slots__ = ("branch", "crown", "offer")
 
     is_full = False  # the groups around it may be
 
-    def __init__(self, branch: Branch, crown: Crown, limits: tuple[GroupRecord, ...]) -> None:
+    def __init__(self, branch: LimitNode, crown: LimitTree, limits: tuple[GroupRecord, ...]) -> None:
         super().__init__(crown.needs, crown.workflow, limits, crown.place)
         self.branch = branch
         self.crown = crown
         self.offer: Entry | None = None
 
     @property
-    def root(self) -> Crown:
+    def root(self) -> LimitTree:
         """What stands for it among all that waits."""
         return self.crown
 
@@ -181,7 +181,7 @@ class ThrottledQueue(ReadyQueue):
         """As for any queue; no branch offers it."""
         super().clear()
         self.crown.filled.discard(self)
-        branch: Branch | None = self.branch
+        branch: LimitNode | None = self.branch
         while branch is not None:
             branch.clear()
             branch = branch.parent
@@ -206,16 +206,16 @@ class ThrottledQueue(ReadyQueue):
         return entry
 
 
-class Branch:
+class LimitNode:
     """Queues and branches inside one limited group; see the module."""
 
     __slots__ = ("_heap", "group", "offer", "parent")
 
-    def __init__(self, group: GroupRecord | None, parent: Branch | None) -> None:
+    def __init__(self, group: GroupRecord | None, parent: LimitNode | None) -> None:
         self.group = group
         self.parent = parent
         self.offer: Entry | None = None
-        self._heap: list[tuple[Entry, int, Branch | ThrottledQueue]] = []
+        self._heap: list[tuple[Entry, int, LimitNode | LimitedQueue]] = []
 
     @property
     def is_full(self) -> bool:
@@ -227,7 +227,7 @@ class Branch:
         """It offers nothing any more."""
         self._heap.clear()
 
-    def propose(self, child: Branch | ThrottledQueue) -> None:
+    def propose(self, child: LimitNode | LimitedQueue) -> None:
         """The head of a child may be better than it was."""
         head = child.head()
         if head is not None and (child.offer is None or head < child.offer):
@@ -251,7 +251,7 @@ class Branch:
         child = self._first()
         return child.best() if child is not None else None
 
-    def _first(self) -> Branch | ThrottledQueue | None:
+    def _first(self) -> LimitNode | LimitedQueue | None:
         heap = self._heap
         while heap:
             entry, _, child = heap[0]
@@ -269,7 +269,7 @@ class Branch:
         return None
 
 
-class Crown(Branch):
+class LimitTree(LimitNode):
     """All throttled queues of one workflow, shape of needs and place."""
 
     __slots__ = ("filled", "needs", "place", "workflow")
@@ -279,7 +279,7 @@ class Crown(Branch):
         self.needs = needs
         self.workflow = workflow
         self.place = place
-        self.filled: set[ThrottledQueue] = set()  # the queues that hold entries, stale ones included
+        self.filled: set[LimitedQueue] = set()  # the queues that hold entries, stale ones included
 
     def __len__(self) -> int:
         """How many queues hold something."""
@@ -289,16 +289,16 @@ class Crown(Branch):
         """The queues in it that hold something."""
         return list(self.filled)
 
-    def grow(self, limits: tuple[GroupRecord, ...]) -> ThrottledQueue:
+    def grow(self, limits: tuple[GroupRecord, ...]) -> LimitedQueue:
         """A queue under these limits, the outermost first."""
-        branch: Branch = self
+        branch: LimitNode = self
         for group in limits:
             known = next((own for own in group.branches if own.parent is branch), None)
             if known is None:
-                known = Branch(group, branch)
+                known = LimitNode(group, branch)
                 group.branches.append(known)
             branch = known
-        return ThrottledQueue(branch, self, limits)
+        return LimitedQueue(branch, self, limits)
 
 
 def occupy_limits(groups: Iterable[GroupRecord], tasks: int) -> None:

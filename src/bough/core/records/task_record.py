@@ -17,7 +17,7 @@ from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
 from bough.model.states import TaskState
-from bough.model.tasks import PLAIN, Dep, Kind, TaskSpec
+from bough.model.tasks import NO_EXTRAS, Dep, Kind, TaskSpec
 
 _WAITING, _DONE = int(TaskState.WAITING), int(TaskState.DONE)
 
@@ -33,7 +33,7 @@ class Success(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
-class Trouble(msgspec.Struct, gc=False):
+class FailureHistory(msgspec.Struct, gc=False):
     """What only a task has with which something went wrong."""
 
     failures: int = 0  # of its own
@@ -61,7 +61,7 @@ def are_alike(spec: TaskSpec, like: TaskSpec) -> bool:
 def _has_own(spec: TaskSpec) -> bool:
     """Whether a spec says more than what is alike, and a payload."""
     terms = spec.terms
-    return bool(spec.after or spec.writes or spec.payload_path or (terms is not PLAIN and terms != PLAIN))
+    return bool(spec.after or spec.writes or spec.payload_path or (terms is not NO_EXTRAS and terms != NO_EXTRAS))
 
 
 def go_together(one: TaskRecord, other: TaskRecord) -> bool:
@@ -137,7 +137,7 @@ class TaskRecord:
         self.held = False
         self.recalling = False
         self.urgent = False  # lost with its executor: goes first
-        self.trouble: Trouble | None = None
+        self.trouble: FailureHistory | None = None
         self.dependents: list[Waiter] | None = None
         self.turn = 0  # that says it succeeded
         self.ran_at = ""  # the host where it did
@@ -223,9 +223,9 @@ class TaskRecord:
     def withdraw(self, start: int, stop: int) -> None:
         """As `unready`, for whatever is ready in a range."""
 
-    def _troubled(self) -> Trouble:
+    def _troubled(self) -> FailureHistory:
         if self.trouble is None:
-            self.trouble = Trouble()
+            self.trouble = FailureHistory()
         return self.trouble
 
     def avoid_at(self, index: int, executor: int) -> None:

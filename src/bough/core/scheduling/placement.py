@@ -12,7 +12,7 @@ from typing import cast
 
 from bough.core import lifecycle
 from bough.core.records.array_record import ArrayRecord, Record
-from bough.core.records.executor_record import ExecutorRecord, WideExecutor
+from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.task_record import TaskRecord, go_together
 from bough.core.scheduling.chaining import hand_out, tow, tows
 from bough.core.scheduling.view import StateView
@@ -105,7 +105,7 @@ class Placement:
     def _place_elements(self, record: ArrayRecord, executor: ExecutorRecord, count: int, *, fits: bool) -> None:
         state, runtime = self.state, record.runtime
         if executor.wide:
-            limit = cast("WideExecutor", executor).hand_out(record, state.cores, state.pickup, queued=not fits)
+            limit = cast("RelayExecutorRecord", executor).hand_out(record, state.cores, state.pickup, queued=not fits)
         else:
             limit = span_size(runtime, record.ready, state.cores, state.pickup)
         start, stop, attempt = record.next_range(min(limit, count) if count > 0 else limit)

@@ -12,12 +12,12 @@ from typing import cast
 
 from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.ready_queue import Crown, Entry, ReadyQueue, is_valid
+from bough.core.records.ready_queue import Entry, LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.policy.interface import Room, Work
+from bough.policy.interface import ExecutorView, ReadyWork
 
 Offer = tuple[Record | None, ExecutorRecord | None, bool]  # work, who would take it, and whether it fits there at once
 _NO_OFFER: Offer = (None, None, False)
@@ -32,7 +32,7 @@ class StateView:
         self._random = random
         self._taken: list[Entry] = []
         self._skipped: set[Needs] = set()
-        self._full: set[ReadyQueue | Crown] = set()  # queues of hosts that have no room
+        self._full: set[ReadyQueue | LimitTree] = set()  # queues of hosts that have no room
         self._offer: Offer = _NO_OFFER
         self._barred = False  # the work last asked for could not go where others could
 
@@ -46,7 +46,7 @@ class StateView:
         """The only dice."""
         return self._random
 
-    def ready(self) -> Iterator[Work]:
+    def ready(self) -> Iterator[ReadyWork]:
         """What is ready, best first."""
         waiting = self._state.waiting
         taken = self._taken
@@ -65,13 +65,13 @@ class StateView:
             taken.append(entry)
             yield entry[4]
 
-    def _is_shut(self, queue: ReadyQueue | Crown) -> bool:
+    def _is_shut(self, queue: ReadyQueue | LimitTree) -> bool:
         """Whether nothing of a queue is to be looked at now."""
         return queue.needs in self._skipped or queue in self._full
 
     def _best_queue(self) -> ReadyQueue | None:
         """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out."""
-        best: ReadyQueue | Crown | None = None
+        best: ReadyQueue | LimitTree | None = None
         first: Entry | None = None
         least = 0.0
         for queue in self._state.waiting:
@@ -107,7 +107,7 @@ class StateView:
         if not self._barred:
             self._skipped.add(needs)
 
-    def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
+    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
         """The executor that has had room the longest and would take a task of this work."""
         record = cast("Record", work)
         later: ExecutorRecord | None = None
@@ -139,11 +139,11 @@ class StateView:
         offer, self._offer = self._offer, _NO_OFFER
         return offer
 
-    def rooms(self) -> list[Room]:
+    def rooms(self) -> list[ExecutorView]:
         """Every executor that may take something."""
         return list(self._state.roomy.values())
 
-    def roomiest(self, needs: Needs) -> Room | None:
+    def roomiest(self, needs: Needs) -> ExecutorView | None:
         """The executor most of whose cores are free, among those that could ever fit these needs."""
         if self._barred:
             return None  # whoever asks cannot go there

@@ -36,7 +36,7 @@ _PAIR = re.compile(r'\s*([+\w.]+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(slots=True)
-class Script:
+class DagScript:
     """A PRE or POST script."""
 
     words: list[str]
@@ -44,7 +44,7 @@ class Script:
 
 
 @dataclass(slots=True)
-class Node:
+class DagNode:
     """A node: a job, a sub-DAG, or a splice, which has nothing but a file."""
 
     name: str
@@ -59,8 +59,8 @@ class Node:
     unless: int | None = None
     priority: int = 0
     category: str = ""
-    pre: Script | None = None
-    post: Script | None = None
+    pre: DagScript | None = None
+    post: DagScript | None = None
     skip: int | None = None
     macros: dict[str, str] = field(default_factory=dict)
 
@@ -71,11 +71,11 @@ class Dag:
 
     file: str
     folder: str = ""  # from which what it names is looked for; empty: where we are
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, DagNode] = field(default_factory=dict)
     edges: list[tuple[list[str], list[str], Where]] = field(default_factory=list)
     limits: dict[str, int] = field(default_factory=dict)
     described: dict[str, Submit] = field(default_factory=dict)  # SUBMIT-DESCRIPTION
-    later: list[tuple[str, Where, Callable[[Node], None]]] = field(default_factory=list)
+    later: list[tuple[str, Where, Callable[[DagNode], None]]] = field(default_factory=list)
 
 
 def read_dag(path: str, folder: str, note: Callable[[str], None]) -> Dag:
@@ -168,11 +168,11 @@ class _Parser:
                 raise where.wrong("SUBDAG is followed by EXTERNAL, a name and a file")
             del words[1]
         self._count(words, 3, where)
-        self._add(Node(words[1], command, words[2], where), words[3:], where)
+        self._add(DagNode(words[1], command, words[2], where), words[3:], where)
 
     # --- nodes ------------------------------------------------------------------------------------------
 
-    def _add(self, node: Node, options: list[str], where: Where) -> None:
+    def _add(self, node: DagNode, options: list[str], where: Where) -> None:
         at = 0
         while at < len(options):
             option = options[at].upper()
@@ -197,7 +197,7 @@ class _Parser:
         kind = "FINAL" if words[0].upper() == "FINAL" else "JOB"
         if "/" in words[1] or "+" in words[1]:
             raise where.wrong(f"{words[1]!r} is no name of a node: it has no / and no +")
-        node = Node(words[1], kind, words[2], where)
+        node = DagNode(words[1], kind, words[2], where)
         options = words[3:]
         if words[2].startswith("{"):
             node.source = ""
@@ -257,7 +257,7 @@ class _Parser:
         if kind == "hold":
             self.note(f"{where.file}:{where.line}: SCRIPT HOLD is passed over: nothing is held here")
             return
-        script = Script(rest[2:], where)
+        script = DagScript(rest[2:], where)
         self.dag.later.append((rest[1], where, lambda node: setattr(node, kind, script)))
 
     def _vars(self, words: list[str], line: str, where: Where) -> None:

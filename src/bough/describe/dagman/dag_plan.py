@@ -20,15 +20,15 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bough.describe.dagman.dag_file import MOST_FILES, Dag, Node, Script, inside, read_dag, read_text
-from bough.describe.dagman.submit_description import RETRY, Expander, Job, Submit, parse, quote
+from bough.describe.dagman.dag_file import MOST_FILES, Dag, DagNode, DagScript, inside, read_dag, read_text
+from bough.describe.dagman.submit_description import RETRY, Expander, Submit, SubmitJob, parse, quote
 from bough.describe.plan import MOST_DEEP, Plan, PlanGroup, PlanTask, Where, join, uncollected
 
 _UNKNOWN = ("$DAG_STATUS", "$FAILED_COUNT", "$DAGID")
 _ATTEMPT = "retry=$((${BOUGH_ATTEMPT:-1} - 1))"
 
 
-def command(node: Node, name: str, job: Job, base: str) -> tuple[str, str]:
+def command(node: DagNode, name: str, job: SubmitJob, base: str) -> tuple[str, str]:
     """The text of a node's command, and the folder where it runs."""
     text = "true" if node.noop else job.text()
     if node.pre is None and node.post is None and node.unless is None:
@@ -58,7 +58,7 @@ def command(node: Node, name: str, job: Job, base: str) -> tuple[str, str]:
     ), base
 
 
-def _script(script: Script, node: Node, name: str) -> str:
+def _script(script: DagScript, node: DagNode, name: str) -> str:
     values = {
         "$JOB": quote(name),
         "$RETRY": '"$retry"',
@@ -120,7 +120,7 @@ class _Builder:
         self.shared_groups: dict[str, PlanGroup] = {}
         self.submits: dict[str, Submit] = {}
         self.joins = 0
-        self.jobs: dict[tuple[str, str], Job] = {}  # of descriptions without macros, by file and folder
+        self.jobs: dict[tuple[str, str], SubmitJob] = {}  # of descriptions without macros, by file and folder
         self.dags = 0
         self.tasks = 0
 
@@ -154,7 +154,7 @@ class _Builder:
 
     # --- nodes ------------------------------------------------------------------------------------------
 
-    def _job(self, node: Node, dag: Dag, place: _Place) -> _Entry:
+    def _job(self, node: DagNode, dag: Dag, place: _Place) -> _Entry:
         name = place.prefix + node.name
         expander = None if node.noop else self._expander(node, name, dag)
         count = 1 if expander is None or expander.submit.queue == "1" else expander.count()
@@ -173,14 +173,14 @@ class _Builder:
             task.retries = 0
             group.tasks.append(task)
         if node.pre is not None:
-            pre = Node(node.name, "JOB", "", node.where, node.folder, noop=True, pre=node.pre)
+            pre = DagNode(node.name, "JOB", "", node.where, node.folder, noop=True, pre=node.pre)
             group.prologue.append(self._scripted(pre, name, inside(dag.folder, node.folder), _nothing()))
         group.limit = self._limit(node, dag)
         place.group.groups.append(group)
         return _Entry([join(place.path, node.name)], [group.after])
 
     def _task(
-        self, node: Node, name: str, dag: Dag, expander: Expander | None = None, *, alone: bool = True
+        self, node: DagNode, name: str, dag: Dag, expander: Expander | None = None, *, alone: bool = True
     ) -> PlanTask:
         base = inside(dag.folder, node.folder)
         if node.noop:
@@ -192,10 +192,10 @@ class _Builder:
         if not plain and node.submit is None and not any("$" in value for value, _ in expander.submit.values.values()):
             self.jobs[key] = job
         if not alone:
-            node = Node(node.name, "JOB", "", node.where, node.folder, priority=node.priority, macros=node.macros)
+            node = DagNode(node.name, "JOB", "", node.where, node.folder, priority=node.priority, macros=node.macros)
         return self._scripted(node, name, base, job)
 
-    def _scripted(self, node: Node, name: str, base: str, job: Job) -> PlanTask:
+    def _scripted(self, node: DagNode, name: str, base: str, job: SubmitJob) -> PlanTask:
         text, folder = command(node, name, job, base)
         return PlanTask(
             text,
@@ -212,7 +212,7 @@ class _Builder:
             where=node.where,
         )
 
-    def _expander(self, node: Node, name: str, dag: Dag, process: int = 0) -> Expander:
+    def _expander(self, node: DagNode, name: str, dag: Dag, process: int = 0) -> Expander:
         base = inside(dag.folder, node.folder)
         submit = node.submit or dag.described.get(node.source) or self._submit(inside(base, node.source), node.where)
         number = str(process)
@@ -228,14 +228,14 @@ class _Builder:
 
     # --- other DAGs -------------------------------------------------------------------------------------
 
-    def _splice(self, node: Node, dag: Dag, place: _Place, files: tuple[str, ...]) -> _Entry:
+    def _splice(self, node: DagNode, dag: Dag, place: _Place, files: tuple[str, ...]) -> _Entry:
         group, inner = self._inner(node, dag, place, files)
         place.far += inner.far
         return _Entry(
             [inner.path, *(task.name for task in inner.far)], [group.after, *(task.after for task in inner.far)]
         )
 
-    def _inner(self, node: Node, dag: Dag, place: _Place, files: tuple[str, ...]) -> tuple[PlanGroup, _Place]:
+    def _inner(self, node: DagNode, dag: Dag, place: _Place, files: tuple[str, ...]) -> tuple[PlanGroup, _Place]:
         folder = inside(dag.folder, node.folder)
         path = inside(folder, node.source)
         real = os.path.abspath(path)
@@ -252,7 +252,7 @@ class _Builder:
         place.group.groups.append(group)
         return group, inner
 
-    def _subdag(self, node: Node, dag: Dag, place: _Place, files: tuple[str, ...]) -> _Entry:
+    def _subdag(self, node: DagNode, dag: Dag, place: _Place, files: tuple[str, ...]) -> _Entry:
         """A sub-DAG as a group; one that has scripts, or that a node before it makes, as a task that runs it."""
         folder = inside(dag.folder, node.folder)
         alone = node.noop or node.pre or node.post or node.unless is not None
@@ -260,7 +260,7 @@ class _Builder:
             alone = any(node.name in children for _, children, _ in dag.edges)
         if alone:
             name = place.prefix + node.name
-            job = Job(["bough", "run", "--quiet", "--name", name.replace("+", "."), node.source], folder, {})
+            job = SubmitJob(["bough", "run", "--quiet", "--name", name.replace("+", "."), node.source], folder, {})
             task = self._scripted(node, name, folder, job)
             self._put(task, node, dag, place)
             return _Entry([task.name], [task.after])
@@ -272,10 +272,10 @@ class _Builder:
 
     # --- categories, order ------------------------------------------------------------------------------
 
-    def _limit(self, node: Node, dag: Dag) -> int:
+    def _limit(self, node: DagNode, dag: Dag) -> int:
         return (self.shared if node.category.startswith("+") else dag.limits).get(node.category, 0)
 
-    def _put(self, task: PlanTask, node: Node, dag: Dag, place: _Place) -> None:
+    def _put(self, task: PlanTask, node: DagNode, dag: Dag, place: _Place) -> None:
         limit = self._limit(node, dag)
         if not limit:
             place.own.append(task)
@@ -317,5 +317,5 @@ class _Builder:
             place.group.groups.append(PlanGroup("nodes", tasks=place.own, pipeline=False, where=place.group.where))
 
 
-def _nothing(folder: str = "") -> Job:
-    return Job(["true"], folder, {})
+def _nothing(folder: str = "") -> SubmitJob:
+    return SubmitJob(["true"], folder, {})

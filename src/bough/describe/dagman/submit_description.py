@@ -44,11 +44,13 @@ class Submit:
     queue: str = "1"
     line: int = 0  # of `queue`
     environments: dict[str, dict[str, str]] = field(default_factory=dict)  # by the texts that were read already
-    jobs: dict[str, Job] = field(default_factory=dict)  # by folder: one of them, if all differ in what `_OFTEN` names
+    jobs: dict[str, SubmitJob] = field(
+        default_factory=dict
+    )  # by folder: one of them, if all differ in what `_OFTEN` names
 
 
 @dataclass(slots=True)
-class Job:
+class SubmitJob:
     """What one process of a job runs."""
 
     words: list[str]
@@ -165,12 +167,12 @@ class Expander:
             raise where.wrong(f"queue {text:.60}: give a number; lists of items are not read")
         return int(text)
 
-    def job(self) -> Job:
+    def job(self) -> SubmitJob:
         """What one process runs."""
         known = self.submit.jobs.get(self.base)
         if known is not None:
             arguments, where = self.get("arguments", "args")
-            return Job(
+            return SubmitJob(
                 [known.words[0], *_arguments(arguments, where)],
                 known.folder,
                 known.environment,
@@ -187,7 +189,7 @@ class Expander:
             self.submit.jobs[self.base] = made
         return made
 
-    def _job(self) -> Job:
+    def _job(self) -> SubmitJob:
         universe, where = self.get("universe")
         if universe.lower() not in _UNIVERSES:
             raise where.wrong(f"universe {universe}: only vanilla jobs run here")
@@ -197,7 +199,7 @@ class Expander:
         arguments, where = self.get("arguments", "args")
         environment, env_where = self.get("environment", "env")
         initial = self.get("initialdir", "initial_dir", "iwd")[0]
-        return Job(
+        return SubmitJob(
             [self._program(program, moved=bool(initial)), *_arguments(arguments, where)],
             os.path.join(self.base, initial) if initial else self.base,
             self._environment(environment, env_where),

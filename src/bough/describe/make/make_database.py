@@ -33,7 +33,7 @@ _DEPTH = 10  # canned recipes inside canned recipes
 
 
 @dataclass(slots=True)
-class Made:
+class MakeTarget:
     """One run of a recipe, as the trace tells it."""
 
     target: str
@@ -44,7 +44,7 @@ class Made:
 
 
 @dataclass(slots=True)
-class Rule:
+class MakeRule:
     """What the data base says of one target."""
 
     target: str
@@ -63,11 +63,11 @@ class Rule:
 class Told:
     """All that one run of make told us."""
 
-    made: list[Made]
-    rules: dict[str, list[Rule]]  # double-colon targets have several
+    made: list[MakeTarget]
+    rules: dict[str, list[MakeRule]]  # double-colon targets have several
     variables: dict[str, str]
 
-    def rule(self, target: str) -> Rule | None:
+    def rule(self, target: str) -> MakeRule | None:
         """The first rule of a target."""
         found = self.rules.get(target)
         return found[0] if found else None
@@ -96,15 +96,17 @@ def read_output(text: str) -> Told:
 # --- the trace ------------------------------------------------------------------------------------------
 
 
-def _trace(lines: Sequence[str]) -> list[Made]:
-    made: list[Made] = []
+def _trace(lines: Sequence[str]) -> list[MakeTarget]:
+    made: list[MakeTarget] = []
     continued = False
     for line in lines:
         if not continued:
             match = _TRACE.match(line)
             if match is not None:
                 newer = tuple((match["cause"] or "").split())
-                made.append(Made(match["made"] or match["new"], match["file"] or "", int(match["line"] or 0), newer))
+                made.append(
+                    MakeTarget(match["made"] or match["new"], match["file"] or "", int(match["line"] or 0), newer)
+                )
                 continue
             if not made or _CHATTER.match(line):
                 continue  # what the Makefile says while it is read, and what make says at its end
@@ -121,7 +123,7 @@ def is_continued(line: str) -> bool:
     return line.endswith("\\") and (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def _drop_removal(made: list[Made], rules: dict[str, list[Rule]]) -> None:
+def _drop_removal(made: list[MakeTarget], rules: dict[str, list[MakeRule]]) -> None:
     """Take away the line at the end by which make removes intermediate files, which belongs to no recipe."""
     if not made or not made[-1].lines:
         return
@@ -167,9 +169,9 @@ def _until(lines: Iterator[str], end: str) -> Iterator[str]:
         yield line
 
 
-def _rules(text: str) -> dict[str, list[Rule]]:
-    rules: dict[str, list[Rule]] = {}
-    rule: Rule | None = None
+def _rules(text: str) -> dict[str, list[MakeRule]]:
+    rules: dict[str, list[MakeRule]] = {}
+    rule: MakeRule | None = None
     own: set[str] = set()
     recipe = False
     begins = True  # a target stands only after an empty line, or after its variables
@@ -202,7 +204,7 @@ def _add_line(recipe: list[str], line: str) -> None:
         recipe.append(line)
 
 
-def _head(line: str) -> Rule | None:
+def _head(line: str) -> MakeRule | None:
     target, colon, rest = line.partition(":: ")
     if not colon:
         target, colon, rest = line.partition(": ")
@@ -211,10 +213,10 @@ def _head(line: str) -> Rule | None:
         if target == line:
             return None
     normal, _, ordered = f" {rest} ".partition(" | ")
-    return Rule(target, tuple(normal.split()), tuple(ordered.split()))
+    return MakeRule(target, tuple(normal.split()), tuple(ordered.split()))
 
 
-def _remark(rule: Rule, line: str) -> bool:
+def _remark(rule: MakeRule, line: str) -> bool:
     """One remark of make's about a target; whether a recipe follows."""
     if line.startswith("#  recipe to execute"):
         match = _RECIPE.match(line)
@@ -233,7 +235,7 @@ def _remark(rule: Rule, line: str) -> bool:
 # --- prefixes -------------------------------------------------------------------------------------------
 
 
-def ignored_lines(made: Made, recipe: Sequence[str], variables: dict[str, str]) -> list[bool]:
+def ignored_lines(made: MakeTarget, recipe: Sequence[str], variables: dict[str, str]) -> list[bool]:
     """For each expanded line of a recipe whether its failure is ignored (`-`)."""
     if not any("-" in line or "$" in line for line in recipe):
         return [False] * len(made.lines)

@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from bough.describe.make.ask_make import Asked, Surroundings, ask
-from bough.describe.make.make_database import Made, Rule, Told, ignored_lines
+from bough.describe.make.make_database import MakeRule, MakeTarget, Told, ignored_lines
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, uncollected
 from bough.describe.source_files import read_file
 from bough.errors import UserError
@@ -67,7 +67,7 @@ class _Reader:
         self.path = path
         self.folder = folder
         self.always = always
-        self.made: dict[str, list[Made]] = {}  # by target; double-colon rules have several
+        self.made: dict[str, list[MakeTarget]] = {}  # by target; double-colon rules have several
         self.maker: dict[str, str] = {}  # by file: the target whose recipe makes it
         self.reached: dict[str, list[str]] = {}  # by target that is not made: the ones made behind it
         self.groups: list[PlanGroup] = []
@@ -122,7 +122,7 @@ class _Reader:
 
     # --- what it waits for ------------------------------------------------------------------------------
 
-    def _after(self, target: str, rules: Sequence[Rule]) -> list[str]:
+    def _after(self, target: str, rules: Sequence[MakeRule]) -> list[str]:
         found: dict[str, None] = {}
         for name in self._names(rules):
             maker = self.maker.get(name)
@@ -133,7 +133,7 @@ class _Reader:
         found.pop(target, None)
         return list(found)
 
-    def _names(self, rules: Sequence[Rule]) -> Iterator[str]:
+    def _names(self, rules: Sequence[MakeRule]) -> Iterator[str]:
         for rule in rules:
             yield from rule.prerequisites
             yield from rule.order_only
@@ -167,8 +167,8 @@ class _Reader:
 
     # --- how it is made ---------------------------------------------------------------------------------
 
-    def _command(self, target: str, runs: Sequence[Made], rules: Sequence[Rule]) -> str:
-        parts: list[tuple[str, bool, Made]] = []
+    def _command(self, target: str, runs: Sequence[MakeTarget], rules: Sequence[MakeRule]) -> str:
+        parts: list[tuple[str, bool, MakeTarget]] = []
         for made in runs:
             rule = self._rule(made, rules)
             recipe = rule.recipe if rule is not None else []
@@ -197,7 +197,7 @@ class _Reader:
             lines.append(f"{_one(shell, text)} {note if ignored_one else end}")
         return ("\n" if any("\n" in line for line in lines) else "; ").join(lines)
 
-    def _rule(self, made: Made, rules: Sequence[Rule]) -> Rule | None:
+    def _rule(self, made: MakeTarget, rules: Sequence[MakeRule]) -> MakeRule | None:
         """The rule whose recipe this is: the one at the same place."""
         same = [rule for rule in rules if (rule.file, rule.line) == (made.file, made.line)]
         return same[0] if same else rules[0] if rules else None
@@ -216,7 +216,7 @@ class _Reader:
                         self.special[name] = self.special[owner]
                         stack.append(name)
 
-    def _check(self, target: str, runs: Sequence[Made]) -> list[str]:
+    def _check(self, target: str, runs: Sequence[MakeTarget]) -> list[str]:
         """Lines that end the task if its prerequisites, once they were made, turn out to be no newer than its file.
 
         Make looks again after it ran a recipe, so that a generated header that did not change rebuilds nothing.

@@ -19,7 +19,7 @@ from bough.errors import InvalidWorkload
 PROLOGUE = "_prologue"
 
 
-class Rule(NamedTuple):
+class ExpandedRule(NamedTuple):
     """A target of the Makefile: a group, or the prologue of one."""
 
     name: str
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
     is_loose: bool = False  # a task outside of groups
 
 
-class Target(NamedTuple):
+class ExpandedTarget(NamedTuple):
     """A target with its number; that of a group without commands has one empty job all the same."""
 
     id: int
@@ -42,7 +42,7 @@ class Target(NamedTuple):
     tasks: tuple[PlanTask, ...]
 
 
-class Job(NamedTuple):
+class ExpandedJob(NamedTuple):
     """A row of the table of jobs."""
 
     id: int
@@ -73,33 +73,33 @@ def _targets_of(
     return tuple(needs), tuple(name for name in order if name not in needs)
 
 
-def rules(plan: Plan) -> list[Rule]:
+def rules(plan: Plan) -> list[ExpandedRule]:
     """E1: a rule for every group and for every prologue, in the order of the description."""
     index, names = Index(plan), target_names(plan)
-    found: list[Rule] = []
+    found: list[ExpandedRule] = []
     for path, group in plan.walk():
         if path:
             found += _rules_of(group, index, names)
     for task in plan.root.tasks:
         needs, order = _targets_of(task.after, index, names)
-        found.append(Rule(names[id(task)], needs, order, (task,), plan.root, is_loose=True))
+        found.append(ExpandedRule(names[id(task)], needs, order, (task,), plan.root, is_loose=True))
     return found
 
 
-def _rules_of(group: PlanGroup, index: Index, names: dict[int, str]) -> Iterator[Rule]:
+def _rules_of(group: PlanGroup, index: Index, names: dict[int, str]) -> Iterator[ExpandedRule]:
     name = names[id(group)]
     above = index.above[id(group)]
     own = f"{name}{PROLOGUE}"
     inner = tuple(names[id(one)] for one in group.groups) or (own,)  # R1, R2; a group of a higher level may be empty
     tasks = (*group.tasks, *group.epilogue)
     later = _order(name, inner, tasks, index, names)
-    yield Rule(name, inner, later, tasks, group)
+    yield ExpandedRule(name, inner, later, tasks, group)
     needs, order = _targets_of(group.after, index, names)
     has_sibling = any(index.above.get(id(index.find(reference))) is above for reference in group.after)
     if not has_sibling and id(above) in index.above:  # R4, else R3
         needs = (*needs, f"{names[id(above)]}{PROLOGUE}")
     order = tuple(dict.fromkeys((*order, *_order(name, needs, group.prologue, index, names))))
-    yield Rule(own, needs, order, tuple(group.prologue), group, is_prologue=True)
+    yield ExpandedRule(own, needs, order, tuple(group.prologue), group, is_prologue=True)
 
 
 def _order(
@@ -110,13 +110,13 @@ def _order(
     return tuple(one for one in dict.fromkeys(wanted) if one not in needs and one != name)
 
 
-def targets(plan: Plan) -> list[Target]:
+def targets(plan: Plan) -> list[ExpandedTarget]:
     """E2: the targets with their numbers, in the order in which `make all` reaches them."""
     by_name = {rule.name: rule for rule in rules(plan)}
     names = target_names(plan)
     depth = {level: number for number, level in enumerate(plan.levels)}
     ids: dict[str, int] = {}
-    found: list[Target] = []
+    found: list[ExpandedTarget] = []
     job = 0
     first = [names[id(one)] for some in (plan.root.groups, plan.root.tasks) for one in some]
     for name in _post_order(by_name, first):
@@ -125,11 +125,11 @@ def targets(plan: Plan) -> list[Target]:
         jobs = tuple(range(job + 1, job + 1 + (len(rule.tasks) or 1)))
         job = jobs[-1]
         before = tuple(ids[other] for other in (*rule.needs, *rule.order))
-        found.append(Target(ids[name], name, depth.get(rule.group.level, 0), before, jobs, rule.tasks))
+        found.append(ExpandedTarget(ids[name], name, depth.get(rule.group.level, 0), before, jobs, rule.tasks))
     return found
 
 
-def _post_order(by_name: dict[str, Rule], first: list[str]) -> Iterator[str]:
+def _post_order(by_name: dict[str, ExpandedRule], first: list[str]) -> Iterator[str]:
     seen: set[str] = set()
     open_: set[str] = set()
     for root in first:
@@ -153,20 +153,20 @@ def _post_order(by_name: dict[str, Rule], first: list[str]) -> Iterator[str]:
                 stack.append((following, _reached(by_name[following])))
 
 
-def _reached(rule: Rule) -> Iterator[str]:
+def _reached(rule: ExpandedRule) -> Iterator[str]:
     return iter((*rule.needs, *rule.order))
 
 
-def jobs(found: list[Target]) -> list[Job]:
+def jobs(found: list[ExpandedTarget]) -> list[ExpandedJob]:
     """The table of jobs, empty ones included."""
     return [
-        Job(number, target.id, target.tasks[at].command if target.tasks else "")
+        ExpandedJob(number, target.id, target.tasks[at].command if target.tasks else "")
         for target in found
         for at, number in enumerate(target.jobs)
     ]
 
 
-def before_rows(found: list[Target]) -> list[tuple[int, int]]:
+def before_rows(found: list[ExpandedTarget]) -> list[tuple[int, int]]:
     """The table `Before`: (the target that is waited for, the target that waits)."""
     return [(other, target.id) for target in found for other in target.before]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from bough.describe.flat_list import logical_lines
 from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, of_task, put_on_task
-from bough.describe.trellisdag.expansion import PROLOGUE, Target, targets
+from bough.describe.trellisdag.expansion import PROLOGUE, ExpandedTarget, targets
 
 _CALL = re.compile(r"^\s*mqsub\s+-", re.MULTILINE)
 _OPTIONS = {"-l": "group", "-deps": "deps", "-c": "command", "-comm": "command", "-attr": "attributes"}
@@ -38,7 +38,7 @@ def write(plan: Plan) -> str:
     return "".join(f"{line}\n" for target in found for line in _calls(target, names))
 
 
-def _without_empty_prologues(found: list[Target]) -> Iterator[Target]:
+def _without_empty_prologues(found: list[ExpandedTarget]) -> Iterator[ExpandedTarget]:
     """The targets of a Makefile by hand: who waits for an empty prologue waits for what that waits for."""
     empty: dict[int, tuple[int, ...]] = {}  # what they wait for; they may wait for each other, and come in that order
     for target in found:
@@ -49,7 +49,7 @@ def _without_empty_prologues(found: list[Target]) -> Iterator[Target]:
             yield target._replace(before=others)
 
 
-def _calls(target: Target, names: dict[int, str]) -> Iterator[str]:
+def _calls(target: ExpandedTarget, names: dict[int, str]) -> Iterator[str]:
     deps = " ".join(names[other] for other in target.before)
     for task in target.tasks or (PlanTask(_NOTHING),):
         words = ["mqsub", "-deps", _quoted(deps), "-l", _quoted(target.name), "-c", _quoted(task.command)]

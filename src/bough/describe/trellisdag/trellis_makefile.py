@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, of_group, of_task, put_on_group, put_on_task
-from bough.describe.trellisdag.expansion import PROLOGUE, Rule, rules, target_names
+from bough.describe.trellisdag.expansion import PROLOGUE, ExpandedRule, rules, target_names
 from bough.errors import InvalidWorkload
 
 _HEAD = "#AutoMakefile"
@@ -67,7 +67,7 @@ class _Writer:
         yield ""
         yield " ".join([".PHONY: all", *(rule.name for rule in every)])
 
-    def _rule(self, rule: Rule) -> Iterator[str]:
+    def _rule(self, rule: ExpandedRule) -> Iterator[str]:
         if not _TARGET.match(rule.name):
             raise InvalidWorkload(f"{rule.name!r} cannot be the name of a target in a Makefile; rename it")
         if rule.is_loose:
@@ -94,7 +94,7 @@ class _Writer:
             yield "after", ",".join(tasks)
         yield from of_group(group)
 
-    def _recipe(self, task: PlanTask, rule: Rule) -> Iterator[str]:
+    def _recipe(self, task: PlanTask, rule: ExpandedRule) -> Iterator[str]:
         command = task.command
         if "\n" in command or command.endswith("\\") or command[0] in "@+-#" or command == _NOTHING:
             raise task.where.wrong(f"the command {command!r:.60} cannot stand on one line of a Makefile")

@@ -22,12 +22,12 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.executor.processes import Unstartable
-from bough.model.commands.command import CommandCall, Part, Slot
+from bough.model.commands.command import CommandCall, Part, TemplateSlot
 from bough.model.files import absolute, leads_outside, place_inside
 from bough.model.outcomes import Output
 from bough.movers.local import digest_of, put
 from bough.private import remove_tree
-from bough.wire.file_messages import Made
+from bough.wire.file_messages import MadeFile
 
 
 class Sandbox:
@@ -66,7 +66,11 @@ class Sandbox:
 
     def _part(self, part: Part) -> Part:
         """An output that would be written outside is named in full."""
-        if isinstance(part, Slot) and part.mode == "w" and leads_outside(part.format, self._cwd, self._directory):
+        if (
+            isinstance(part, TemplateSlot)
+            and part.mode == "w"
+            and leads_outside(part.format, self._cwd, self._directory)
+        ):
             return replace(part, format="")
         return part
 
@@ -80,7 +84,7 @@ class Sandbox:
         except OSError as error:
             raise Unstartable(f"the sandbox cannot be made: {error.filename}: {error.strerror}") from error
 
-    def made(self, hidden: dict[str, str]) -> tuple[list[Made], list[str]]:
+    def made(self, hidden: dict[str, str]) -> tuple[list[MadeFile], list[str]]:
         """The outputs, which lie at their hidden names, and where; Unstartable when one cannot travel."""
         made, where = [], []
         for slot, path in self.writes.items():
@@ -90,13 +94,13 @@ class Sandbox:
                 if not stat.S_ISREG(state.st_mode):
                     what = "a folder" if stat.S_ISDIR(state.st_mode) else "no plain file"
                     raise Unstartable(f"its output {slot} ({path}) is {what} and cannot be sent; make an archive of it")
-                made.append(Made(path, digest_of(local), state.st_size, stat.S_IMODE(state.st_mode)))
+                made.append(MadeFile(path, digest_of(local), state.st_size, stat.S_IMODE(state.st_mode)))
             except OSError as error:
                 raise Unstartable(f"its output {slot} ({path}) cannot be read: {error.strerror}") from error
             where.append(local)
         return made, where
 
-    def outputs(self, made: list[Made], times: list[int]) -> tuple[Output, ...]:
+    def outputs(self, made: list[MadeFile], times: list[int]) -> tuple[Output, ...]:
         """What is said of outputs that the server has."""
         return tuple(
             Output(slot, one.path, one.size, time, one.digest)
@@ -109,11 +113,11 @@ class Sandbox:
         remove_tree(self.root)
 
 
-def _slots(call: CommandCall) -> list[Slot]:
-    return [part for word in (call.parts, *call.argv) for part in word if isinstance(part, Slot)]
+def _slots(call: CommandCall) -> list[TemplateSlot]:
+    return [part for word in (call.parts, *call.argv) for part in word if isinstance(part, TemplateSlot)]
 
 
-class Room:
+class ExecutorFolder:
     """See the module. Nothing is made before it is opened. `work`: the folder that was given, or empty."""
 
     def __init__(self, work: str = "") -> None:

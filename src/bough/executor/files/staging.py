@@ -25,16 +25,27 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.executor.disk_space_wait import is_full
-from bough.executor.files.sandbox import Room
-from bough.executor.worker_protocol import Bring, Brought, Handed, HandOver
+from bough.executor.files.sandbox import ExecutorFolder
+from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs, StoreOutputs
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.private import remove_tree
-from bough.wire.file_messages import DIGEST, PIECE, Get, Kept, Located, Made, Offer, Piece, Want, Workplace
+from bough.wire.file_messages import (
+    DIGEST,
+    PIECE,
+    FileLocated,
+    FilePiece,
+    FilesKept,
+    GetPiece,
+    MadeFile,
+    OfferFiles,
+    WantFile,
+    WorkDirectory,
+)
 
 if TYPE_CHECKING:
-    from bough.executor.slot import Slot
+    from bough.executor.slot import WorkerSlot
 
 LIMIT = 10 << 30  # bytes kept
 _MODE = 0o555  # read-only, and executable: a program may be among them
@@ -179,20 +190,20 @@ class Arriving:
 _AHEAD = 4  # pieces asked for before the first has come
 
 
-class Line(Protocol):
+class StagingPeer(Protocol):
     """Who speaks to the server and to workers."""
 
     def say(self, message: object) -> None:
         """Send something to the server, if it is there."""
 
-    def want_write(self, slot: Slot) -> None:
+    def want_write(self, slot: WorkerSlot) -> None:
         """Something waits to be sent to a worker."""
 
 
-class _Errand:
+class StagingRequest:
     """What one worker waits for."""
 
-    def __init__(self, slot: Slot, message: Bring) -> None:
+    def __init__(self, slot: WorkerSlot, message: StageInputs) -> None:
         self.slot = slot
         self.message = message
         self.left = set(message.paths)
@@ -206,22 +217,24 @@ class _Download:
         self.request = request
         self.arriving = arriving
         self.asked = 0
-        self.waiting: list[tuple[_Errand, str]] = []
+        self.waiting: list[tuple[StagingRequest, str]] = []
 
 
-class Carrier:
+class Staging:
     """See the module. `room`: the folder that the executor may use."""
 
-    def __init__(self, room: Room, line: Line, report: Callable[[SpanEnded | ElementFailed], None]) -> None:
+    def __init__(
+        self, room: ExecutorFolder, line: StagingPeer, report: Callable[[SpanEnded | ElementFailed], None]
+    ) -> None:
         self._report = report
         self._room = room
         self._line = line
         self._cache: FileCache | None = None
         self.places: dict[int, str] = {}  # workflows whose directory is not seen here, and what it is called there
         self._last = 0
-        self._wants: dict[int, tuple[_Errand, str]] = {}
+        self._wants: dict[int, tuple[StagingRequest, str]] = {}
         self._downloads: dict[int, _Download] = {}
-        self._offers: dict[int, tuple[Slot, HandOver]] = {}
+        self._offers: dict[int, tuple[WorkerSlot, StoreOutputs]] = {}
         self._results: dict[int, tuple[SpanEnded, ResultFile]] = {}
 
     def sandbox_of(self, slot: str) -> str:
@@ -230,27 +243,27 @@ class Carrier:
 
     # --- from workers ------------------------------------------------------------------------------
 
-    def bring(self, slot: Slot, message: Bring) -> None:
+    def bring(self, slot: WorkerSlot, message: StageInputs) -> None:
         """A worker's task needs files."""
         if self._cache is None:
             self._room.open()
             self._cache = FileCache(f"{self._room.folder}/files")
         self._cache.unpin(slot)
-        errand = _Errand(slot, message)
+        errand = StagingRequest(slot, message)
         for path in message.paths:
             self._last += 1
             self._wants[self._last] = (errand, path)
-            self._line.say(Want(self._last, message.span, message.index, path))
+            self._line.say(WantFile(self._last, message.span, message.index, path))
         self._look(errand)
 
-    def hand_over(self, slot: Slot, message: HandOver) -> None:
+    def hand_over(self, slot: WorkerSlot, message: StoreOutputs) -> None:
         """A worker's task has made files."""
         self._last += 1
         self._offers[self._last] = (slot, message)
         self._say_offer(self._last, message)
 
-    def _say_offer(self, request: int, message: HandOver) -> None:
-        self._line.say(Offer(request, message.span, message.index, message.files))
+    def _say_offer(self, request: int, message: StoreOutputs) -> None:
+        self._line.say(OfferFiles(request, message.span, message.index, message.files))
 
     def keep_result(self, news: SpanEnded, result: ResultFile) -> None:
         """A result is too big to be sent with its report, which waits until the server has it."""
@@ -260,13 +273,13 @@ class Carrier:
 
     def _say_result(self, request: int) -> None:
         news, result = self._results[request]
-        self._line.say(Offer(request, news.span, news.start, [Made("", b"", result.size)]))
+        self._line.say(OfferFiles(request, news.span, news.start, [MadeFile("", b"", result.size)]))
 
     def spans(self) -> list[SpanId]:
         """Those whose results are on their way."""
         return [news.span for news, _ in self._results.values()]
 
-    def forget(self, slot: Slot) -> None:
+    def forget(self, slot: WorkerSlot) -> None:
         """A worker is gone, and with it what it waited for; its sandboxes go, too."""
         self._wants = {number: want for number, want in self._wants.items() if want[0].slot is not slot}
         self._offers = {number: offer for number, offer in self._offers.items() if offer[0] is not slot}
@@ -288,28 +301,28 @@ class Carrier:
     def hear(self, message: object) -> None:
         """Something about files."""
         match message:
-            case Workplace():
+            case WorkDirectory():
                 if message.run not in self.places and not sees(message):
                     self._room.open()
                     self.places[message.run] = message.directory
-            case Located():
+            case FileLocated():
                 self._located(message)
-            case Piece():
+            case FilePiece():
                 self._arrived(message)
-            case Get():
+            case GetPiece():
                 self._line.say(self._piece(message))
-            case Kept() if message.request in self._results:
+            case FilesKept() if message.request in self._results:
                 self._result_kept(message)
-            case Kept():
+            case FilesKept():
                 offer = self._offers.pop(message.request, None)
                 if offer is not None:
                     slot, made = offer
-                    self._tell(slot, Handed(made.number, made.index, message.times, message.error))
+                    self._tell(slot, OutputsStored(made.number, made.index, message.times, message.error))
 
     def resume(self) -> None:
         """The server is back: ask again for what did not come."""
         for number, (errand, path) in self._wants.items():
-            self._line.say(Want(number, errand.message.span, errand.message.index, path))
+            self._line.say(WantFile(number, errand.message.span, errand.message.index, path))
         for download in self._downloads.values():
             download.arriving.forget_early()
             download.asked = download.arriving.written
@@ -319,7 +332,7 @@ class Carrier:
         for number in self._results:
             self._say_result(number)
 
-    def _result_kept(self, message: Kept) -> None:
+    def _result_kept(self, message: FilesKept) -> None:
         news, result = self._results.pop(message.request)
         with contextlib.suppress(OSError):
             os.unlink(result.path)
@@ -330,7 +343,7 @@ class Carrier:
         else:
             self._report(replace(news, results=ResultFile(message.places[0], result.size)))
 
-    def _located(self, message: Located) -> None:
+    def _located(self, message: FileLocated) -> None:
         want = self._wants.pop(message.request, None)
         if want is None or self._cache is None:
             return
@@ -354,7 +367,7 @@ class Carrier:
         download.waiting.append((errand, path))
         self._go_on(download)
 
-    def _arrived(self, message: Piece) -> None:
+    def _arrived(self, message: FilePiece) -> None:
         download = self._downloads.get(message.request)
         if download is None:
             return
@@ -385,7 +398,7 @@ class Carrier:
     def _ask_on(self, download: _Download) -> None:
         arriving = download.arriving
         while download.asked < min(arriving.size, arriving.written + _AHEAD * PIECE):
-            self._line.say(Get(download.request, arriving.digest, download.asked, PIECE))
+            self._line.say(GetPiece(download.request, arriving.digest, download.asked, PIECE))
             download.asked += PIECE
 
     def _abandon(self, download: _Download, error: str, *, of_place: bool = False) -> None:
@@ -394,48 +407,48 @@ class Carrier:
         for errand, path in download.waiting:
             self._fail(errand, f"{path}: {error}", of_place=of_place)
 
-    def _piece(self, get: Get) -> Piece:
+    def _piece(self, get: GetPiece) -> FilePiece:
         """A piece of an output that was offered."""
         offer = self._offers.get(get.request)
         local = offer[1].local(get.digest) if offer is not None else ""
         if get.request in self._results:
             local = self._results[get.request][1].path
         if not local:
-            return Piece(get.request, get.offset, b"", "it is not offered any more")
+            return FilePiece(get.request, get.offset, b"", "it is not offered any more")
         try:
             descriptor = os.open(local, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return Piece(get.request, get.offset, os.pread(descriptor, min(get.length, PIECE), get.offset))
+                return FilePiece(get.request, get.offset, os.pread(descriptor, min(get.length, PIECE), get.offset))
             finally:
                 os.close(descriptor)
         except OSError as error:
-            return Piece(get.request, get.offset, b"", f"an output cannot be read: {error.strerror}")
+            return FilePiece(get.request, get.offset, b"", f"an output cannot be read: {error.strerror}")
 
     # --- to workers --------------------------------------------------------------------------------
 
-    def _got(self, errand: _Errand, path: str, digest: bytes) -> None:
+    def _got(self, errand: StagingRequest, path: str, digest: bytes) -> None:
         assert self._cache is not None
         errand.files[path] = self._cache.path(digest)
         errand.left.discard(path)
         self._look(errand)
 
-    def _look(self, errand: _Errand) -> None:
+    def _look(self, errand: StagingRequest) -> None:
         if not errand.left:
-            self._tell(errand.slot, Brought(errand.message.number, errand.message.index, errand.files))
+            self._tell(errand.slot, InputsStaged(errand.message.number, errand.message.index, errand.files))
 
-    def _fail(self, errand: _Errand, error: str, *, of_place: bool = False) -> None:
+    def _fail(self, errand: StagingRequest, error: str, *, of_place: bool = False) -> None:
         self._wants = {number: want for number, want in self._wants.items() if want[0] is not errand}
         for download in self._downloads.values():
             download.waiting = [want for want in download.waiting if want[0] is not errand]
-        said = Brought(errand.message.number, errand.message.index, {}, error, of_place)
+        said = InputsStaged(errand.message.number, errand.message.index, {}, error, of_place)
         self._tell(errand.slot, said)
 
-    def _tell(self, slot: Slot, message: Brought | Handed) -> None:
+    def _tell(self, slot: WorkerSlot, message: InputsStaged | OutputsStored) -> None:
         slot.send([message])
         self._line.want_write(slot)
 
 
-def sees(place: Workplace) -> bool:
+def sees(place: WorkDirectory) -> bool:
     """Whether a workflow's directory is seen here: its token file is."""
     if not place.token:
         return not place.directory  # it has none: its commands say themselves where they run

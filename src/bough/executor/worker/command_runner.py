@@ -27,22 +27,30 @@ import msgspec
 from bough import private
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.processes import Unstartable, kill_group
-from bough.executor.worker.command_wait import NEVER, Waiting
-from bough.executor.worker.environment import Environments, Programs, open_stdin
+from bough.executor.worker.command_wait import NEVER, CommandWait
+from bough.executor.worker.environment import Environments, ProgramPaths, open_stdin
 from bough.executor.worker.serialisation import one_line, speaks_of_place
-from bough.executor.worker.worker_channel import Desk
-from bough.executor.worker_protocol import GROUP, INDEX, Bring, Brought, Done, Handed, HandOver
+from bough.executor.worker.worker_channel import WorkerContext
+from bough.executor.worker_protocol import (
+    GROUP,
+    INDEX,
+    InputsStaged,
+    OutputsStored,
+    StageInputs,
+    StoreOutputs,
+    WorkerDone,
+)
 from bough.model.commands.command import CommandCall, decode_call
 from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.facts import ElementFailed, SpanReturned
 from bough.model.outcomes import Cause, Detail, Failure, Output
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
     from bough.executor.files.sandbox import Sandbox
 
 
-class Note:
+class OutputNote:
     """One file, made when it is first needed: paths, each ended by a zero byte."""
 
     def __init__(self, path: str) -> None:
@@ -67,10 +75,10 @@ _OF_DISK = frozenset({Cause.EXIT, Cause.MISSING_OUTPUT})  # failures that a full
 _AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
 
 
-class Launcher:
+class CommandRunner:
     """Runs hand-overs of commands."""
 
-    def __init__(self, desk: Desk, sandboxes: str = "") -> None:
+    def __init__(self, desk: WorkerContext, sandboxes: str = "") -> None:
         self._sandboxes = sandboxes  # the folder for them
         self._board = desk.board
         self._streams = desk.streams
@@ -79,14 +87,14 @@ class Launcher:
         self._inbox = desk.inbox
         self._cwd = ""  # where this process is; empty: unknown
         self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
-        self._programs = Programs()
-        self._note = Note(desk.streams.path_of("hidden"))
+        self._programs = ProgramPaths()
+        self._note = OutputNote(desk.streams.path_of("hidden"))
         self._environments = Environments(desk.environment)
-        self.waiting = Waiting(desk.inbox, desk.speaker)
+        self.waiting = CommandWait(desk.inbox, desk.speaker)
         self.spawning = False  # a process may exist that is not on the board yet
         self.doomed = False  # TERM came meanwhile
 
-    def run(self, number: int, run: Run, directory: str = "") -> None:
+    def run(self, number: int, run: RunSpan, directory: str = "") -> None:
         """Run all elements of a span and say how they ended; `directory`: the submitter's, if it is not seen here."""
         self._cwd = ""  # a function may have run in between, and a directory may have been replaced
         self._speaker.begin_commands(run.span)
@@ -108,9 +116,9 @@ class Launcher:
                 self._element(number, run, index, call)
             if self._inbox.quit is not None:
                 return
-        self._speaker.say(Done(number))
+        self._speaker.say(WorkerDone(number))
 
-    def _maker(self, run: Run, *, late: bool) -> Callable[[int], CommandCall]:
+    def _maker(self, run: RunSpan, *, late: bool) -> Callable[[int], CommandCall]:
         """What gives the call of an element."""
         if not run.is_array:
             return lambda _: decode_call(_payload(run))
@@ -129,7 +137,7 @@ class Launcher:
 
         return make
 
-    def _far_element(self, number: int, run: Run, index: int, call: CommandCall, directory: str) -> None:
+    def _far_element(self, number: int, run: RunSpan, index: int, call: CommandCall, directory: str) -> None:
         """Run a command in a sandbox to which its files are brought."""
         from bough.executor.files.sandbox import Sandbox
 
@@ -147,14 +155,14 @@ class Launcher:
             self._cwd = ""
             sandbox.remove()
 
-    def _bring(self, number: int, run: Run, index: int, sandbox: Sandbox) -> bool:
+    def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> bool:
         """Have the files of a command brought; False when nobody wants it any more."""
         files: dict[str, str] = {}
         if sandbox.reads:
-            self._speaker.say(Bring(number, run.span, index, sandbox.reads))
+            self._speaker.say(StageInputs(number, run.span, index, sandbox.reads))
             self._speaker.flush()
             answer = self._inbox.answer(number, index)
-            if not isinstance(answer, Brought):
+            if not isinstance(answer, InputsStaged):
                 return False
             if answer.error:
                 raise Unstartable(f"its input cannot be brought: {answer.error}", of_place=answer.of_place)
@@ -162,27 +170,31 @@ class Launcher:
         sandbox.fill(files)
         return True
 
-    def _hand_over(self, number: int, run: Run, index: int, sandbox: Sandbox, outputs: Outputs) -> tuple[Output, ...]:
+    def _hand_over(
+        self, number: int, run: RunSpan, index: int, sandbox: Sandbox, outputs: Outputs
+    ) -> tuple[Output, ...]:
         """Give what a command made to the server; OSError when that cannot be."""
         try:
             made, where = sandbox.made(outputs.hidden)
         except Unstartable as error:
             raise OSError(0, str(error)) from error
-        self._speaker.say(HandOver(number, run.span, index, made, where))
+        self._speaker.say(StoreOutputs(number, run.span, index, made, where))
         self._speaker.flush()
         answer = self._inbox.answer(number, index)
-        if not isinstance(answer, Handed):
+        if not isinstance(answer, OutputsStored):
             self.waiting.end = (None, NEVER)  # nobody wants it any more
             return ()
         if answer.error:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
         return sandbox.outputs(made, answer.times)
 
-    def _not_started(self, run: Run, index: int, error: Unstartable) -> None:
+    def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
         failure = Failure(Cause.NOT_STARTED, str(error), site=error.of_place)
         self._speaker.say(ElementFailed(run.span, index, failure))
 
-    def _element(self, number: int, run: Run, index: int, call: CommandCall, sandbox: Sandbox | None = None) -> None:
+    def _element(
+        self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
+    ) -> None:
         known = sandbox.writes if sandbox else None
         outputs = Outputs(call.writes, run.record, index, run.attempt, known) if call.writes else None
         self._moved = sandbox.moved if sandbox else _UNMOVED
@@ -236,7 +248,7 @@ class Launcher:
         else:
             self._speaker.ends.append(detail)
 
-    def _tell_failure(self, run: Run, index: int, failure: Failure, detail: Detail) -> None:
+    def _tell_failure(self, run: RunSpan, index: int, failure: Failure, detail: Detail) -> None:
         """A command that failed for want of space runs again: here once there is some in the store, or elsewhere."""
         if failure.cause in _OF_DISK and self._streams.lacks_space:
             if self._streams.wait_for_space():
@@ -245,7 +257,7 @@ class Launcher:
             failure = msgspec.structs.replace(failure, site=True)
         self._speaker.say(ElementFailed(run.span, index, failure, detail))
 
-    def _start(self, run: Run, index: int, call: CommandCall, outputs: Outputs | None) -> int:
+    def _start(self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings
         try:
             argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt, self._moved)
@@ -319,7 +331,7 @@ class Launcher:
         return None
 
 
-def _payload(run: Run) -> bytes:
+def _payload(run: RunSpan) -> bytes:
     if run.payload_path:
         with open(run.payload_path, "rb") as file:
             return file.read()

@@ -13,10 +13,10 @@ import signal
 import time
 
 from bough.executor.processes import group_memory, kill_group
-from bough.executor.worker.worker_channel import Inbox, Speaker
+from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import show_bytes
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
 _MOMENT = 0.01  # seconds between looks at what is said while short commands run
 _TELL = (0.01, 0.05)  # seconds that news of short commands wait for the next: at least, at most
@@ -31,10 +31,10 @@ class _Moment(Exception):
     """Breaks off a plain wait."""
 
 
-class Waiting:
+class CommandWait:
     """Waits for the commands of one worker, one after the other."""
 
-    def __init__(self, inbox: Inbox, speaker: Speaker) -> None:
+    def __init__(self, inbox: WorkerInbox, speaker: WorkerReports) -> None:
         self._inbox = inbox
         self._speaker = speaker
         self._poll = select.poll()
@@ -45,7 +45,7 @@ class Waiting:
         self.end: tuple[Failure | None, float] | None = None  # why the command is being ended, and when it gets KILL
         self.patience = _TELL[0]  # seconds that news may wait while more commands follow
 
-    def wait(self, pid: int, number: int, run: Run, index: int) -> None:
+    def wait(self, pid: int, number: int, run: RunSpan, index: int) -> None:
         """Return when the process has ended, by itself or by us."""
         self.end = None
         limits = run.limits
@@ -90,7 +90,7 @@ class Waiting:
             signal.signal(signal.SIGALRM, self._before)  # type: ignore[arg-type]
             self._before = None
 
-    def _watch(self, pid: int, number: int, run: Run, index: int) -> None:
+    def _watch(self, pid: int, number: int, run: RunSpan, index: int) -> None:
         """Wait for what takes longer, or has limits."""
         self.rest()
         pidfd = os.pidfd_open(pid)

@@ -6,9 +6,9 @@ Rule: as cheap as can be: one name is set for each hand-over, and the board says
 from __future__ import annotations
 
 from bough.executor.worker_protocol import INDEX
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
-run: Run | None = None  # the hand-over of functions that is being run
+run: RunSpan | None = None  # the hand-over of functions that is being run
 board: memoryview[int] | None = None  # the worker's own
 
 

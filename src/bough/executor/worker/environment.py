@@ -20,7 +20,7 @@ def threads_text(cores: float) -> str:
     return str(max(1, int(cores)))
 
 
-class Programs:
+class ProgramPaths:
     """Looks programs up as a shell would, and remembers."""
 
     def __init__(self) -> None:

@@ -13,18 +13,18 @@ from typing import Any
 from bough.executor.worker import current_task
 from bough.executor.worker.environment import THREADS, threads_text
 from bough.executor.worker.serialisation import arguments, exception_failure, link, loading_failure
-from bough.executor.worker.worker_channel import Desk, Progress
-from bough.executor.worker_protocol import INDEX, SINCE, Done
+from bough.executor.worker.worker_channel import SpanProgress, WorkerContext
+from bough.executor.worker_protocol import INDEX, SINCE, WorkerDone
 from bough.model.events.facts import SpanReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
 
-class Functions:
+class FunctionRunner:
     """Runs hand-overs of functions."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: WorkerContext) -> None:
         self._board = current_task.board = desk.board
         self._streams = desk.streams
         self._speaker = desk.speaker
@@ -35,12 +35,12 @@ class Functions:
         self._made: list[Any] = []  # the value of the element that was run last, if it succeeded
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def run(self, number: int, run: Run) -> None:
+    def run(self, number: int, run: RunSpan) -> None:
         """Run all elements of a span and say how they ended."""
         previous, self._previous, self._made = self._previous, None, []
         if run.behind and (previous is None or previous[0] != run.behind):
             self._speaker.say(SpanReturned(run.span, run.start, run.stop))
-            self._speaker.say(Done(number))
+            self._speaker.say(WorkerDone(number))
             return
         current_task.run = run
         os.fchdir(self._home)
@@ -48,7 +48,7 @@ class Functions:
             self._cores = run.needs.cores
             os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
         self._streams.restore()
-        progress = Progress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", apart=bool(run.along))
+        progress = SpanProgress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", apart=bool(run.along))
         self._speaker.begin(progress)
         self._board[INDEX] = run.start
         try:
@@ -66,9 +66,9 @@ class Functions:
             self._run_calls(function, calls, progress, run)
             if self._made and (run.chained or not (run.is_array or run.along)):
                 self._previous = (run.last, self._made.pop())
-        self._speaker.end(Done(number))
+        self._speaker.end(WorkerDone(number))
 
-    def _run_calls(self, function: Any, calls: list[Any], progress: Progress, run: Run) -> None:
+    def _run_calls(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         if run.chained:
             self._run_chain(function, calls[0], progress, run)
         elif run.limits.timeout or run.limits.memory or run.attempt > 1:
@@ -76,7 +76,7 @@ class Functions:
         else:
             self._run_all(function, calls, progress, run.start)
 
-    def _run_all(self, function: Any, calls: list[Any], progress: Progress, index: int) -> None:
+    def _run_all(self, function: Any, calls: list[Any], progress: SpanProgress, index: int) -> None:
         """The fast path: nothing per element but the call, the clock and two looks."""
         board, append, clock = self._board, progress.results.append, time.perf_counter
         wrote = self._streams.wrote
@@ -95,7 +95,7 @@ class Functions:
             index += 1
         self._run_last(function, last, progress, index)
 
-    def _run_last(self, function: Any, item: Any, progress: Progress, index: int) -> None:
+    def _run_last(self, function: Any, item: Any, progress: SpanProgress, index: int) -> None:
         """The last element also owns output that Python did not see: of C code, or of children."""
         self._board[INDEX] = index
         try:
@@ -110,7 +110,7 @@ class Functions:
             progress.results.append(value)
             progress.done_at = done_at
 
-    def _run_chain(self, function: Any, item: Any, progress: Progress, run: Run) -> None:
+    def _run_chain(self, function: Any, item: Any, progress: SpanProgress, run: RunSpan) -> None:
         """Tasks each of which takes the value of the one before; behind one that fails all are given back."""
         board, append, clock = self._board, progress.results.append, time.perf_counter
         wrote = self._streams.wrote
@@ -137,7 +137,7 @@ class Functions:
         if index + 1 < run.stop:
             self._speaker.say(SpanReturned(run.span, index + 1, run.stop))
 
-    def _run_watched(self, function: Any, calls: list[Any], progress: Progress, run: Run) -> None:
+    def _run_watched(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""
         for index, item in enumerate(calls, run.start):
             self._board[INDEX] = index
@@ -152,7 +152,7 @@ class Functions:
         detail = Detail(index, stdout=out, stderr=err) if out or err else None
         self._speaker.fail(index, exception_failure(error), detail)
 
-    def _printed(self, index: int, progress: Progress) -> None:
+    def _printed(self, index: int, progress: SpanProgress) -> None:
         out, err = self._streams.take()
         if out or err:
             progress.details.append(Detail(index, stdout=out, stderr=err))

@@ -20,15 +20,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from bough import private
-from bough.executor.disk_space_wait import Pause, is_full, lacks_space
+from bough.executor.disk_space_wait import SpaceWait, is_full, lacks_space
 from bough.executor.worker_protocol import ERR, GENERATION, OUT, SINCE
 from bough.model.outcomes import Stream
-from bough.wire.executor_messages import Fetch, Fetched
+from bough.wire.executor_messages import OutputRead, ReadOutput
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable  # type: ignore[attr-defined]
 
-    from bough.executor.slot import Slot
+    from bough.executor.slot import WorkerSlot
 
 
 def stream_path(directory: str, slot: str, generation: int, suffix: str) -> str:
@@ -68,7 +68,7 @@ class Streams:
         self, directory: str, slot: str, board: memoryview[int], say: Callable[[str], None] | None = None
     ) -> None:
         """`say`: the files lie in the store; when that is full it is waited for, and said."""
-        self._pause = Pause(say) if say is not None else None
+        self._pause = SpaceWait(say) if say is not None else None
         self._directory = directory
         self._slot = slot
         self._board = board
@@ -158,16 +158,16 @@ class Streams:
 _MOST = 16 << 20  # bytes of one answer
 
 
-def answer(fetch: Fetch, folder: str, slot: Slot | None) -> Fetched:
+def answer(fetch: ReadOutput, folder: str, slot: WorkerSlot | None) -> OutputRead:
     """What was asked for; `slot` is the one that runs the task, if one does."""
     length = max(0, min(fetch.length, _MOST))
     offset = max(0, fetch.offset)
     if fetch.path:
         path = os.path.realpath(fetch.path)
         if not path.startswith(os.path.realpath(folder) + os.sep):
-            return Fetched(fetch.request, b"", error="the file is not an output of this executor")
+            return OutputRead(fetch.request, b"", error="the file is not an output of this executor")
     elif slot is None:
-        return Fetched(fetch.request, b"", error="the task does not run here any more")
+        return OutputRead(fetch.request, b"", error="the task does not run here any more")
     else:
         cell, suffix = (ERR, "err") if fetch.stream == "stderr" else (OUT, "out")
         path = stream_path(folder, slot.name, slot.board[GENERATION], suffix)
@@ -175,10 +175,10 @@ def answer(fetch: Fetch, folder: str, slot: Slot | None) -> Fetched:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        return Fetched(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
+        return OutputRead(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
     try:
-        return Fetched(fetch.request, os.pread(descriptor, length, offset), more=not fetch.path)
+        return OutputRead(fetch.request, os.pread(descriptor, length, offset), more=not fetch.path)
     except OSError as error:
-        return Fetched(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
+        return OutputRead(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
     finally:
         os.close(descriptor)

@@ -36,17 +36,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from bough import private
-from bough.executor.disk_space_wait import Pause, patiently
+from bough.executor.disk_space_wait import SpaceWait, patiently
 from bough.model.commands.command import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure, ResultFile, Results
 from bough.model.refs import SIMPLE, Call, unpack_call
-from bough.wire.executor_messages import Run, Value
+from bough.wire.executor_messages import RunSpan, Value
 
 _KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions
 
 
-class Shelf:
+class Blobs:
     """Blobs, and what was made of them."""
 
     def __init__(self, blobs: dict[BlobId, bytes]) -> None:
@@ -72,7 +72,7 @@ class Shelf:
         found: CommandTemplate = self._make(blob, decode_template)
         return found
 
-    def items(self, run: Run) -> list[Any]:
+    def items(self, run: RunSpan) -> list[Any]:
         """The arguments of an array's span, one per element."""
         if run.table:
             table: Sequence[Any] = self._make(run.table, pickle.loads)
@@ -87,7 +87,7 @@ class Shelf:
         return found
 
 
-def arguments(run: Run, previous: Any = None) -> list[Call]:
+def arguments(run: RunSpan, previous: Any = None) -> list[Call]:
     """Positional and keyword arguments of a hand-out of loose functions, with the values of their inputs put in.
 
     `previous` is the value of the run before, for an input that was made just here.
@@ -112,7 +112,7 @@ def link(packed: bytes, previous: Any) -> Call:
     return unpack_call(packed, [_copied(previous)])
 
 
-def _values(run: Run, previous: Any) -> list[Any]:
+def _values(run: RunSpan, previous: Any) -> list[Any]:
     return [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
 
 
@@ -284,7 +284,13 @@ def pack(value: object) -> bytes:
 
 
 def pack_results(
-    start: int, values: list[object], directory: str, prefix: str, *, packed: bytes = b"", pause: Pause | None = None
+    start: int,
+    values: list[object],
+    directory: str,
+    prefix: str,
+    *,
+    packed: bytes = b"",
+    pause: SpaceWait | None = None,
 ) -> Iterator[tuple[int, int, Results | Failure]]:
     """Cut values of the elements from `start` into (start, stop, bytes, file or failure), in order.
 
@@ -308,7 +314,7 @@ def pack_results(
     yield from pack_results(start + middle, values[middle:], directory, prefix, pause=pause)
 
 
-def write_result(data: bytes, directory: str, name: str, pause: Pause | None = None) -> ResultFile | Failure:
+def write_result(data: bytes, directory: str, name: str, pause: SpaceWait | None = None) -> ResultFile | Failure:
     """Write a big result beside the others; complete under its name or not there.
 
     `pause` waits when the disk is full, as it must be if that is the store's; without one it is the place's failure.
@@ -337,7 +343,7 @@ def write_result(data: bytes, directory: str, name: str, pause: Pause | None = N
     return ResultFile(path, len(data))
 
 
-def paths_of(run: Run) -> list[str]:
+def paths_of(run: RunSpan) -> list[str]:
     """The files of a server that a function's arguments lie in."""
     found = [run.payload_path] if run.payload_path else []
     for value in run.inputs:
@@ -345,7 +351,7 @@ def paths_of(run: Run) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def with_paths(run: Run, files: dict[str, str]) -> Run:
+def with_paths(run: RunSpan, files: dict[str, str]) -> RunSpan:
     """The same run, with the files where they lie here."""
 
     def here(value: Value) -> Value:

@@ -2,7 +2,7 @@
 
 It dies with its executor: by the kernel's death signal, which is KILL while a function runs (it may be deep
 in C code) and TERM while a command runs (whose process group must go first), and by the end of the socket.
-Rule: everything a worker knows of an element is said before `Done`.
+Rule: everything a worker knows of an element is said before `WorkerDone`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from bough.executor.processes import die, die_with_parent, kill_group
-from bough.executor.worker.function_runner import Functions
+from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
-from bough.executor.worker.serialisation import Shelf
-from bough.executor.worker.worker_channel import Desk, Inbox, Speaker
-from bough.executor.worker_protocol import GROUP, HAND, INDEX, Bring, Brought, Done, Hand
+from bough.executor.worker.serialisation import Blobs
+from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
+from bough.executor.worker_protocol import GROUP, HAND, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
 from bough.model.events.facts import ElementFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
-from bough.wire.executor_messages import Run
+from bough.wire.executor_messages import RunSpan
 
 if TYPE_CHECKING:
-    from bough.executor.worker.command_runner import Launcher
+    from bough.executor.worker.command_runner import CommandRunner
 
 _SHORT = 0.01  # seconds that news of short tasks may wait for each other
 
 
-class Setting(msgspec.Struct, frozen=True):
+class WorkerSetting(msgspec.Struct, frozen=True):
     """What a worker is told at birth."""
 
     parent: int  # pid of the executor
@@ -47,7 +47,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def work(
-    sock: socket.socket, tokens: int, board: memoryview[int], blobs: dict[BlobId, bytes], setting: Setting
+    sock: socket.socket, tokens: int, board: memoryview[int], blobs: dict[BlobId, bytes], setting: WorkerSetting
 ) -> NoReturn:
     """Serve until the executor is gone. Never returns: the process is a fork of the executor."""
     try:
@@ -73,19 +73,24 @@ def _say_on(log: int) -> Callable[[str], None]:
 
 class _Worker:
     def __init__(
-        self, sock: socket.socket, tokens: int, board: memoryview[int], blobs: dict[BlobId, bytes], setting: Setting
+        self,
+        sock: socket.socket,
+        tokens: int,
+        board: memoryview[int],
+        blobs: dict[BlobId, bytes],
+        setting: WorkerSetting,
     ) -> None:
         self._parent = setting.parent
         self._board = board
         self._sandbox, self._is_far = setting.sandbox, setting.is_far
         say = None if setting.is_far else _say_on(os.dup(2))  # before it is the output of tasks
         streams = Streams(setting.output_dir, setting.slot, board, say)
-        self._speaker = Speaker(sock, setting.result_dir, board, say)
-        shelf = Shelf(blobs)
-        self._inbox = Inbox(sock, tokens, shelf, board)
-        self._desk = Desk(board, streams, self._speaker, shelf, self._inbox, dict(os.environb))
-        self._functions = Functions(self._desk)
-        self._launcher: Launcher | None = None
+        self._speaker = WorkerReports(sock, setting.result_dir, board, say)
+        shelf = Blobs(blobs)
+        self._inbox = WorkerInbox(sock, tokens, shelf, board)
+        self._desk = WorkerContext(board, streams, self._speaker, shelf, self._inbox, dict(os.environb))
+        self._functions = FunctionRunner(self._desk)
+        self._launcher: CommandRunner | None = None
         self._kind: Kind | None = None
         signal.signal(signal.SIGTERM, self._on_term)
         self._be(Kind.COMMAND)
@@ -117,30 +122,30 @@ class _Worker:
             inbox.forget_halts(hand.number)
         speaker.leave()
 
-    def _with_values(self, hand: Hand) -> Run | None:
+    def _with_values(self, hand: WorkerSpan) -> RunSpan | None:
         """A function whose arguments, too big to be sent with it, were brought; None when it cannot run."""
         from bough.executor.worker.serialisation import paths_of, with_paths
 
         paths = paths_of(hand.run)
         if not paths:
             return hand.run
-        self._speaker.say(Bring(hand.number, hand.run.span, hand.run.start, paths))
+        self._speaker.say(StageInputs(hand.number, hand.run.span, hand.run.start, paths))
         self._speaker.flush()
         answer = self._inbox.answer(hand.number, hand.run.start)
-        if isinstance(answer, Brought) and not answer.error:
+        if isinstance(answer, InputsStaged) and not answer.error:
             return with_paths(hand.run, answer.files)
-        if isinstance(answer, Brought):
+        if isinstance(answer, InputsStaged):
             text = f"its arguments cannot be brought: {answer.error}"
             failure = Failure(Cause.NOT_STARTED, text, site=answer.of_place)
             self._speaker.say(ElementFailed(hand.run.span, hand.run.start, failure))
-            self._speaker.say(Done(hand.number))
+            self._speaker.say(WorkerDone(hand.number))
         return None
 
-    def _commands(self) -> Launcher:
+    def _commands(self) -> CommandRunner:
         if self._launcher is None:
-            from bough.executor.worker.command_runner import Launcher
+            from bough.executor.worker.command_runner import CommandRunner
 
-            self._launcher = Launcher(self._desk, self._sandbox)
+            self._launcher = CommandRunner(self._desk, self._sandbox)
         return self._launcher
 
     def _be(self, kind: Kind) -> None:

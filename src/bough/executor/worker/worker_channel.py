@@ -3,7 +3,7 @@
 What a worker says: news gathered and sent together, so that short elements share a frame.
 
 The function being run may take an hour while results of earlier elements wait. A small thread therefore
-sends what has waited for longer than `PATIENCE`. Rule: results are taken out of `Progress`, and ends of commands
+sends what has waited for longer than `PATIENCE`. Rule: results are taken out of `SpanProgress`, and ends of commands
 out of `ends`, under the lock only, in order; the running function is never interrupted for it.
 
 What a worker has at hand: the board, its streams, its voice, its blobs and its post.
@@ -25,11 +25,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from bough.executor.disk_space_wait import GivenUp, Pause
+from bough.executor.disk_space_wait import GivenUp, SpaceWait
 from bough.executor.processes import die
 from bough.executor.worker.output_streams import Streams
-from bough.executor.worker.serialisation import Shelf, pack, pack_results
-from bough.executor.worker_protocol import GROUP, Brought, FromWorker, Halt, Hand, Handed, Quit, to_worker_frames
+from bough.executor.worker.serialisation import Blobs, pack, pack_results
+from bough.executor.worker_protocol import (
+    GROUP,
+    FromWorker,
+    InputsStaged,
+    OutputsStored,
+    WorkerQuit,
+    WorkerSpan,
+    WorkerStop,
+    to_worker_frames,
+)
 from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Detail, Failure
@@ -40,7 +49,7 @@ PATIENCE = 0.05  # seconds that news may wait
 _MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
 
 
-class Progress:
+class SpanProgress:
     """The span of function calls being run: what is done of it and not yet told."""
 
     __slots__ = ("apart", "base", "details", "done_at", "name", "results", "since", "span")
@@ -56,13 +65,13 @@ class Progress:
 
 
 def ends_apart(  # noqa: PLR0917
-    progress: Progress,
+    progress: SpanProgress,
     start: int,
     values: list[object],
     seconds: float,
     details: list[Detail],
     directory: str,
-    pause: Pause | None = None,
+    pause: SpaceWait | None = None,
 ) -> list[CallsEnded | SpanEnded | ElementFailed]:
     """News of like tasks that succeeded: those that are small and wrote nothing together, the others one by one."""
     own = {detail.index: detail for detail in details}
@@ -95,7 +104,7 @@ def ends_apart(  # noqa: PLR0917
     return news
 
 
-class Speaker:
+class WorkerReports:
     """The worker's side of the socket to its executor."""
 
     def __init__(
@@ -117,8 +126,8 @@ class Speaker:
         self._sent = time.perf_counter()
         self._span = SpanId(0)  # of the commands in `ends`
         self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
-        self.progress: Progress | None = None
-        self._pause = Pause(say, lambda: self.last_words) if say is not None else None
+        self.progress: SpanProgress | None = None
+        self._pause = SpaceWait(say, lambda: self.last_words) if say is not None else None
         self.inside = False  # the main thread is in here: a signal handler must not come in
         self.last_words = False  # a signal came meanwhile: say what is known and exit
 
@@ -145,7 +154,7 @@ class Speaker:
                 self._gather_ends()
         self._span = span
 
-    def begin(self, progress: Progress) -> None:
+    def begin(self, progress: SpanProgress) -> None:
         """A span of functions begins: results put into it are told in time."""
         with self:
             self.progress = progress
@@ -236,7 +245,7 @@ class Speaker:
             self._tell_results(progress, (start, values, packed), seconds, details)
 
     def _tell_results(
-        self, progress: Progress, found_from: tuple[int, list[object], bytes], seconds: float, details: list[Detail]
+        self, progress: SpanProgress, found_from: tuple[int, list[object], bytes], seconds: float, details: list[Detail]
     ) -> None:
         start, values, packed = found_from
         count = len(values)
@@ -293,21 +302,21 @@ class Speaker:
 _CHUNK = 1 << 18
 
 
-class Inbox:
+class WorkerInbox:
     """What the executor said and what of it is still to be run."""
 
-    def __init__(self, sock: socket.socket, tokens: int, shelf: Shelf, board: memoryview[int]) -> None:
+    def __init__(self, sock: socket.socket, tokens: int, shelf: Blobs, board: memoryview[int]) -> None:
         self.sock = sock
         self._board = board
         self._frames = to_worker_frames()
         self._in = memoryview(bytearray(_CHUNK))  # kept: a new one for every read costs more than the read
-        self._hands: deque[Hand] = deque()
+        self._hands: deque[WorkerSpan] = deque()
         self._tokens = tokens
         self._kept: set[int] = set()  # tokens read before their turn
         self._shelf = shelf
-        self._halts: list[Halt] = []
+        self._halts: list[WorkerStop] = []
         self.quit: Seconds | None = None  # the grace, once told to go
-        self._answers: deque[Brought | Handed] = deque()
+        self._answers: deque[InputsStaged | OutputsStored] = deque()
 
     def read(self) -> None:
         """Wait for something, and take it in."""
@@ -316,18 +325,18 @@ class Inbox:
             die(self._board[GROUP])
         for message in self._frames.feed(self._in[:count]):
             match message:
-                case Hand():
+                case WorkerSpan():
                     self._hands.append(message)
                 case Blob():
                     self._shelf.blobs[message.id] = message.data
-                case Halt():
+                case WorkerStop():
                     self._halts.append(message)
-                case Quit():
+                case WorkerQuit():
                     self.quit = message.grace
-                case Brought() | Handed():
+                case InputsStaged() | OutputsStored():
                     self._answers.append(message)
 
-    def answer(self, number: int, index: int) -> Brought | Handed | None:
+    def answer(self, number: int, index: int) -> InputsStaged | OutputsStored | None:
         """Wait for what the executor was asked about an element; None when nobody wants it any more."""
         while self.quit is None and not self.halted(number, index):
             while self._answers:
@@ -337,7 +346,7 @@ class Inbox:
             self.read()
         return None
 
-    def next(self) -> Hand | None:
+    def next(self) -> WorkerSpan | None:
         """The next hand-over that was not taken back."""
         while self._hands:
             hand = self._hands.popleft()
@@ -363,7 +372,7 @@ class Inbox:
         if self._halts:
             self._halts = [halt for halt in self._halts if halt.number > number]
 
-    def halted(self, number: int, index: int) -> Halt | None:
+    def halted(self, number: int, index: int) -> WorkerStop | None:
         """Why an element shall not run."""
         for halt in self._halts:
             if halt.number == number and halt.start <= index < halt.stop:
@@ -371,12 +380,12 @@ class Inbox:
         return None
 
 
-class Desk(NamedTuple):
+class WorkerContext(NamedTuple):
     """Everything that running a span needs."""
 
     board: memoryview[int]
     streams: Streams
-    speaker: Speaker
-    shelf: Shelf
-    inbox: Inbox
+    speaker: WorkerReports
+    shelf: Blobs
+    inbox: WorkerInbox
     environment: dict[bytes, bytes]  # as it was when the worker began

@@ -21,7 +21,7 @@ import msgspec
 from bough.model.tasks import ArraySpec, Kind, TaskSpec
 
 
-class Slot(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+class TemplateSlot(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     """A hole in a text: parameter `name`, an attribute path such as `stem`, and how it is used.
 
     mode: "" a value (shell-quoted), "raw" unquoted, "r" a file read, "w" a file written.
@@ -34,10 +34,10 @@ class Slot(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     format: str = ""  # a format specification for plain values, as in {e:.3f}
 
 
-Part = str | Slot
+Part = str | TemplateSlot
 
 
-class Clash(enum.StrEnum):
+class OnClash(enum.StrEnum):
     """What happens when an output's path is somebody else's."""
 
     ERROR = "error"
@@ -133,7 +133,7 @@ def _show(part: Part) -> str:
     return "{" + part.name + (f".{part.attribute}" if part.attribute else "") + _use(part) + "}"
 
 
-def _use(slot: Slot) -> str:
+def _use(slot: TemplateSlot) -> str:
     use = slot.mode or slot.format
     return f":{use}" if use else ""
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandCall, CommandTemplate, Part, Slot
+from bough.model.commands.command import CommandCall, CommandTemplate, Part, TemplateSlot
 from bough.model.commands.shell_text import QUOTES, contexts, split_words
 from bough.model.commands.template import BUILT_IN, MANY, OF_PATHS, attribute, joined, plain, show_slot, unknown
 from bough.model.files import absolute, beside
@@ -37,12 +37,12 @@ class _Filler:
         self.late = late
         self.cwd = template.settings.cwd
         self.index = {name: at for at, name in enumerate((*template.names, *template.derived))}
-        slots = [part for part in template.parts if isinstance(part, Slot)]
+        slots = [part for part in template.parts if isinstance(part, TemplateSlot)]
         self.written = dict.fromkeys(slot.name for slot in slots if slot.mode == "w")
         self.derived = [self._joiner(parts) for parts in template.derived.values()]
-        self.writes = [(name, self._at(Slot(name))) for name in self.written]
+        self.writes = [(name, self._at(TemplateSlot(name))) for name in self.written]
         self.reads = [self._getter(slot) for slot in dict.fromkeys(slots) if slot.mode == "r"]
-        self.pieces: list[str | Slot | Text] = []  # of a shell's text; slots are those that stay
+        self.pieces: list[str | TemplateSlot | Text] = []  # of a shell's text; slots are those that stay
         self.words: list[list[tuple[Part, bool]]] = []  # without a shell
         if template.settings.shell:
             quotes = iter(contexts(template.parts))
@@ -56,18 +56,18 @@ class _Filler:
             self.words = split_words(template.parts)
         self.getters = {slot: self._getter(slot) for slot in slots if slot.name not in BUILT_IN}
 
-    def _at(self, slot: Slot) -> int:
+    def _at(self, slot: TemplateSlot) -> int:
         if slot.name not in self.index:
             raise InvalidWorkload(unknown(slot, None, self.template.parts, tuple(self.index)))
         return self.index[slot.name]
 
-    def stays(self, slot: Slot) -> bool:
+    def stays(self, slot: TemplateSlot) -> bool:
         """Whether a slot is filled in only on the executor: an output, a built-in, or in a late call an input."""
         if slot.name in BUILT_IN or slot.mode == "w" or (self.late and slot.mode == "r" and not slot.attribute):
             return True
         return slot.name in self.written and not (slot.mode or slot.attribute or slot.format)
 
-    def _getter(self, slot: Slot) -> Getter:
+    def _getter(self, slot: TemplateSlot) -> Getter:
         """How a slot's value is got from the values of a row."""
         at = self._at(slot)
         if not slot.attribute:
@@ -81,7 +81,7 @@ class _Filler:
 
         return get
 
-    def _text(self, slot: Slot, quote: Callable[[str], str]) -> Text:
+    def _text(self, slot: TemplateSlot, quote: Callable[[str], str]) -> Text:
         """How a slot's text is got, quoted."""
         get, form = self._getter(slot), slot.format
         if slot.mode == "raw":
@@ -138,27 +138,28 @@ class _Filler:
         real = self.template.renamed.get(absolute(written, self.cwd))
         return written if real is None else beside(written, real)
 
-    def outputs(self, slot: Slot, values: Values, writes: dict[str, str]) -> list[Slot]:
+    def outputs(self, slot: TemplateSlot, values: Values, writes: dict[str, str]) -> list[TemplateSlot]:
         """The slots of a call for an output or an input; their `format` is the path as the user wrote it."""
         if slot.name in BUILT_IN:
             return [slot]
         value = values[self.index[slot.name]]
         if slot.mode == "r":
             return [
-                Slot(slot.name, "", "r", self.read(item)) for item in (value if isinstance(value, MANY) else [value])
+                TemplateSlot(slot.name, "", "r", self.read(item))
+                for item in (value if isinstance(value, MANY) else [value])
             ]
         if isinstance(value, MANY):
             return [self._output(f"{slot.name}[{number}]", item, writes) for number, item in enumerate(value)]
         return [self._output(slot.name, value, writes)]
 
-    def _output(self, name: str, value: Any, writes: dict[str, str]) -> Slot:
+    def _output(self, name: str, value: Any, writes: dict[str, str]) -> TemplateSlot:
         written = plain(value)
         path = absolute(written, self.cwd)
         if self.template.renamed and path in self.template.renamed:
             path = self.template.renamed[path]
             written = beside(written, path)
         writes[name] = path
-        return Slot(name, "", "w", written)
+        return TemplateSlot(name, "", "w", written)
 
     def render(self, row: Sequence[Any]) -> CommandCall:
         values = self.values(row)
@@ -181,7 +182,7 @@ class _Filler:
         for piece in self.pieces:
             if type(piece) is str:
                 text += piece
-            elif type(piece) is Slot:
+            elif type(piece) is TemplateSlot:
                 for number, slot in enumerate(self.outputs(piece, values, writes)):
                     text = text if number == 0 else " "
                     parts += (text, slot) if text else (slot,)
@@ -213,7 +214,7 @@ class _Filler:
             argv.append(_merged(word))
         return argv
 
-    def _items(self, slot: Slot, quoted: bool, values: Values, writes: dict[str, str]) -> Sequence[Part]:
+    def _items(self, slot: TemplateSlot, quoted: bool, values: Values, writes: dict[str, str]) -> Sequence[Part]:
         """What a slot puts into a word: one part, or several, which end it and begin others."""
         if self.stays(slot):
             found = self.outputs(slot, values, writes)
@@ -289,7 +290,7 @@ def render_call(
     return argv
 
 
-def _late(slot: Slot, hidden: dict[str, str], cores: float, attempt: int, moved: Mapping[str, str]) -> str:
+def _late(slot: TemplateSlot, hidden: dict[str, str], cores: float, attempt: int, moved: Mapping[str, str]) -> str:
     """The text of a slot that only the executor can fill in."""
     if slot.mode == "r":
         return moved.get(slot.format, slot.format)

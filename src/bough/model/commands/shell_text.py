@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import Part, Slot
+from bough.model.commands.command import Part, TemplateSlot
 from bough.model.commands.template import shown, unparse
 
 # --- does it need a shell? ----------------------------------------------------------------------------
@@ -40,7 +40,7 @@ _RUNS = {
 def needs_shell(text: str | Sequence[Part]) -> bool:  # noqa: C901 - a small automaton reads best in one piece
     """Whether a text means something only to a shell; quotes and backslashes alone do not."""
     if not isinstance(text, str):
-        if any(isinstance(part, Slot) and part.mode == "raw" for part in text):
+        if any(isinstance(part, TemplateSlot) and part.mode == "raw" for part in text):
             return True
         text = "".join(part if isinstance(part, str) else _HOLE for part in text)
     quote = ""
@@ -89,7 +89,7 @@ def split_words(parts: Sequence[Part]) -> list[list[tuple[Part, bool]]]:  # noqa
     quote = ""
     escaped = False
     for part in parts:
-        if isinstance(part, Slot):
+        if isinstance(part, TemplateSlot):
             if literal:
                 word.append((literal, False))
                 literal = ""
@@ -150,7 +150,7 @@ def contexts(parts: Sequence[Part]) -> list[str]:
     found = []
     stack = [""]  # of what is open: "", a quote, ")" for a subshell, "`"
     for part in parts:
-        if isinstance(part, Slot):
+        if isinstance(part, TemplateSlot):
             found.append(stack[-1] if stack[-1] in {"'", '"'} else "")
         else:
             _follow(part, stack)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import Part, Slot
+from bough.model.commands.command import Part, TemplateSlot
 
 BUILT_IN = frozenset({"cores", "attempt"})
 _MODES = frozenset({"r", "w", "raw"})
@@ -59,7 +59,7 @@ def parse(text: str) -> list[Part]:
         if literal:
             parts.append(literal)
             literal = ""
-        parts.append(Slot(name, attribute, mode, form))
+        parts.append(TemplateSlot(name, attribute, mode, form))
     literal += text[end:]
     if literal:
         parts.append(literal)
@@ -82,7 +82,7 @@ def unparse(parts: Iterable[Part]) -> str:
     return "".join(words)
 
 
-def show_slot(slot: Slot) -> str:
+def show_slot(slot: TemplateSlot) -> str:
     """A slot as the user writes it."""
     attribute = f".{slot.attribute}" if slot.attribute else ""
     spec = slot.mode or slot.format
@@ -146,7 +146,7 @@ def in_order(derived: dict[str, list[Part]]) -> dict[str, list[Part]]:
     return done
 
 
-def unknown(slot: Slot, owner: str | None, texts: Sequence[Part], known: tuple[str, ...]) -> str:
+def unknown(slot: TemplateSlot, owner: str | None, texts: Sequence[Part], known: tuple[str, ...]) -> str:
     """What is wrong with a slot that no parameter fills, and what to do."""
     where = f"the value of {owner}" if owner else shown(unparse(texts))
     if slot.name in BUILT_IN:

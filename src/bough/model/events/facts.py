@@ -222,7 +222,7 @@ class RetryDue(msgspec.Struct, frozen=True, array_like=True, tag="rd", gc=False)
     index: Count
 
 
-class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="rec"):
+class MemoLookedUp(msgspec.Struct, frozen=True, array_like=True, tag="rec"):
     """Memos were looked up for the elements [start, stop): found (results of an earlier run) or not."""
 
     record: RecordId
@@ -235,7 +235,7 @@ class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="rec"):
     turn: Count = 0  # the journal row that holds its results and details
 
 
-class NotRunnable(msgspec.Struct, frozen=True, array_like=True, tag="nr"):
+class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="nr"):
     """Elements will never run: a dependency failed, the workflow stops at the first failure, or the session closes."""
 
     record: RecordId
@@ -284,7 +284,7 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
     parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that waits again, filled in by the core
 
 
-class Declared(msgspec.Struct, frozen=True, array_like=True, tag="dcl"):
+class DeclaredDone(msgspec.Struct, frozen=True, array_like=True, tag="dcl"):
     """Somebody declared tasks done. News only: the core makes a `SpanEnded` by nobody (span 0) of each part."""
 
     target: Dep
@@ -341,7 +341,7 @@ class LockFreed(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
     record: RecordId = RecordId(0)  # filled in by the core
 
 
-class SpanHeard(msgspec.Struct, frozen=True, array_like=True, tag="sw", gc=False):
+class SpanAlive(msgspec.Struct, frozen=True, array_like=True, tag="sw", gc=False):
     """A task of a span gave a sign of life; told only of tasks that are sent again after a silence."""
 
     span: SpanId
@@ -373,8 +373,8 @@ Fact = (
     | ElementFailed
     | SpanReturned
     | RetryDue
-    | Recalled
-    | NotRunnable
+    | MemoLookedUp
+    | Skipped
     | Cancelled
     | Killed
     | Held
@@ -387,11 +387,11 @@ Fact = (
     | GroupReleased
     | LockTaken
     | LockFreed
-    | SpanHeard
+    | SpanAlive
 )
 
 WorkNews = SpanStarted | SpanEnded | CallsEnded | ElementFailed | SpanReturned  # what executors report
-News = Fact | CallsEnded | Declared  # what the core hears
+News = Fact | CallsEnded | DeclaredDone  # what the core hears
 
 encode_facts = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode

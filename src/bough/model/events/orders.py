@@ -57,7 +57,7 @@ class StopSpan(msgspec.Struct, frozen=True, array_like=True):
     stop: int
 
 
-class Recall(msgspec.Struct, frozen=True, array_like=True):
+class LookUpMemo(msgspec.Struct, frozen=True, array_like=True):
     """Look for a finished twin in earlier runs and answer with `facts.Recalled`."""
 
     record: RecordId
@@ -74,11 +74,11 @@ class Refuse(msgspec.Struct, frozen=True, array_like=True):
     message: str
 
 
-class Settle(msgspec.Struct, frozen=True, array_like=True):
+class TellGroupFinished(msgspec.Struct, frozen=True, array_like=True):
     """A group is done (`failed` False) or cannot be any more."""
 
     group: int
     failed: bool
 
 
-Order = SendSpan | StopSpan | Recall | Refuse | Settle
+Order = SendSpan | StopSpan | LookUpMemo | Refuse | TellGroupFinished

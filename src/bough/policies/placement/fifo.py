@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bough.policy.interface import Place, View, Work
+from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 
 class Fifo:
     """See the module."""
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         """All alike: the order of submission decides."""
         return 0.0
 

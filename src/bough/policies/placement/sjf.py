@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bough.policy.interface import Place, View, Work
+from bough.policy.interface import Place, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 
 
 class ShortestFirst:
     """See the module."""
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         """The expected run time, as known when the task becomes ready."""
         return work.expected
 

@@ -32,13 +32,13 @@ from bough.model.events.facts import RunClosed, RunOpened, Stopping
 from bough.model.ids import ExecutorId
 from bough.policies.policy_registry import load_placement
 from bough.server import cleanup, socket_path
-from bough.server.embedded.local_executor import Command, Supervisor
-from bough.server.embedded.server_options import Options
-from bough.server.message_handlers import Reception
-from bough.server.peer_connection import Connection
+from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
+from bough.server.embedded.server_options import ServerOptions
+from bough.server.message_handlers import MessageHandlers
+from bough.server.peer_connection import PeerConnection
 from bough.server.peer_quotas import Quotas
 from bough.server.server_log import log
-from bough.server.turns.disk_space import SpaceWatch
+from bough.server.turns.disk_space import FullDiskNotice
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, internal_error, make_shell
 from bough.stores.sql.sqlite import SqliteStore
@@ -46,7 +46,7 @@ from bough.stores.store_errors import reported
 from bough.stores.store_folder import make_store_folders
 from bough.stores.store_lock import StoreLock, holder
 from bough.transport.listener import Acceptor
-from bough.wire.client_messages import Closed, Notice, Refused
+from bough.wire.client_messages import Closed, Refused, UserNotice
 from bough.wire.executor_messages import Leave
 from bough.wire.framing import frame
 
@@ -58,12 +58,12 @@ _MOMENT = 0.5  # seconds that the jobs database may keep a script waiting; what 
 _STUCK = 5.0  # seconds that a store that cannot be written is waited for
 
 
-class Closing:
+class Shutdown:
     """See the module. `finished` is the server's exit code once everything is over."""
 
     def __init__(self, shell: Shell, run: int, announce: Callable[[], None]) -> None:
-        self.reception: Reception | None = None
-        self.supervisor: Supervisor | None = None
+        self.reception: MessageHandlers | None = None
+        self.supervisor: LocalExecutor | None = None
         self.finished: asyncio.Future[int] = shell.loop.create_future()
         self._shell = shell
         self._run = run
@@ -218,10 +218,10 @@ _UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script
 class Started(msgspec.Struct):
     """What was made before anything heavy was loaded."""
 
-    options: Options
+    options: ServerOptions
     listener: socket.socket
     socket_path: str
-    command: Command
+    command: ExecutorCommand
     executor_pid: int  # 0: it is not started yet
 
 
@@ -275,7 +275,7 @@ def _is_leaving(server: dict[str, object]) -> bool:
     return not cleanup.is_running(client)
 
 
-def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
+def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
     """Open the store, settle what a crashed run left, and begin a new run."""
     policy = load_placement(options.policy)  # first: an unknown name shall leave no trace
     with reported(options.store):
@@ -283,7 +283,7 @@ def open_run(options: Options) -> tuple[SqliteStore, Machine, RunInfo]:
     store = SqliteStore(options.store)
     store.tell = log
     store.claim("session")
-    catch_up(store, lambda: _tell(options.fd, Notice(_BEHIND)))
+    catch_up(store, lambda: _tell(options.fd, UserNotice(_BEHIND)))
     last = store.last_run()
     identity = socket_path.store_id(options.store)
     now = time.time()
@@ -327,11 +327,11 @@ def catch_up(store: Store, tell: Callable[[], None], patience: float = _PATIENCE
 async def _live(started: Started, store: SqliteStore, machine: Machine, info: RunInfo) -> int:
     loop = asyncio.get_running_loop()
     shell = make_shell(loop, machine, store, info)
-    closing = Closing(shell, info.run, lambda: _publish(started, info.run, closing=True))
-    reception = Reception(shell, closing.close, closing.owner_lost)
+    closing = Shutdown(shell, info.run, lambda: _publish(started, info.run, closing=True))
+    reception = MessageHandlers(shell, closing.close, closing.owner_lost)
     closing.reception = reception
     mark = info.marker.partition(":")[0] + ":"
-    supervisor = Supervisor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
+    supervisor = LocalExecutor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
     closing.supervisor = supervisor
     reception.on_executor_lost.append(supervisor.lost)
     shell.on_turn.append(lambda: supervisor.need() if machine.state.waiting else None)
@@ -341,11 +341,11 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     loop.add_signal_handler(signal.SIGTERM, closing.terminate)
     _publish(started, info.run)
     owner = socket.socket(fileno=started.options.fd)
-    await loop.create_unix_connection(lambda: Connection(reception, shell.dirty, trusted=True), sock=owner)
+    await loop.create_unix_connection(lambda: PeerConnection(reception, shell.dirty, trusted=True), sock=owner)
     quotas = Quotas()
-    server = Acceptor(started.listener, lambda: Connection(reception, shell.dirty, quotas=quotas), log)
+    server = Acceptor(started.listener, lambda: PeerConnection(reception, shell.dirty, quotas=quotas), log)
     _watch_parent(loop, started.options.client, closing)
-    SpaceWatch(loop, info.store_dir, shell.announce)
+    FullDiskNotice(loop, info.store_dir, shell.announce)
     log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
     gc.set_threshold(1_000_000, 50, 100)
@@ -356,7 +356,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     return code
 
 
-def _watch_parent(loop: asyncio.AbstractEventLoop, parent: int, closing: Closing) -> None:
+def _watch_parent(loop: asyncio.AbstractEventLoop, parent: int, closing: Shutdown) -> None:
     """See that the script lives, also when somebody it forked still holds its end of the connection."""
     if os.getppid() != parent:
         closing.owner_lost()
@@ -403,7 +403,7 @@ def refuse(fd: int, error: BoughError) -> None:
     os.close(fd)
 
 
-def _tell(fd: int, message: Refused | Notice) -> None:
+def _tell(fd: int, message: Refused | UserNotice) -> None:
     """Say something to the owner before there is a loop."""
     with socket.socket(fileno=os.dup(fd)) as owner:
         try:

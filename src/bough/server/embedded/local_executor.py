@@ -27,7 +27,7 @@ _SPARE = 0.25  # seconds after which an executor that nobody needed yet is start
 _HANGING = 5.0  # seconds between the loss of its connection and its end
 
 
-class Command:
+class ExecutorCommand:
     """How the executor is started."""
 
     __slots__ = ("arguments", "environment", "log_path")
@@ -57,10 +57,12 @@ class Command:
         )
 
 
-class Supervisor:
+class LocalExecutor:
     """Watches one executor process, of pid 0 if it is to be started; `sweep` ends what a dead one left behind."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, command: Command, pid: int, sweep: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, command: ExecutorCommand, pid: int, sweep: Callable[[], None]
+    ) -> None:
         self._loop = loop
         self._command = command
         self._sweep = sweep

@@ -10,7 +10,7 @@ _USAGE = (
 )
 
 
-class Options:
+class ServerOptions:
     """What a session asks of its server."""
 
     __slots__ = ("client", "cores", "fail_fast", "fd", "fresh", "name", "pickup", "piggyback", "policy", "store")

@@ -31,7 +31,7 @@ _CALLS, _MANIFESTS, _ARRAYS = 256, 4, 8  # how many of each are kept ready
 T = TypeVar("T")
 
 
-class Aim(msgspec.Struct, frozen=True):
+class TaskOnExecutor(msgspec.Struct, frozen=True):
     """A task that an executor runs."""
 
     record: Record
@@ -40,7 +40,7 @@ class Aim(msgspec.Struct, frozen=True):
     declared: Manifest
 
 
-class Declarations:
+class FilePermissions:
     """See the module."""
 
     def __init__(self, shell: Shell) -> None:
@@ -49,13 +49,13 @@ class Declarations:
         self._manifests: OrderedDict[int, Manifest] = OrderedDict()
         self._made: OrderedDict[tuple[int, int, int], dict[str, Output]] = OrderedDict()
 
-    def aim(self, executor: ExecutorId, span: SpanId, index: int) -> Aim:
+    def aim(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
         """The task that an executor speaks of; UserError when it has no business with it."""
         state = self._shell.machine.state
         held = state.spans.get(span) or state.ghosts.get(span)
         if held is None or held.executor.id != executor or not any(low <= index < high for low, high in held.left):
             raise UserError("the task is not wanted from this executor any more")
-        return Aim(held.record, index, held.attempt, self._declared(held.record))
+        return TaskOnExecutor(held.record, index, held.attempt, self._declared(held.record))
 
     def _declared(self, record: Record) -> Manifest:
         spec = record.spec
@@ -74,7 +74,7 @@ class Declarations:
             _keep(kept, record.id, found, most)
         return found
 
-    def digest_of(self, aim: Aim, path: str) -> tuple[bytes, int] | None:
+    def digest_of(self, aim: TaskOnExecutor, path: str) -> tuple[bytes, int] | None:
         """The content of a command's input, if it was sent to the server: its digest and size (-1: not known).
 
         None: it lies in its place. UserError when the task has not declared it.
@@ -90,7 +90,7 @@ class Declarations:
                 return (made.digest, made.size) if made.digest else None
         return None
 
-    def is_value(self, aim: Aim, path: str) -> bool:
+    def is_value(self, aim: TaskOnExecutor, path: str) -> bool:
         """Whether a path is that of big arguments of a function, or of a big result that it gets."""
         spec = aim.record.spec
         if not isinstance(spec, TaskSpec) or spec.kind is not Kind.FUNCTION or not is_tidy(path):
@@ -107,13 +107,13 @@ class Declarations:
                 if isinstance(span.results, ResultFile):
                     yield span.results.path
 
-    def check_outputs(self, aim: Aim, paths: list[str]) -> None:
+    def check_outputs(self, aim: TaskOnExecutor, paths: list[str]) -> None:
         """UserError when a task may not write one of these."""
         for path in paths:
             if path not in aim.declared.writes or not is_tidy(path):
                 raise _undeclared(aim, path, "output")
 
-    def _dependencies(self, aim: Aim) -> list[Dep]:
+    def _dependencies(self, aim: TaskOnExecutor) -> list[Dep]:
         spec = aim.record.spec
         deps = list(spec.after)
         if not isinstance(spec, TaskSpec):
@@ -150,7 +150,7 @@ class Declarations:
         return found
 
 
-def _undeclared(aim: Aim, path: str, what: str) -> UserError:
+def _undeclared(aim: TaskOnExecutor, path: str, what: str) -> UserError:
     spec = aim.record.spec
     if not isinstance(spec, TaskSpec) and not spec.files:
         return UserError("files of a feed cannot travel: its commands must see the submitter's directory; use sweep")

@@ -17,16 +17,27 @@ from bough.model.events.facts import Fact, RunRemoved
 from bough.model.files import hidden_path
 from bough.model.ids import Seconds
 from bough.model.tasks import Dep, Kind, On
-from bough.server.files.file_permissions import Aim, Declarations, sees_directory
-from bough.server.peer_connection import Connection
-from bough.server.peers import Client, Errand, Executor, Handler
+from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, sees_directory
+from bough.server.peer_connection import PeerConnection
+from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler
 from bough.server.server_log import log
 from bough.server.turns.shell import Shell
 from bough.stores.contents import Contents, FileReferences, Incoming, Wanted
 from bough.stores.store_errors import FULL
 from bough.wire import questions
 from bough.wire.client_messages import Answer, Refused
-from bough.wire.file_messages import DIGEST, PIECE, Get, Kept, Located, Made, Offer, Piece, Put, Want
+from bough.wire.file_messages import (
+    DIGEST,
+    PIECE,
+    FileLocated,
+    FilePiece,
+    FilesKept,
+    GetPiece,
+    MadeFile,
+    OfferFiles,
+    PutPiece,
+    WantFile,
+)
 from bough.wire.questions import Question
 
 _AHEAD = 4  # pieces asked for before the first has come
@@ -41,7 +52,7 @@ _SAY_AGAIN: Seconds = 60.0  # between two words about it
 T = TypeVar("T")
 
 
-class Carrying:
+class FileRequests:
     """See the module."""
 
     def __init__(self, shell: Shell) -> None:
@@ -50,11 +61,11 @@ class Carrying:
         self.contents = Contents(shell.info.folder("files"))
         self.contents.sweep()
         self._references = FileReferences(self.contents)
-        self._declared = Declarations(shell)
+        self._declared = FilePermissions(shell)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="files")
-        self._pieces: dict[tuple[Connection, int, int], asyncio.Future[Piece]] = {}
-        self._tasks: dict[Connection, set[asyncio.Task[None]]] = {}
-        self._incoming: dict[tuple[Connection, bytes], _Upload] = {}
+        self._pieces: dict[tuple[PeerConnection, int, int], asyncio.Future[FilePiece]] = {}
+        self._tasks: dict[PeerConnection, set[asyncio.Task[None]]] = {}
+        self._incoming: dict[tuple[PeerConnection, bytes], _Upload] = {}
         self._said_full = -_SAY_AGAIN  # when it was last said that the disk is full
         self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
         self.handlers: dict[type[Question[Any]], Handler] = {
@@ -85,16 +96,16 @@ class Carrying:
 
     # --- what executors say ------------------------------------------------------------------------
 
-    def hear(self, executor: Executor, message: object) -> bool:
+    def hear(self, executor: ExecutorPeer, message: object) -> bool:
         """Whether it was about files."""
         match message:
-            case Want():
+            case WantFile():
                 self._begin(executor.connection, self._locate(executor, message))
-            case Get():
+            case GetPiece():
                 self._begin(executor.connection, self._send_piece(executor, message))
-            case Offer():
+            case OfferFiles():
                 self._begin(executor.connection, self._take(executor, message))
-            case Piece():
+            case FilePiece():
                 waiting = self._pieces.pop((executor.connection, message.request, message.offset), None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
@@ -102,20 +113,20 @@ class Carrying:
                 return False
         return True
 
-    def lost(self, peer: Connection) -> None:
+    def lost(self, peer: PeerConnection) -> None:
         """Somebody is gone, and with him what he was doing."""
         for task in self._tasks.pop(peer, set()):
             task.cancel()
         for key in [key for key in self._incoming if key[0] is peer]:
             self._incoming.pop(key).drop()
 
-    def _begin(self, peer: Connection, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, peer: PeerConnection, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(self._contained(peer, work))
         mine = self._tasks.setdefault(peer, set())
         mine.add(task)
         task.add_done_callback(mine.discard)
 
-    async def _contained(self, peer: Connection, work: Coroutine[Any, Any, None]) -> None:
+    async def _contained(self, peer: PeerConnection, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception as error:  # noqa: BLE001 -- it concerns whose files these are and nobody else
@@ -151,7 +162,7 @@ class Carrying:
 
     # --- inputs ------------------------------------------------------------------------------------
 
-    async def _locate(self, executor: Executor, want: Want) -> None:
+    async def _locate(self, executor: ExecutorPeer, want: WantFile) -> None:
         try:
             aim = self._declared.aim(executor.number, want.span, want.index)
             if self._declared.is_value(aim, want.path):
@@ -163,12 +174,12 @@ class Carrying:
             size = await self._in_thread(self.contents.size, digest)
             if size < 0:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
-            answer = Located(want.request, digest, size)
+            answer = FileLocated(want.request, digest, size)
         except (BoughError, OSError) as error:
-            answer = Located(want.request, error=f"{want.path}: {_text(error)}")
+            answer = FileLocated(want.request, error=f"{want.path}: {_text(error)}")
         executor.connection.send(answer)
 
-    async def _bring_in(self, aim: Aim, path: str) -> tuple[bytes, int]:
+    async def _bring_in(self, aim: TaskOnExecutor, path: str) -> tuple[bytes, int]:
         """The content of a file that lies in its place, as it is now."""
         if not self.sees(aim.record.group.workflow):
             raise UserError("it was not sent to the server, which does not see the submitter's directory")
@@ -188,12 +199,12 @@ class Carrying:
         self._seen[path] = (stamp, digest)
         return digest, size
 
-    async def _send_piece(self, executor: Executor, get: Get) -> None:
+    async def _send_piece(self, executor: ExecutorPeer, get: GetPiece) -> None:
         try:
             data = await self._in_thread(self.contents.read, get.digest, get.offset, get.length)
-            answer = Piece(get.request, get.offset, data)
+            answer = FilePiece(get.request, get.offset, data)
         except (BoughError, OSError) as error:
-            answer = Piece(get.request, get.offset, b"", _text(error))
+            answer = FilePiece(get.request, get.offset, b"", _text(error))
         executor.connection.send(answer)
 
     def sees(self, workflow: Any) -> bool:
@@ -202,7 +213,7 @@ class Carrying:
 
     # --- outputs -----------------------------------------------------------------------------------
 
-    async def _take(self, executor: Executor, offer: Offer) -> None:
+    async def _take(self, executor: ExecutorPeer, offer: OfferFiles) -> None:
         try:
             aim = self._declared.aim(executor.number, offer.span, offer.index)
             if [made.path for made in offer.files] == [""] and aim.record.spec.kind is Kind.FUNCTION:
@@ -217,30 +228,30 @@ class Carrying:
             if self.sees(aim.record.group.workflow):
                 self._declared.aim(executor.number, offer.span, offer.index)  # it may have been cancelled meanwhile
                 times = await self._in_thread(self.contents.give_out, [_wanted(aim, made) for made in offer.files])
-            answer = Kept(offer.request, times)
+            answer = FilesKept(offer.request, times)
         except (BoughError, OSError) as error:
             log(f"executor {executor.number}: outputs of span {offer.span} are not kept: {_text(error)}")
-            answer = Kept(offer.request, error=_text(error))
+            answer = FilesKept(offer.request, error=_text(error))
         executor.connection.send(answer)
 
-    async def _take_result(self, executor: Executor, offer: Offer, aim: Aim) -> Kept:
+    async def _take_result(self, executor: ExecutorPeer, offer: OfferFiles, aim: TaskOnExecutor) -> FilesKept:
         """A function's result that is too big to come with its report."""
         folder = self._shell.info.folder("results")
         name = f"{aim.record.id}-{aim.attempt}-{offer.span}-{offer.index}.x{executor.number}.pickle"
         await self._fetch(executor, offer.request, offer.files[0], f"{folder}/{name}")
-        return Kept(offer.request, [0], places=[f"{folder}/{name}"])
+        return FilesKept(offer.request, [0], places=[f"{folder}/{name}"])
 
-    async def _fetch(self, executor: Executor, request: int, made: Made, path: str = "") -> None:
+    async def _fetch(self, executor: ExecutorPeer, request: int, made: MadeFile, path: str = "") -> None:
         """Take a content from the executor that has it; `path`: to be kept there and not among the contents."""
         incoming = await self._in_thread(self.contents.receive, made.digest)
-        waiting: dict[int, asyncio.Future[Piece]] = {}
+        waiting: dict[int, asyncio.Future[FilePiece]] = {}
         asked = 0
         try:
             while incoming.size < made.size:
                 while asked < made.size and len(waiting) < _AHEAD:
-                    future: asyncio.Future[Piece] = self._loop.create_future()
+                    future: asyncio.Future[FilePiece] = self._loop.create_future()
                     waiting[asked] = self._pieces[executor.connection, request, asked] = future
-                    executor.connection.send(Get(request, made.digest, asked, PIECE))
+                    executor.connection.send(GetPiece(request, made.digest, asked, PIECE))
                     asked += PIECE
                 async with asyncio.timeout(_PATIENCE):  # `wait_for` would miss being cancelled as the piece arrives
                     piece = await waiting.pop(incoming.size)
@@ -260,11 +271,11 @@ class Carrying:
 
     # --- clients -----------------------------------------------------------------------------------
 
-    def put(self, client: Client, message: Put) -> None:
+    def put(self, client: ClientPeer, message: PutPiece) -> None:
         """A piece of a file that commands will read."""
         self._begin(client.connection, self._put(client.connection, message))
 
-    async def _put(self, connection: Connection, message: Put) -> None:
+    async def _put(self, connection: PeerConnection, message: PutPiece) -> None:
         key = (connection, message.digest)
         try:
             upload = self._incoming.get(key)
@@ -290,7 +301,7 @@ class Carrying:
     def _answered_by(self, find: Callable[[Any], Coroutine[Any, Any, object]]) -> Handler:
         """A handler of a question that is answered when the disk has."""
 
-        async def answer(errand: Errand[Any]) -> None:
+        async def answer(errand: DeferredRequest[Any]) -> None:
             try:
                 errand.answer(await find(errand.question))
             except OSError as error:
@@ -346,7 +357,7 @@ def _read_below(folder: str, path: str, offset: int) -> bytes:
         return os.pread(file.fileno(), PIECE, offset)
 
 
-def _wanted(aim: Aim, made: Made) -> Wanted:
+def _wanted(aim: TaskOnExecutor, made: MadeFile) -> Wanted:
     hidden = hidden_path(made.path, aim.record.id, aim.index, aim.attempt)
     return Wanted(made.digest, made.path, hidden, made.mode)
 

@@ -28,25 +28,25 @@ from bough.model.files import is_tidy
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.model.tasks import Dep, On
-from bough.server.peers import Errand, Executor
+from bough.server.peers import DeferredRequest, ExecutorPeer
 from bough.server.turns.shell import Shell
 from bough.wire import questions
-from bough.wire.executor_messages import Fetch, Fetched
+from bough.wire.executor_messages import OutputRead, ReadOutput
 from bough.wire.questions import OutputReply
 
 MOST = 16 << 20  # bytes of one answer
 _MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files
 
 
-class Fetching:
+class TaskOutput:
     """See the module."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._asked: dict[int, tuple[Errand[questions.Output], Executor]] = {}
+        self._asked: dict[int, tuple[DeferredRequest[questions.Output], ExecutorPeer]] = {}
         self._last = 0
 
-    def ask(self, errand: Errand[questions.Output]) -> None:
+    def ask(self, errand: DeferredRequest[questions.Output]) -> None:
         """Answer, now or when the executor has."""
         wanted = errand.question
         record, index, stream = wanted.record, wanted.index, wanted.stream
@@ -54,7 +54,7 @@ class Fetching:
         if not path:
             span = next((s for s in self._shell.machine.state.spans.values() if _covers(s, record, index)), None)
             if span is not None:
-                self._forward(errand, span.executor.id, Fetch(0, record, index, stream, "", offset, length))
+                self._forward(errand, span.executor.id, ReadOutput(0, record, index, stream, "", offset, length))
                 return
             found, executor = self._of_success(record, index, stream)
             if found is None:
@@ -69,7 +69,7 @@ class Fetching:
         if data is not None:
             errand.answer(OutputReply(data))
         else:
-            self._forward(errand, executor, Fetch(0, record, index, stream, path, offset, length))
+            self._forward(errand, executor, ReadOutput(0, record, index, stream, path, offset, length))
 
     def _of_success(self, record: int, index: int, stream: str) -> tuple[Stream | None, ExecutorId]:
         """Where a task that succeeded wrote to, and the executor that ran it."""
@@ -83,7 +83,7 @@ class Fetching:
         detail = next((detail for detail in span.details if detail.index == at), None)
         return (getattr(detail, stream) if detail is not None else None), span.executor
 
-    def _forward(self, errand: Errand[questions.Output], number: ExecutorId, fetch: Fetch) -> None:
+    def _forward(self, errand: DeferredRequest[questions.Output], number: ExecutorId, fetch: ReadOutput) -> None:
         executor = self._shell.peers.executors.get(number)
         if executor is None:
             raise UserError(f"executor {number}, which has this output, is not here")
@@ -91,14 +91,14 @@ class Fetching:
         self._asked[self._last] = (errand, executor)
         executor.connection.send(msgspec.structs.replace(fetch, request=self._last))
 
-    def fetched(self, executor: Executor, message: Fetched) -> None:
+    def fetched(self, executor: ExecutorPeer, message: OutputRead) -> None:
         """An executor has answered."""
         asked = self._asked.get(message.request)
         if asked is not None and asked[1] is executor:
             del self._asked[message.request]
             asked[0].answer(OutputReply(message.data, message.more, message.error))
 
-    def lost(self, executor: Executor) -> None:
+    def lost(self, executor: ExecutorPeer) -> None:
         """What an executor was asked for will not come."""
         for number in [number for number, asked in self._asked.items() if asked[1] is executor]:
             self._asked.pop(number)[0].refuse(PeerLost("the executor that has this output is gone"))
@@ -138,7 +138,7 @@ def _refused(fact: WorkNews) -> WorkNews:
     return ElementFailed(fact.span, fact.start, Failure(Cause.UNSENDABLE, "its result is not where results are kept"))
 
 
-class FarStreams:
+class KeptOutput:
     """Two append-only files for every executor."""
 
     def __init__(self, folder: str) -> None:

@@ -13,43 +13,45 @@ import msgspec
 from bough.model.ids import Seconds
 from bough.server.peers import Handler
 from bough.server.server_log import log
-from bough.server.service.id_ranges import NumberBook
-from bough.server.service.manual_tasks import Taking
+from bough.server.service.id_ranges import IdRanges
+from bough.server.service.manual_tasks import ManualTasks
 from bough.server.service.metrics import MetricsPage, Statistics, read_address
-from bough.server.service.notices import Messenger, Notices, Rules
+from bough.server.service.notices import NoticeCommand, NoticeRules, Notices
 from bough.server.service.prometheus_text import exposition
-from bough.server.service.retention import Removing
-from bough.server.task_requests import Here
+from bough.server.service.retention import Retention
+from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
 from bough.wire import questions
 from bough.wire.questions import Question
 
 
-class Extras(msgspec.Struct, frozen=True):
+class FeatureOptions(msgspec.Struct, frozen=True):
     """What `bough server start` asks for of these."""
 
     metrics: str = ""  # HOST:PORT, or a port on the loopback address
     notify: str = ""  # a command
     notify_mail: str = ""  # an address
-    rules: Rules = Rules()
+    rules: NoticeRules = NoticeRules()
     keep: Seconds = 0.0  # seconds after which workflows that are over are removed, 0: never
     query_time: Seconds = 30.0  # that a statement of `bough sql` may take
 
 
-class Services:
+class Features:
     """See the module. `handlers` are for the desk."""
 
-    def __init__(self, shell: Shell, numbers: NumberBook, where: str, extras: Extras, here: Here | None = None) -> None:
+    def __init__(
+        self, shell: Shell, numbers: IdRanges, where: str, extras: FeatureOptions, here: TaskRequests | None = None
+    ) -> None:
         self._extras = extras
         self.statistics = Statistics(shell.loop, shell.machine, shell.peers)
-        self._removing = Removing(shell, where, extras.keep)
+        self._removing = Retention(shell, where, extras.keep)
         self._notices: Notices | None = None
-        self._messenger: Messenger | None = None
+        self._messenger: NoticeCommand | None = None
         self._page: MetricsPage | None = None
-        taking = Taking(shell, numbers, here or Here(shell, where))
+        taking = ManualTasks(shell, numbers, here or TaskRequests(shell, where))
         shell.on_facts.append(self.statistics.hear)
         if extras.notify or extras.notify_mail:
-            self._messenger = Messenger(extras.notify, extras.notify_mail)
+            self._messenger = NoticeCommand(extras.notify, extras.notify_mail)
             self._notices = Notices(shell, extras.rules, self._messenger.say)
             shell.on_facts.append(self._notices.hear)
         self.handlers: dict[type[Question[Any]], Handler] = {

@@ -26,7 +26,7 @@ from bough.errors import StoreFailed
 from bough.model.events.facts import (
     Amended,
     Cancelled,
-    Declared,
+    DeclaredDone,
     Fact,
     Held,
     Killed,
@@ -54,7 +54,7 @@ _AGAIN = 10.0  # seconds until a store that could not be written is tried again
 _SLICE = 0.01  # seconds of work between two turns
 _PAUSE = 0.005
 _ELEMENTS = 64
-_DEEDS = frozenset({Amended, Cancelled, Declared, Held, Killed, Prioritised, Released, Reset, Retried})
+_DEEDS = frozenset({Amended, Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried})
 _HEARD = _DEEDS | {RunClosed, RunRemoved, RunRetired, RunRevived}
 
 
@@ -67,7 +67,7 @@ class _Leaving:
         self.kept: list[bytes] = []
 
 
-class Retiring:
+class FinishedWorkflows:
     """See the module. `is_owed`: whether a run's client is still to hear something."""
 
     def __init__(self, shell: Shell, is_owed: Callable[[int], bool]) -> None:
@@ -210,10 +210,10 @@ _KEPT: Final = "SELECT data FROM snapshots WHERE run = ?"
 _IS_RUN: Final = "SELECT 1 FROM runs WHERE run = ? AND grp != 0"
 
 
-class Archive:
+class RetiredWorkflows:
     """See the module. `where`: the store's folder or database."""
 
-    def __init__(self, shell: Shell, where: str, leaving: Retiring) -> None:
+    def __init__(self, shell: Shell, where: str, leaving: FinishedWorkflows) -> None:
         self._shell = shell
         self._machine = shell.machine
         self._where = where

@@ -23,7 +23,7 @@ HIGHEST = 1 << 62  # number that there can be, see `model.bounds`
 _LONG = 1_000  # lines that nobody needs any more, after which the file is written anew
 
 
-class Numbers(NamedTuple):
+class IdRange(NamedTuple):
     """Records from `record` up and groups from `group` up, `many` of each, belong to a run."""
 
     run: int
@@ -32,13 +32,13 @@ class Numbers(NamedTuple):
     many: int
 
 
-class NumberBook:
+class IdRanges:
     """See the module."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, FILE)
         self._next_record = self._next_group = self._next_run = self._next_executor = 1
-        self._by_run: dict[int, list[Numbers]] = {}
+        self._by_run: dict[int, list[IdRange]] = {}
         self._whole = 0  # bytes of whole lines in the file
         self.own_run = self.own_turn = 0  # 0: not known here
         with reported(folder):
@@ -57,9 +57,9 @@ class NumberBook:
         self._next_run = max(self._next_run, run + 1)
         self._next_executor = max(self._next_executor, executor + 1)
 
-    def give(self, run: int, count: int) -> Numbers:
+    def give(self, run: int, count: int) -> IdRange:
         """A new range for a run."""
-        given = Numbers(run, self._next_record, self._next_group, max(1, min(count, MOST)))
+        given = IdRange(run, self._next_record, self._next_group, max(1, min(count, MOST)))
         if max(given.record, given.group) > HIGHEST - MOST:
             raise SiteError(
                 "the store has no numbers left for tasks; begin another one with bough server start --store"
@@ -139,7 +139,7 @@ class NumberBook:
                 self.own_run, self.own_turn = run, turn
                 self.beyond(record=0, group=0, run=run, executor=0)
             case "range", [run, record, group, many]:
-                self._by_run.setdefault(run, []).append(Numbers(run, record, group, many))
+                self._by_run.setdefault(run, []).append(IdRange(run, record, group, many))
                 self.beyond(record=record + many - 1, group=group + many - 1, run=run, executor=0)
             case "executor", [number]:
                 self.beyond(record=0, group=0, run=0, executor=number)

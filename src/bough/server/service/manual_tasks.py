@@ -23,7 +23,7 @@ from random import Random
 
 import msgspec
 
-from bough.core.queries import Standing, awaits_retry, below, workflows_of
+from bough.core.queries import TaskCounts, awaits_retry, below, workflows_of
 from bough.core.records.array_record import FAILED, HELD, NOTRUN, PLACED, RUNNING, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
@@ -46,15 +46,15 @@ from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.resources import Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Kind, TaskSpec
-from bough.policy.interface import Place, PlacementPolicy, Room, View, Work
-from bough.server.peers import Errand
+from bough.policy.interface import ExecutorView, Place, PlacementPolicy, ReadyWork, View
+from bough.server.peers import DeferredRequest
 from bough.server.server_log import log
-from bough.server.service.id_ranges import NumberBook
-from bough.server.task_requests import Here
+from bough.server.service.id_ranges import IdRanges
+from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
 from bough.stores.store_errors import reported
 from bough.wire import questions
-from bough.wire.executor_messages import HereAnswer, HereAsk
+from bough.wire.executor_messages import TaskAnswer, TaskRequest
 
 SITE = "hand"
 
@@ -69,25 +69,25 @@ def hands(state: State) -> Iterator[ExecutorRecord]:
     return (executor for executor in state.executors.values() if is_hand(executor))
 
 
-class Speaker:
+class TaskPerson:
     """Who took a task by hand and speaks for it: what `server.here` answers goes to the errand.
 
     `gone`: called when he has left before he got a lock that he waited for.
     """
 
-    def __init__(self, number: ExecutorId, errand: Errand[questions.Here], gone: Callable[[], None]) -> None:
+    def __init__(self, number: ExecutorId, errand: DeferredRequest[questions.Here], gone: Callable[[], None]) -> None:
         self.number = number
         self._errand = errand
         self._gone = gone
 
     @property
-    def connection(self) -> Speaker:
+    def connection(self) -> TaskPerson:
         """Himself."""
         return self
 
     def send(self, message: object) -> None:
         """Answer him."""
-        assert isinstance(message, HereAnswer)
+        assert isinstance(message, TaskAnswer)
         if message.error:
             self._errand.refuse(UserError(message.error))
         elif self._errand.client.connection.is_open:
@@ -96,14 +96,14 @@ class Speaker:
             self._gone()
 
 
-class HandPolicy:
+class ManualPolicy:
     """Carries out what was taken by hand first, and leaves the rest to the policy it stands before."""
 
     def __init__(self, policy: PlacementPolicy) -> None:
         self.wishes: list[Place] = []  # of the turn that comes next
         self._policy = policy
 
-    def rank(self, work: Work, /) -> float:
+    def rank(self, work: ReadyWork, /) -> float:
         """As the policy says."""
         return self._policy.rank(work)
 
@@ -136,7 +136,7 @@ class _Others:
         """The only dice."""
         return self._view.random
 
-    def ready(self) -> Iterator[Work]:
+    def ready(self) -> Iterator[ReadyWork]:
         """What is ready, best first."""
         return self._view.ready()
 
@@ -144,15 +144,15 @@ class _Others:
         """Leave out work with these needs."""
         self._view.skip(needs)
 
-    def room_for(self, work: Work, excluding: frozenset[int] | set[int] = frozenset()) -> Room | None:
+    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
         """The executor that has had room the longest and would take a task of this work."""
         return self._view.room_for(work, self._hidden | excluding)
 
-    def rooms(self) -> list[Room]:
+    def rooms(self) -> list[ExecutorView]:
         """Every executor that may take something."""
         return [room for room in self._view.rooms() if room.id not in self._hidden]
 
-    def roomiest(self, needs: Needs) -> Room | None:
+    def roomiest(self, needs: Needs) -> ExecutorView | None:
         """The executor most of whose cores are free, among those that could ever fit these needs."""
         if self._view.roomiest(needs) is None:
             return None
@@ -163,7 +163,7 @@ class _Others:
 _DEEP = 100_000  # entries of one queue that are looked at
 
 
-class Scope:
+class TakeScope:
     """The workflows, or groups of them, that somebody takes tasks from."""
 
     def __init__(self, shell: Shell, workflow: str = "", group: str = "") -> None:
@@ -215,14 +215,14 @@ class Scope:
 
     def none(self) -> dict[str, object]:
         """Why there is nothing to take: "none" just now, all is "done", or it is "blocked" until somebody acts."""
-        standing = Standing(group for top in self._tops for group in below(top))
+        standing = TaskCounts(group for top in self._tops for group in below(top))
         failed = standing.counts[FAILED] + standing.counts[NOTRUN]
         value: dict[str, object] = {
             "counts": {TaskState(state).label: count for state, count in enumerate(standing.counts) if count}
         }
         if not standing.unended:
             return {"answer": "done", "text": f"everything has ended: {standing}", "failed": failed, **value}
-        around = Standing(group for one in self.workflows for group in below(one.group))
+        around = TaskCounts(group for one in self.workflows for group in below(one.group))
         if self._goes_on(around):
             return {"answer": "none", "text": "nothing is ready now; ask again later", **value}
         if standing.counts[HELD]:
@@ -233,7 +233,7 @@ class Scope:
             text = f"nothing can become ready: {standing}; see bough status and bough explain"
         return {"answer": "blocked", "text": text, **value}
 
-    def _goes_on(self, around: Standing) -> bool:
+    def _goes_on(self, around: TaskCounts) -> bool:
         """Whether something may become ready without anybody's help."""
         if around.out or self._shell.is_busy or any(awaits_retry(self._state, one) for one in self.workflows):
             return True
@@ -243,9 +243,9 @@ class Scope:
             return True
         return bool(around.counts[WAITING]) and any(self._shell.peers.of_run(one.run) for one in self.workflows)
 
-    def _whole(self) -> Scope:
+    def _whole(self) -> TakeScope:
         """The same workflows without the restriction to a group."""
-        whole = Scope(self._shell)
+        whole = TakeScope(self._shell)
         whole.workflows = self.workflows
         return whole
 
@@ -331,15 +331,15 @@ _TRIES = 5  # what was chosen may be gone when the turn comes
 _ALL = 1 << 62  # an element that no span reaches
 
 
-class Taking:
+class ManualTasks:
     """See the module."""
 
-    def __init__(self, shell: Shell, numbers: NumberBook, here: Here) -> None:
+    def __init__(self, shell: Shell, numbers: IdRanges, here: TaskRequests) -> None:
         self._shell = shell
         self._here = here
         self._state = shell.machine.state
         self._numbers = numbers
-        self._policy = HandPolicy(self._state.policy)
+        self._policy = ManualPolicy(self._state.policy)
         self._state.policy = self._policy
         self._coming: set[str] = set()  # who is just being given something
         self._since: dict[int, Seconds] = {}  # when each took its task; those of an earlier server: not known
@@ -352,15 +352,17 @@ class Taking:
 
     # --- taking --------------------------------------------------------------------------------------
 
-    def take(self, errand: Errand[questions.Take]) -> None:
+    def take(self, errand: DeferredRequest[questions.Take]) -> None:
         """Give somebody the task he has, or the next that is ready, or say why there is none."""
         wanted = errand.question
         name = _check_name(wanted.name)
         host = name.rpartition("@")[2] if "@" in name else wanted.host
-        scope = Scope(self._shell, wanted.queue, wanted.group)
+        scope = TakeScope(self._shell, wanted.queue, wanted.group)
         self._take(errand, name, host, scope, _TRIES)
 
-    def _take(self, errand: Errand[questions.Take], name: str, host: str, scope: Scope, tries: int) -> None:
+    def _take(
+        self, errand: DeferredRequest[questions.Take], name: str, host: str, scope: TakeScope, tries: int
+    ) -> None:
         if name in self._coming:  # he asked twice at once
             self._shell.after_turn(lambda: errand.attempt(self.take))
             return
@@ -382,7 +384,13 @@ class Taking:
         )
 
     def _placed(  # noqa: PLR0917
-        self, errand: Errand[questions.Take], name: str, host: str, scope: Scope, number: ExecutorId, tries: int
+        self,
+        errand: DeferredRequest[questions.Take],
+        name: str,
+        host: str,
+        scope: TakeScope,
+        number: ExecutorId,
+        tries: int,
     ) -> None:
         """The turn is over: what was wished for is there, or was gone before."""
         self._policy.wishes = [wish for wish in self._policy.wishes if wish.executor != number]
@@ -417,7 +425,7 @@ class Taking:
 
     # --- ending --------------------------------------------------------------------------------------
 
-    def done(self, errand: Errand[questions.Done]) -> None:
+    def done(self, errand: DeferredRequest[questions.Done]) -> None:
         """Somebody says how the task that he took ended; said again it changes nothing."""
         said = errand.question
         name = _check_name(said.name)
@@ -454,11 +462,11 @@ class Taking:
             return
         self._shell.news(ElementFailed(SpanId(span.id), index, failure, detail))
 
-    def _said(self, errand: Errand[questions.Done], record: Record, index: int) -> None:
+    def _said(self, errand: DeferredRequest[questions.Done], record: Record, index: int) -> None:
         task, state = label(record, index), TaskState(record.state_of(index)).label
         self._shell.upkeep.when_synced(lambda: errand.answer({"id": task, "state": state, "changed": True}))
 
-    def here(self, errand: Errand[questions.Here]) -> None:
+    def here(self, errand: DeferredRequest[questions.Here]) -> None:
         """What a task that somebody took says of itself or asks for, as those that executors run do."""
         asked = errand.question
         record, index = self._find(asked)
@@ -466,16 +474,16 @@ class Taking:
         if span is None or not is_hand(span.executor):
             raise UserError(f"task {task} was not taken by hand; tasks that executors run speak for themselves")
         _check_owner(span.executor, _check_name(asked.name), task)
-        message = HereAsk(0, SpanId(span.id), RecordId(record.id), index, span.attempt, asked.question)
+        message = TaskRequest(0, SpanId(span.id), RecordId(record.id), index, span.attempt, asked.question)
         name = asked.question.name if isinstance(asked.question, questions.Lock) else ""
-        speaker = Speaker(
+        speaker = TaskPerson(
             span.executor.id,
             errand,
             lambda: self._here.ask(speaker, msgspec.structs.replace(message, question=questions.Unlock(name))),
         )
         self._here.ask(speaker, message)
 
-    def task(self, errand: Errand[questions.Task]) -> None:
+    def task(self, errand: DeferredRequest[questions.Task]) -> None:
         """All that there is to know of one task, to run it by hand."""
         record, index = self._find(errand.question)
         errand.answer(describe(self._shell, record, index))

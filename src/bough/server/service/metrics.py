@@ -22,8 +22,8 @@ import msgspec
 
 from bough.core.machine import Machine
 from bough.errors import SiteError
-from bough.model.events.facts import ElementFailed, Fact, NotRunnable, Recalled, SpanEnded
-from bough.server.peers import Errand, Peers
+from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
+from bough.server.peers import DeferredRequest, Peers
 from bough.server.service.manual_tasks import is_hand
 from bough.server.service.memory_use import resident
 from bough.server.service.prometheus_text import CONTENT_TYPE
@@ -97,10 +97,10 @@ class Statistics:
                 if fact.retry_at < 0:  # type: ignore[union-attr]
                     self._ended += 1
                     self._failed += 1
-            elif kind is NotRunnable:
+            elif kind is Skipped:
                 self._ended += fact.stop - fact.start  # type: ignore[union-attr]
                 self._failed += fact.stop - fact.start  # type: ignore[union-attr]
-            elif kind is Recalled and fact.found:  # type: ignore[union-attr]
+            elif kind is MemoLookedUp and fact.found:  # type: ignore[union-attr]
                 self._ended += fact.stop - fact.start  # type: ignore[union-attr]
                 self._reused += fact.stop - fact.start  # type: ignore[union-attr]
 
@@ -170,7 +170,7 @@ class Statistics:
 
     # --- answers ---------------------------------------------------------------------------------------
 
-    def answer(self, errand: Errand[questions.Statistics]) -> None:
+    def answer(self, errand: DeferredRequest[questions.Statistics]) -> None:
         """The samples of the last so many seconds, oldest first."""
         wanted = list(self.samples)[-max(1, errand.question.seconds) :]
         errand.answer([msgspec.structs.asdict(sample) for sample in wanted])

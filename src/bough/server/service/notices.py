@@ -25,7 +25,7 @@ from email.message import EmailMessage
 
 import msgspec
 
-from bough.core.queries import Standing, below, why_stuck, workflows_of
+from bough.core.queries import TaskCounts, below, why_stuck, workflows_of
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import Workflow
@@ -50,7 +50,7 @@ _AGAIN = 3600.0  # seconds within which the same thing is not said again
 _NAMED = 5  # tasks of a silent executor that are named
 
 
-class Notice(msgspec.Struct, frozen=True):
+class OperatorNotice(msgspec.Struct, frozen=True):
     """One thing worth knowing."""
 
     event: str
@@ -60,7 +60,7 @@ class Notice(msgspec.Struct, frozen=True):
     host: str = ""
 
 
-class Rules(msgspec.Struct, frozen=True):
+class NoticeRules(msgspec.Struct, frozen=True):
     """What is told of, and what counts as too long."""
 
     kinds: tuple[str, ...] = KINDS
@@ -80,7 +80,7 @@ def read_kinds(text: str) -> tuple[str, ...]:
 class Notices:
     """See the module. `say` brings the message."""
 
-    def __init__(self, shell: Shell, rules: Rules, say: Callable[[Notice], None]) -> None:
+    def __init__(self, shell: Shell, rules: NoticeRules, say: Callable[[OperatorNotice], None]) -> None:
         self._shell = shell
         self._state = shell.machine.state
         self._rules = rules
@@ -118,7 +118,7 @@ class Notices:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _tell(self, notice: Notice, *key: object) -> None:
+    def _tell(self, notice: OperatorNotice, *key: object) -> None:
         now = self._shell.clock.now()
         known = (notice.event, *key)
         if notice.event not in self._rules.kinds or now < self._said.get(known, 0.0) + _AGAIN:
@@ -152,22 +152,22 @@ class Notices:
             return  # it is missing, and that is another matter
         host = self._hosts.get(fact.executor, "")
         text = f"executor {fact.executor} on {host} gets nothing for a while: {fact.reason}"
-        self._tell(Notice("suspended", text, host=host), fact.executor)
+        self._tell(OperatorNotice("suspended", text, host=host), fact.executor)
 
     def _lost(self, fact: ExecutorLost) -> None:
         host = self._hosts.pop(fact.executor, "")
         if fact.executor not in self._leaving:
             text = f"executor {fact.executor} on {host} is lost: {fact.reason}; others get its tasks"
-            self._tell(Notice("lost", text, host=host), fact.executor)
+            self._tell(OperatorNotice("lost", text, host=host), fact.executor)
         self._leaving.discard(fact.executor)
         self._silent.discard(fact.executor)
 
     def _closed(self, fact: RunClosed) -> None:
         workflow = self._state.workflows.get(fact.run)
         if workflow is not None and workflow.group.id:
-            standing = Standing(below(workflow.group))
+            standing = TaskCounts(below(workflow.group))
             text = f"workflow {workflow.name}, run {workflow.run}, has ended: {standing}"
-            self._tell(Notice("finished", text, workflow.name), workflow.run)
+            self._tell(OperatorNotice("finished", text, workflow.name), workflow.run)
 
     # --- what is looked at -------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Notices:
                 tasks = _tasks_on(executor)
                 shown = ", ".join(tasks[:_NAMED]) + (", ..." if len(tasks) > _NAMED else "")
                 text = f"no sign of life from executor {number} on {executor.host}, which has {shown}"
-                self._tell(Notice("silent", text, task=tasks[0], host=executor.host), number)
+                self._tell(OperatorNotice("silent", text, task=tasks[0], host=executor.host), number)
         self._silent = missing
 
     def _look_for_overlong(self, now: Seconds) -> None:
@@ -210,7 +210,7 @@ class Notices:
                 task, host = label(span.record, span.left[0][0]), span.executor.host
                 text = f"task {task} has run on {host} for {ran:.0f} s, and {expected:.0f} s were expected"
                 name = span.record.group.workflow.name
-                self._tell(Notice("overlong", text, name, task, host), span.record.id, span.left[0][0])
+                self._tell(OperatorNotice("overlong", text, name, task, host), span.record.id, span.left[0][0])
 
     def _look_for_stuck(self) -> None:
         """Workflows that were stuck at the last look, too."""
@@ -222,7 +222,7 @@ class Notices:
         for run in found.keys() & self._stuck:
             workflow, why = found[run]
             text = f"workflow {workflow.name}, run {run}, can go on no more: {why}"
-            self._tell(Notice("stuck", text, workflow.name), run)
+            self._tell(OperatorNotice("stuck", text, workflow.name), run)
         self._stuck = set(found)
 
 
@@ -241,7 +241,7 @@ _MOST_PRINTED = 2000  # bytes of what a command says that are logged
 _PLACES = "/usr/sbin:/usr/lib:/usr/bin:/bin"
 
 
-class Messenger:
+class NoticeCommand:
     """See the module. `command` is run by a shell for every notice; `address` gets it by mail."""
 
     def __init__(self, command: str = "", address: str = "", limit: float = LIMIT) -> None:
@@ -251,10 +251,10 @@ class Messenger:
         self._address = address
         self._mailer = find_mailer() if address else []
         self._limit = limit
-        self._waiting: deque[tuple[str, list[str], bytes, Notice]] = deque()
+        self._waiting: deque[tuple[str, list[str], bytes, OperatorNotice]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def say(self, notice: Notice) -> None:
+    def say(self, notice: OperatorNotice) -> None:
         """Bring a notice to whoever wants it."""
         notice = msgspec.structs.replace(notice, text=" ".join(notice.text.replace("\0", "").split()))
         log(f"notice: {notice.text}")
@@ -264,7 +264,7 @@ class Messenger:
             words, body = self._mail(notice)
             self._put(("mail", words, body, notice))
 
-    def _put(self, errand: tuple[str, list[str], bytes, Notice]) -> None:
+    def _put(self, errand: tuple[str, list[str], bytes, OperatorNotice]) -> None:
         if len(self._waiting) >= _MOST_WAITING:
             log("too many notices wait to be brought; this one is only in the log")
             return
@@ -284,7 +284,7 @@ class Messenger:
         if not task.cancelled():
             self._next()
 
-    async def _bring(self, what: str, words: list[str], body: bytes, notice: Notice) -> None:
+    async def _bring(self, what: str, words: list[str], body: bytes, notice: OperatorNotice) -> None:
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.PIPE if body else asyncio.subprocess.DEVNULL,
@@ -308,7 +308,7 @@ class Messenger:
         if process.returncode:
             log(f"the notice's {what or 'command'} ended with {process.returncode}: {notice.event}")
 
-    def _mail(self, notice: Notice) -> tuple[list[str], bytes]:
+    def _mail(self, notice: OperatorNotice) -> tuple[list[str], bytes]:
         subject = f"bough: {notice.text}"[:200]
         if os.path.basename(self._mailer[0]) == "sendmail":
             message = EmailMessage()
@@ -328,7 +328,7 @@ class Messenger:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def environment(notice: Notice) -> dict[str, str]:
+def environment(notice: OperatorNotice) -> dict[str, str]:
     """How a command learns what it is about."""
     return {
         "BOUGH_EVENT": notice.event,

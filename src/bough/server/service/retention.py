@@ -21,13 +21,13 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from bough.core.queries import Standing, below, workflows_of
+from bough.core.queries import TaskCounts, below, workflows_of
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.errors import BoughError, InternalError, UnknownName, UserError
 from bough.model.events.facts import Cancelled, GroupClosed, RunRemoved
 from bough.model.ids import GroupId, Seconds
 from bough.model.tasks import Dep, On
-from bough.server.peers import Errand
+from bough.server.peers import DeferredRequest
 from bough.server.server_log import log
 from bough.server.service.memory_use import give_back
 from bough.server.turns.shell import Shell
@@ -86,7 +86,7 @@ _DIGITS = 19  # of a number of a run
 T = TypeVar("T")
 
 
-class Removing:
+class Retention:
     """See the module. `where`: the store's folder or database; `keep`: seconds after which workflows go, 0: never."""
 
     def __init__(self, shell: Shell, where: str, keep: Seconds = 0.0) -> None:
@@ -112,7 +112,7 @@ class Removing:
 
     # --- by name -----------------------------------------------------------------------------------------
 
-    def remove(self, errand: Errand[questions.Remove]) -> None:
+    def remove(self, errand: DeferredRequest[questions.Remove]) -> None:
         """Remove the workflows that are named; those that go on only if they are to be killed."""
         names, kill = errand.question.workflows, errand.question.kill
 
@@ -153,7 +153,7 @@ class Removing:
 
     def _goes_on(self, workflow: Workflow) -> str:
         """Why a workflow is not over; empty when it is. A queue in which all has ended is over, too."""
-        standing = Standing(below(workflow.group))
+        standing = TaskCounts(below(workflow.group))
         if standing.unended:
             return str(standing)
         if self._shell.peers.of_run(workflow.run):
@@ -162,7 +162,7 @@ class Removing:
 
     # --- by age ------------------------------------------------------------------------------------------
 
-    def prune(self, errand: Errand[questions.Prune]) -> None:
+    def prune(self, errand: DeferredRequest[questions.Prune]) -> None:
         """Remove the workflows that ended so many seconds ago, or only say which."""
         seconds, dry = errand.question.seconds, errand.question.dry_run
 
@@ -223,7 +223,7 @@ class Removing:
         """Remove runs, each of which has a name; those that are not here were retired."""
         for one in (self._state.workflows[run] for run in names if run in self._state.workflows):
             self._shell.results.forget_all(record.id for record in one.group.records())
-            if Standing(below(one.group)).unended:
+            if TaskCounts(below(one.group)).unended:
                 self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
             for group in _upwards(one.group):
                 if not group.closed:

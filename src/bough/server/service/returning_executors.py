@@ -21,25 +21,25 @@ from bough.model.events.facts import (
     SpanReturned,
 )
 from bough.model.ids import ExecutorId, Seconds, SpanId
-from bough.server.peer_connection import Connection
-from bough.server.peers import Executor
+from bough.server.peer_connection import PeerConnection
+from bough.server.peers import ExecutorPeer
 from bough.server.server_log import log
-from bough.server.service.id_ranges import NumberBook
+from bough.server.service.id_ranges import IdRanges
 from bough.server.service.manual_tasks import is_hand
 from bough.server.turns.shell import Shell
-from bough.wire.executor_messages import Drain, ExecutorHello, Holding, Stop
+from bough.wire.executor_messages import Drain, ExecutorHello, SpansHeld, StopElements
 
 _ALL = 1 << 62  # an element that no span reaches
 
 
-class Returning:
+class ReturningExecutors:
     """See the module. `patience`: seconds that a missing executor has to come back."""
 
-    def __init__(self, shell: Shell, numbers: NumberBook, patience: Seconds) -> None:
+    def __init__(self, shell: Shell, numbers: IdRanges, patience: Seconds) -> None:
         self._shell = shell
         self._peers = shell.peers
         self._patience = patience
-        self._missing: dict[ExecutorId, tuple[Executor | None, asyncio.TimerHandle]] = {}
+        self._missing: dict[ExecutorId, tuple[ExecutorPeer | None, asyncio.TimerHandle]] = {}
         self._numbers = numbers
         self.on_lost: Callable[[ExecutorId], None] = lambda _: None
         for executor in list(shell.machine.state.executors.values()):  # those of the server before this one
@@ -51,11 +51,11 @@ class Returning:
         """Those that have a time to come back."""
         return list(self._missing)
 
-    def appoint(self, connection: Connection, hello: ExecutorHello) -> Executor:
+    def appoint(self, connection: PeerConnection, hello: ExecutorHello) -> ExecutorPeer:
         """An executor said hello: a new one gets a number, one that comes back keeps its own."""
         number = hello.executor or self._numbers.new_executor()
         before = self._before(number)
-        executor = Executor(connection, number, hello, time.time(), self._shell.loop.time())
+        executor = ExecutorPeer(connection, number, hello, time.time(), self._shell.loop.time())
         executor.ready = False
         if before is not None:
             # not what was sent to it: the last of that may have been lost with the connection
@@ -64,7 +64,7 @@ class Returning:
         self._peers.add_executor(executor)
         return executor
 
-    def _before(self, number: ExecutorId) -> Executor | None:
+    def _before(self, number: ExecutorId) -> ExecutorPeer | None:
         """What is known of an executor that comes back."""
         known = self._peers.executors.get(number)
         if known is not None:  # its old connection broke without a word
@@ -78,12 +78,12 @@ class Returning:
             return executor
         return None
 
-    def holds(self, executor: Executor, message: Holding) -> None:
+    def holds(self, executor: ExecutorPeer, message: SpansHeld) -> None:
         """All its reports are said: compare once they are in a turn."""
         executor.shared = message.shared
         self._shell.after_turn(lambda: self._compare(executor, set(message.spans)))
 
-    def _compare(self, executor: Executor, spans: set[SpanId]) -> None:
+    def _compare(self, executor: ExecutorPeer, spans: set[SpanId]) -> None:
         if self._peers.executors.get(executor.number) is not executor:
             return  # it is gone again
         number, hello, shell = executor.number, executor.hello, self._shell
@@ -111,18 +111,18 @@ class Returning:
             shell.news(ExecutorResumed(number))
             said = f"came back with {len(spans)} spans, {len(believed - spans)} are given to others"
         for span in extra:
-            executor.connection.say(Stop(span, 0, _ALL))
+            executor.connection.say(StopElements(span, 0, _ALL))
         executor.ready = True
         log(f"executor {number} {said}: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
 
     # --- going -------------------------------------------------------------------------------------
 
-    def leaves(self, executor: Executor, reason: str) -> None:
+    def leaves(self, executor: ExecutorPeer, reason: str) -> None:
         """It wants no more; it is told when nothing more will come."""
         executor.leaving = reason or "it left"
         self._shell.news(ExecutorDrained(executor.number), then=lambda: executor.connection.say(Drain()))
 
-    def gone(self, executor: Executor, reason: str) -> None:
+    def gone(self, executor: ExecutorPeer, reason: str) -> None:
         """Its connection is gone."""
         if self._peers.executors.get(executor.number) is not executor:
             return
@@ -134,7 +134,7 @@ class Returning:
             log(f"executor {executor.number} is missing: {reason}; it has {self._patience:g} s to come back")
             self._miss(executor.number, executor, reason)
 
-    def _miss(self, number: ExecutorId, executor: Executor | None, reason: str) -> None:
+    def _miss(self, number: ExecutorId, executor: ExecutorPeer | None, reason: str) -> None:
         timer = self._shell.loop.call_later(self._patience, self._give_up, number, reason)
         self._missing[number] = (executor, timer)
         self._suspend(number, reason)

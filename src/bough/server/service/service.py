@@ -25,19 +25,19 @@ from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunOpened
 from bough.policies.policy_registry import load_placement
 from bough.server import cleanup, socket_path
-from bough.server.peer_connection import Connection
+from bough.server.peer_connection import PeerConnection
 from bough.server.server_log import log
-from bough.server.service.features import Extras, Services
-from bough.server.service.id_ranges import NumberBook
-from bough.server.service.returning_executors import Returning
-from bough.server.service.service_handlers import ServiceReception
+from bough.server.service.features import FeatureOptions, Features
+from bough.server.service.id_ranges import IdRanges
+from bough.server.service.returning_executors import ReturningExecutors
+from bough.server.service.service_handlers import ServiceHandlers
 from bough.server.service.sql_process import Limits
 from bough.server.service.workflows import Workflows
-from bough.server.turns.disk_space import SpaceWatch
+from bough.server.turns.disk_space import FullDiskNotice
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, make_shell
 from bough.stores.maintenance.replay import replay_run
-from bough.stores.open import Lock, is_postgres, lock_store, open_store
+from bough.stores.open import HeldStore, is_postgres, lock_store, open_store
 from bough.stores.store import LastRun, Store
 from bough.stores.store_errors import reported
 from bough.stores.store_folder import make_store_folders
@@ -49,17 +49,17 @@ from bough.wire.executor_messages import Leave
 if TYPE_CHECKING:
     import ssl
 
-    from bough.transport.admission import Doorman
+    from bough.transport.admission import PeerListener
 
 TOKEN = "token"  # the file in the store's folder by which executors see that they share it
 _CUT_SHORT = 86_400.0  # seconds after which a half-written result has nobody any more who writes it
 _GRACE = 5.0  # seconds that tasks of executors that leave get
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
 _CATCH_UP = 5.0  # seconds for the jobs database; the next server, or who reads it, does the rest
-_held: list[Lock] = []  # for as long as this process lives
+_held: list[HeldStore] = []  # for as long as this process lives
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ServiceSettings(msgspec.Struct, frozen=True):
     """What `bough server start` asks for."""
 
     store: str = ""  # a folder or postgresql://..., empty: the folder `store` beside `server.json`
@@ -68,7 +68,7 @@ class Settings(msgspec.Struct, frozen=True):
     policy: str = "fifo"
     heartbeat: float = 30.0
     reconnect: float = 60.0
-    extras: Extras = Extras()
+    extras: FeatureOptions = FeatureOptions()
     pickup: int = 0  # most tasks in one hand-out; 0: as the core sees fit
     piggyback: bool = True  # work may travel with acknowledgements
 
@@ -85,7 +85,7 @@ class Settings(msgspec.Struct, frozen=True):
         return self.store if is_postgres(self.store) else self.folder
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: ServiceSettings) -> int:
     """Run a service until it is told to end; its exit code. BoughError when it cannot begin.
 
     It is what a process does last: the locks stay with the process.
@@ -94,7 +94,7 @@ def serve(settings: Settings) -> int:
     load_placement(settings.policy)  # first: an unknown name shall leave no trace
     allow_many_files()
     server_dir = home.make_server_dir()
-    locks: list[Lock] = [_lock_home(server_dir)]
+    locks: list[HeldStore] = [_lock_home(server_dir)]
     try:
         if os.path.realpath(settings.folder) != os.path.realpath(server_dir):
             with reported(settings.folder):
@@ -124,7 +124,7 @@ def _lock_home(server_dir: str) -> StoreLock:
         ) from None
 
 
-def open_own_store(settings: Settings) -> Store:
+def open_own_store(settings: ServiceSettings) -> Store:
     """The store that was named; it must be a service's, or new."""
     with reported(settings.folder):
         make_store_folders(settings.folder)
@@ -138,7 +138,7 @@ def open_own_store(settings: Settings) -> Store:
     return store
 
 
-def open_machine(store: Store, settings: Settings, numbers: NumberBook) -> tuple[Machine, int, str]:
+def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> tuple[Machine, int, str]:
     """Go on with the service's own run, or begin it; that run's number, and the token of the store."""
     policy = load_placement(settings.policy)
     token = _token_of(store, numbers.own_run, numbers.own_turn) if numbers.own_run else ""
@@ -161,7 +161,7 @@ def open_machine(store: Store, settings: Settings, numbers: NumberBook) -> tuple
     return machine, numbers.own_run, token
 
 
-def _begin(store: Store, settings: Settings, numbers: NumberBook, last: LastRun) -> tuple[Machine, int, str]:
+def _begin(store: Store, settings: ServiceSettings, numbers: IdRanges, last: LastRun) -> tuple[Machine, int, str]:
     run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
     policy = load_placement(settings.policy)
     machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.pickup)
@@ -185,11 +185,11 @@ def _token_of(store: Store, run: int, turn: int) -> str:
 class Service:
     """One server process. `finished` is its exit code once all is over."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
         begun = time.monotonic()
         self._store: Store = open_own_store(settings)
-        self._numbers = NumberBook(settings.folder)
+        self._numbers = IdRanges(settings.folder)
         self._machine, run, token = open_machine(self._store, settings, self._numbers)
         self._numbers.keep(self._machine.state.workflows)
         self._info = RunInfo(
@@ -224,9 +224,9 @@ class Service:
         shell.on_fatal = self._fail
         loop.set_exception_handler(lambda _, context: shell.faults.unexpected(context))
         workflows = Workflows(shell, self._numbers)
-        returning = Returning(shell, self._numbers, self._settings.reconnect)
+        returning = ReturningExecutors(shell, self._numbers, self._settings.reconnect)
         where = self._settings.place
-        reception = self._reception = ServiceReception(
+        reception = self._reception = ServiceHandlers(
             shell,
             workflows,
             returning,
@@ -235,13 +235,13 @@ class Service:
             shutdown=self.end,
             queries=Limits(seconds=self._settings.extras.query_time),
         )
-        self._services = Services(shell, self._numbers, where, self._settings.extras, reception.here)
+        self._services = Features(shell, self._numbers, where, self._settings.extras, reception.here)
         reception.desk.add(self._services.handlers)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         quotas = reception.relays.quotas
-        server = Acceptor(self._listener, lambda: Connection(reception, shell.dirty, quotas=quotas), log)
+        server = Acceptor(self._listener, lambda: PeerConnection(reception, shell.dirty, quotas=quotas), log)
         try:
             doorman = await self._open_door(reception, shell) if self._settings.listen else None
             reception.relays.fingerprint = self._fingerprint
@@ -251,7 +251,7 @@ class Service:
             self._store.close()
             raise
         shell.resume()
-        SpaceWatch(loop, self._info.store_dir, shell.announce)
+        FullDiskNotice(loop, self._info.store_dir, shell.announce)
         self._publish()
         log(f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
         gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
@@ -265,17 +265,19 @@ class Service:
             await doorman.close()
         return code
 
-    async def _open_door(self, reception: ServiceReception, shell: Shell) -> Doorman:
+    async def _open_door(self, reception: ServiceHandlers, shell: Shell) -> PeerListener:
         """Listen for other machines."""
         from bough.transport.access import make_tokens, reachable_address, secret, split_address
-        from bough.transport.admission import Doorman
+        from bough.transport.admission import PeerListener
         from bough.transport.tls import make_certificate, server_context
 
         make_tokens()
         cert, key, self._fingerprint = make_certificate()
         host, port = split_address(self._settings.listen)
         quotas = reception.relays.quotas
-        doorman = Doorman(lambda: Connection(reception, shell.dirty, quotas=quotas), secret, self._fingerprint, say=log)
+        doorman = PeerListener(
+            lambda: PeerConnection(reception, shell.dirty, quotas=quotas), secret, self._fingerprint, say=log
+        )
         context = server_context(cert, key)
         if port:
             await doorman.listen(host, port, context)
@@ -284,7 +286,7 @@ class Service:
         self._address = reachable_address(host, port)
         return doorman
 
-    async def _listen_as_before(self, doorman: Doorman, host: str, context: ssl.SSLContext) -> int:
+    async def _listen_as_before(self, doorman: PeerListener, host: str, context: ssl.SSLContext) -> int:
         """Any port, but the one of the last time if it is free: executors look for us there."""
         path = os.path.join(home.server_dir(), "port")
         try:

@@ -22,16 +22,16 @@ from bough.model.memo_keys import pages_digest
 from bough.model.outcomes import Cause, Failure
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, Kind, TaskSpec
-from bough.server.message_handlers import Desk
-from bough.server.peers import Client, Errand, answered_by
+from bough.server.message_handlers import Answers
+from bough.server.peers import ClientPeer, DeferredRequest, answered_by
 from bough.server.service.manual_tasks import is_hand
-from bough.server.service.returning_executors import Returning
+from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.workflows import Workflows
 from bough.server.turns.result_parts import part
 from bough.server.turns.shell import Shell
 from bough.server.turns.turn_messages import Message, cut_details
 from bough.wire import questions
-from bough.wire.client_messages import Outcome, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
 _SLICE = 200  # messages told at a time
 _MOST_UNSENT = 8 << 20  # bytes that may wait to be sent before more is told
@@ -41,10 +41,10 @@ _CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
 _UNKNOWN = Failure(Cause.LOST, "why it failed is not known any more")
 
 
-class ServiceDesk(Desk):
+class ServiceAnswers(Answers):
     """See the module."""
 
-    def __init__(self, shell: Shell, workflows: Workflows, returning: Returning) -> None:
+    def __init__(self, shell: Shell, workflows: Workflows, returning: ReturningExecutors) -> None:
         super().__init__(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
         self._shell = shell
         self._workflows = workflows
@@ -63,7 +63,7 @@ class ServiceDesk(Desk):
 
     # --- a workflow --------------------------------------------------------------------------------
 
-    def _inventory(self, client: Client, _: questions.Inventory) -> object:
+    def _inventory(self, client: ClientPeer, _: questions.Inventory) -> object:
         state = self._machine.state
         if client.group not in state.groups or not client.run:
             raise UserError("only the client of a workflow has an inventory")
@@ -89,7 +89,7 @@ class ServiceDesk(Desk):
 
     # --- outcomes ----------------------------------------------------------------------------------
 
-    def _tell_outcomes(self, errand: Errand[questions.Outcomes]) -> None:
+    def _tell_outcomes(self, errand: DeferredRequest[questions.Outcomes]) -> None:
         """Answer how many records are known, then tell of everything among them that has ended."""
         client, find = errand.client, self._machine.find
         wanted = [(record, first) for number, first in errand.question.records if (record := find(number)) is not None]
@@ -97,13 +97,13 @@ class ServiceDesk(Desk):
         errand.answer(len(own))
         self._tell(client, self._outcomes(own), lambda: self._workflows.let_close(client.run))
 
-    def _tell(self, client: Client, messages: Iterator[Message], then: Callable[[], None]) -> None:
+    def _tell(self, client: ClientPeer, messages: Iterator[Message], then: Callable[[], None]) -> None:
         try:
             self._tell_slice(client, messages, then)
         except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
             self._faults.concern(client.connection, "telling of outcomes", error)
 
-    def _tell_slice(self, client: Client, messages: Iterator[Message], then: Callable[[], None]) -> None:
+    def _tell_slice(self, client: ClientPeer, messages: Iterator[Message], then: Callable[[], None]) -> None:
         connection = client.connection
         if not connection.is_open:
             return
@@ -128,7 +128,7 @@ class ServiceDesk(Desk):
                     failure = record.failure_of(index)
                     if failure is None:
                         failure = _CANCELLED if record.state_of(index) == CANCELLED else _UNKNOWN
-                    yield from self._shell.patience.told(Unsuccess(RecordId(record.id), index, index + 1, 0, failure))
+                    yield from self._shell.patience.told(TasksFailed(RecordId(record.id), index, index + 1, 0, failure))
 
     def _successes(self, record: Record, first: int) -> Iterator[Message]:
         hosts = {executor.id: executor.host for executor in self._machine.state.executors.values()}
@@ -138,7 +138,7 @@ class ServiceDesk(Desk):
             while low < end:  # one by one: there may be any number of them
                 span = self._shell.results.find(success.turn, RecordId(success.source), low)
                 high = min(span.stop, end)
-                yield Outcome(
+                yield TasksSucceeded(
                     RecordId(record.id),
                     low + shift,
                     high + shift,

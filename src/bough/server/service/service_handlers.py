@@ -3,8 +3,8 @@
 Relays at the server: one line each, and for every channel of it the same door as for a connection of its own.
 
 A peer behind a relay proves itself to the server, not to the relay: the challenge, the proof and all that follows
-travel on its channel. Rule: who comes by a channel gets a `Connection` like any other, and nothing behind it knows of
-relays.
+travel on its channel. Rule: who comes by a channel gets a `PeerConnection` like any other, and nothing behind it
+knows of relays.
 
 Who comes to a service and what they may say: several clients, each with its workflow, and executors that return.
 
@@ -31,68 +31,68 @@ from bough.model.events.facts import (
 )
 from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
-from bough.server.files.file_requests import Carrying
-from bough.server.files.task_output import FarStreams, Fetching, with_own_results
-from bough.server.message_handlers import Message, Reception, check_python
-from bough.server.peer_connection import Connection, Listener
+from bough.server.files.file_requests import FileRequests
+from bough.server.files.task_output import KeptOutput, TaskOutput, with_own_results
+from bough.server.message_handlers import Message, MessageHandlers, check_python
+from bough.server.peer_connection import Listener, PeerConnection
 from bough.server.peer_quotas import Quotas
-from bough.server.peers import Client, Executor
+from bough.server.peers import ClientPeer, ExecutorPeer
 from bough.server.server_log import log
-from bough.server.service.finished_workflows import Archive, Retiring
-from bough.server.service.returning_executors import Returning
-from bough.server.service.service_answers import ServiceDesk
+from bough.server.service.finished_workflows import FinishedWorkflows, RetiredWorkflows
+from bough.server.service.returning_executors import ReturningExecutors
+from bough.server.service.service_answers import ServiceAnswers
 from bough.server.service.sql_process import Limits
-from bough.server.service.sql_window import SqlWindow
+from bough.server.service.sql_window import SqlQueries
 from bough.server.service.workflows import Amendments, Workflows
 from bough.server.turns.shell import Shell
 from bough.transport.access import NO_CERTIFICATE
-from bough.transport.relay_line import Channel, Line
+from bough.transport.relay_line import Channel, RelayLine
 from bough.wire import questions
 from bough.wire.client_messages import (
     VERSION,
-    Act,
     Amend,
     Answer,
     Ask,
     ClientHello,
-    Close,
-    Manage,
+    CloseSession,
+    DoAction,
+    ManageService,
     Refused,
     Submit,
     Subscribe,
 )
 from bough.wire.executor_messages import (
-    Alive,
+    Acknowledged,
     Drain,
     ExecutorHello,
-    Fetched,
-    Heard,
-    HereAsk,
-    Holding,
+    Heartbeat,
     Leave,
     Leaving,
+    OutputRead,
     Report,
     Resized,
+    SpansHeld,
+    TaskRequest,
 )
-from bough.wire.file_messages import Put
+from bough.wire.file_messages import PutPiece
 from bough.wire.questions import Question
-from bough.wire.relay_channels import FromRelay, Linked, RelayHello
+from bough.wire.relay_channels import FromRelay, RelayHello, RelayWelcome
 
 _MOST_STRANGERS = 512  # channels of one relay that have not proven anything yet
 
 
-class Relays:
+class RelayPeers:
     """See the module. `fingerprint`: of the server's certificate, to which proofs are bound."""
 
-    def __init__(self, listener: Listener, dirty: list[Connection], heartbeat: float) -> None:
+    def __init__(self, listener: Listener, dirty: list[PeerConnection], heartbeat: float) -> None:
         self._listener = listener
         self._dirty = dirty
         self._heartbeat = heartbeat
         self.fingerprint = ""
         self.quotas = Quotas()  # of all peers of the server, however they come
-        self.lines: set[Line] = set()
+        self.lines: set[RelayLine] = set()
 
-    def greet(self, connection: Connection, hello: RelayHello, *, alone: bool) -> None:
+    def greet(self, connection: PeerConnection, hello: RelayHello, *, alone: bool) -> None:
         """A relay said hello: its connection becomes a line."""
         problem = self._problem(connection, hello, alone=alone)
         if problem is not None:
@@ -102,24 +102,24 @@ class Relays:
         if transport is None:
             return
         name = f"the relay {hello.pid} on host {hello.host}"
-        door = _ChannelDoor(self._make, self.fingerprint or NO_CERTIFICATE, name)
+        door = _ChannelListener(self._make, self.fingerprint or NO_CERTIFICATE, name)
 
         def lost(reason: str) -> None:
             self.lines.discard(line)
             log(f"{name} is gone: {reason}")
 
-        line = Line(FromRelay, opens=False, on_opened=door.receive, on_lost=lost)
+        line = RelayLine(FromRelay, opens=False, on_opened=door.receive, on_lost=lost)
         self.lines.add(line)
         transport.set_protocol(line)
         line.connection_made(transport)
-        line.say(Linked(VERSION, self._heartbeat))
+        line.say(RelayWelcome(VERSION, self._heartbeat))
         line.watch(self._heartbeat)
         log(f"{name} joined")
 
-    def _make(self) -> Connection:
-        return Connection(self._listener, self._dirty, quotas=self.quotas)
+    def _make(self) -> PeerConnection:
+        return PeerConnection(self._listener, self._dirty, quotas=self.quotas)
 
-    def _problem(self, connection: Connection, hello: RelayHello, *, alone: bool) -> BoughError | None:
+    def _problem(self, connection: PeerConnection, hello: RelayHello, *, alone: bool) -> BoughError | None:
         if connection.role not in {"owner", "execute"}:
             return UserError("this access file is not for relays; ask for one with bough server access --role execute")
         if hello.version != VERSION:
@@ -131,27 +131,27 @@ class Relays:
         return None
 
 
-class _ChannelDoor:
+class _ChannelListener:
     """Lets in who comes by the channels of one relay."""
 
-    def __init__(self, make: Callable[[], Connection], fingerprint: str, name: str) -> None:
+    def __init__(self, make: Callable[[], PeerConnection], fingerprint: str, name: str) -> None:
         from bough.transport.access import secret
-        from bough.transport.admission import Doorman
-        from bough.transport.listener import Strangers
+        from bough.transport.admission import PeerListener
+        from bough.transport.listener import UnprovenPeers
 
         self._name = name
-        self._doorman = Doorman(make, secret, fingerprint, say=log)
-        self._strangers = Strangers(_MOST_STRANGERS)
+        self._doorman = PeerListener(make, secret, fingerprint, say=log)
+        self._strangers = UnprovenPeers(_MOST_STRANGERS)
 
     def receive(self, channel: Channel, peer: str) -> None:
         """One stranger; a relay lets fewer come than there may be, so that the oldest gives way only to a flood."""
-        from bough.transport.listener import Stranger
+        from bough.transport.listener import UnprovenPeer
 
         if self._strangers.is_full:
             self._strangers.drop_oldest()
         loop = asyncio.get_running_loop()
         gate = self._doorman.gate(f"{peer} behind {self._name}")
-        stranger = Stranger(lambda: gate.give_up("others came, and it had not proven anything"), loop.time())
+        stranger = UnprovenPeer(lambda: gate.give_up("others came, and it had not proven anything"), loop.time())
         timer = loop.call_later(self._doorman.patience, gate.give_up, "no proof in time")
 
         def over(_: asyncio.Future[None]) -> None:
@@ -163,11 +163,11 @@ class _ChannelDoor:
         channel.begin(gate)
 
 
-_ASKING = frozenset({Ask, Subscribe, Close})
+_ASKING = frozenset({Ask, Subscribe, CloseSession})
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
-class ServiceReception(Reception):
+class ServiceHandlers(MessageHandlers):
     """See the module. `store`: where its jobs database is.
 
     `shutdown` is called when somebody tells the server to end, with whether executors go too.
@@ -177,7 +177,7 @@ class ServiceReception(Reception):
         self,
         shell: Shell,
         workflows: Workflows,
-        returning: Returning,
+        returning: ReturningExecutors,
         *,
         store: str,
         heartbeat: float,
@@ -188,39 +188,39 @@ class ServiceReception(Reception):
         self._returning = returning
         super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._shutdown = shutdown
-        self._fetching = Fetching(shell)
-        self._carrying = Carrying(shell)
-        self._far_streams = FarStreams(shell.info.folder("out"))
-        self.retiring = Retiring(shell, workflows.is_owed)
+        self._fetching = TaskOutput(shell)
+        self._carrying = FileRequests(shell)
+        self._far_streams = KeptOutput(shell.info.folder("out"))
+        self.retiring = FinishedWorkflows(shell, workflows.is_owed)
         self.retiring.on_gone += [workflows.gone, self._forget]
-        self._archive = Archive(shell, store, self.retiring)
-        self.window = SqlWindow(shell.loop, store, queries)
-        self._from_client[Manage] = self._manage
+        self._archive = RetiredWorkflows(shell, store, self.retiring)
+        self.window = SqlQueries(shell.loop, store, queries)
+        self._from_client[ManageService] = self._manage
         self._from_client[Amend] = Amendments(shell, workflows).amend
-        self._from_client[Put] = self._carrying.put
+        self._from_client[PutPiece] = self._carrying.put
         self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self.window.ask, **self._carrying.handlers})
-        self.relays = Relays(self, shell.dirty, heartbeat)
+        self.relays = RelayPeers(self, shell.dirty, heartbeat)
 
-    def _make_desk(self) -> ServiceDesk:
-        return ServiceDesk(self._shell, self._workflows, self._returning)
+    def _make_desk(self) -> ServiceAnswers:
+        return ServiceAnswers(self._shell, self._workflows, self._returning)
 
     # --- greetings ---------------------------------------------------------------------------------
 
-    def _hear(self, connection: Connection, messages: list[Message]) -> None:
+    def _hear(self, connection: PeerConnection, messages: list[Message]) -> None:
         """What comes by a relay arrives from elsewhere once that has said hello."""
         if type(messages[0]) is RelayHello and not self._peers.knows(connection):
             self.relays.greet(connection, messages[0], alone=len(messages) == 1)
         else:
             super()._hear(connection, messages)
 
-    def _welcome(self, connection: Connection, hello: ClientHello) -> None:
+    def _welcome(self, connection: PeerConnection, hello: ClientHello) -> None:
         if connection.role == "execute":
             raise UserError("this access file is for executors; ask for one with bough server access --role submit")
         if connection.role == "read" and hello.workflow:
             raise UserError("this access file is for reading; ask for one with bough server access --role submit")
         self._workflows.welcome(connection, hello)
 
-    def _appoint(self, connection: Connection, hello: ExecutorHello) -> None:
+    def _appoint(self, connection: PeerConnection, hello: ExecutorHello) -> None:
         if connection.role not in {"owner", "execute"}:
             raise UserError(
                 "this access file is not for executors; ask for one with bough server access --role execute"
@@ -231,7 +231,7 @@ class ServiceReception(Reception):
             raise UnknownName("the executor belongs to another server, or to another store; start it anew")
         self._say_appointed(self._returning.appoint(connection, hello))
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: PeerConnection) -> None:
         """A connection is gone: a workflow goes on without its client, an executor may come back."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
@@ -244,45 +244,45 @@ class ServiceReception(Reception):
 
     # --- executors ---------------------------------------------------------------------------------
 
-    def _hear_other(self, executor: Executor, message: Message) -> bool:
+    def _hear_other(self, executor: ExecutorPeer, message: Message) -> bool:
         match message:
-            case Alive():
-                executor.connection.say(Heard(executor.acknowledged))  # so that it knows that we live
-            case Holding():
+            case Heartbeat():
+                executor.connection.say(Acknowledged(executor.acknowledged))  # so that it knows that we live
+            case SpansHeld():
                 self._returning.holds(executor, message)
             case Leaving():
                 self._returning.leaves(executor, message.reason)
             case Resized():
                 size = (message.capacity, message.members, message.each, message.until)
                 self._shell.news(ExecutorResized(executor.number, *size))
-            case Fetched():
+            case OutputRead():
                 self._fetching.fetched(executor, message)
-            case HereAsk():
+            case TaskRequest():
                 self._here.ask(executor, message)
             case _:
                 return self._carrying.hear(executor, message)
         return True
 
-    def _news(self, executor: Executor, report: Report) -> Sequence[WorkNews]:
+    def _news(self, executor: ExecutorPeer, report: Report) -> Sequence[WorkNews]:
         news = with_own_results(report.news, self._shell.info.folder("results"))
         if executor.shared or report.number <= executor.reported:
             return news
         return self._far_streams.kept(executor.number, news)
 
-    def _lose(self, executor: Executor, reason: str) -> None:
+    def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._returning.gone(executor, reason)
         self._fetching.lost(executor)
         self._here.lost(executor)
 
     # --- clients -----------------------------------------------------------------------------------
 
-    def _hear_client(self, client: Client, messages: list[Message]) -> None:
+    def _hear_client(self, client: ClientPeer, messages: list[Message]) -> None:
         if client.connection.role == "read" and any(type(message) not in _ASKING for message in messages):
             client.connection.refuse("this access file is for reading only", "UserError")
             return
         super()._hear_client(client, messages)
 
-    def _submit(self, client: Client, message: Submit) -> None:
+    def _submit(self, client: ClientPeer, message: Submit) -> None:
         problem = self._workflows.problem_with(client, message.items)
         if problem:
             client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
@@ -291,7 +291,7 @@ class ServiceReception(Reception):
         else:
             self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
 
-    def _pages(self, client: Client, message: PagesAdded) -> None:
+    def _pages(self, client: ClientPeer, message: PagesAdded) -> None:
         problem = self._workflows.problem_with_pages(client, message.record)
         if problem:
             client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
@@ -300,20 +300,20 @@ class ServiceReception(Reception):
         else:
             super()._pages(client, message)
 
-    def _again(self, client: Client, request: int) -> None:
+    def _again(self, client: ClientPeer, request: int) -> None:
         """It is stored already: say so, behind what was said before."""
         self._shell.after_turn(
             lambda: self._shell.upkeep.when_synced(lambda: self._shell.acknowledge({client: request}))
         )
 
-    def _group_closed(self, client: Client, message: GroupClosed) -> None:
+    def _group_closed(self, client: ClientPeer, message: GroupClosed) -> None:
         problem = self._workflows.problem_with_group(client, message.group)
         if problem:
             client.connection.say(Refused(problem, kind="InvalidWorkload"))
         else:
             self._shell.news(message)
 
-    def _ask(self, client: Client, message: Ask) -> None:
+    def _ask(self, client: ClientPeer, message: Ask) -> None:
         """What is asked of retired workflows needs them at hand; what changes something needs them in the core."""
         answer = partial(super()._ask, client, message)
         question = message.question
@@ -324,7 +324,7 @@ class ServiceReception(Reception):
         if not is_away:
             answer()
 
-    def _act(self, client: Client, message: Act) -> None:
+    def _act(self, client: ClientPeer, message: DoAction) -> None:
         target = message.deed.target
         if target.is_group and target.id == ROOT:  # it would concern every workflow, those to come included
             client.connection.say(Refused("name a workflow, a group or a task, not all there is", message.request))
@@ -338,10 +338,10 @@ class ServiceReception(Reception):
         for executor in self._peers.executors.values():
             executor.workplaces.discard(run)
 
-    def _close(self, client: Client, message: Close) -> None:
+    def _close(self, client: ClientPeer, message: CloseSession) -> None:
         self._workflows.close(client, message.how)
 
-    def _manage(self, client: Client, message: Manage) -> None:
+    def _manage(self, client: ClientPeer, message: ManageService) -> None:
         say = client.connection.say
         if message.what in {"shutdown", "dismiss"}:
             if client.connection.role != "owner":

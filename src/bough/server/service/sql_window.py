@@ -18,8 +18,8 @@ import msgspec
 
 from bough import errors
 from bough.errors import InternalError, UserError
-from bough.server.peer_connection import Connection
-from bough.server.peers import Errand
+from bough.server.peer_connection import PeerConnection
+from bough.server.peers import DeferredRequest
 from bough.server.server_log import log
 from bough.server.service.sql_process import HEAD, REFUSED, Limits, Question, Setting
 from bough.stores.jobs.jobs_reader import too_slow
@@ -91,20 +91,20 @@ class _Helper:
         return self._process.returncode is None
 
 
-class SqlWindow:
+class SqlQueries:
     """See the module. `where`: the store's folder or database."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, where: str, limits: Limits | None = None) -> None:
         self._loop = loop
         self._setting = Setting(where, limits or Limits())
-        self._waiting: dict[Connection, deque[Errand[questions.Sql]]] = {}  # who waited longest first
-        self._running: dict[asyncio.Task[None], Connection] = {}
+        self._waiting: dict[PeerConnection, deque[DeferredRequest[questions.Sql]]] = {}  # who waited longest first
+        self._running: dict[asyncio.Task[None], PeerConnection] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._idle: list[tuple[_Helper, asyncio.TimerHandle]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def ask(self, errand: Errand[questions.Sql]) -> None:
+    def ask(self, errand: DeferredRequest[questions.Sql]) -> None:
         """Answer when the database has."""
         waiting = self._waiting.setdefault(errand.client.connection, deque())
         if len(waiting) >= _WAITING:
@@ -112,7 +112,7 @@ class SqlWindow:
         waiting.append(errand)
         self._go_on()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: PeerConnection) -> None:
         """Nobody waits for these answers any more."""
         self._waiting.pop(connection, None)
         for task, asker in self._running.items():
@@ -140,7 +140,7 @@ class SqlWindow:
             self._running[task] = asked.client.connection
             task.add_done_callback(self._done)
 
-    def _next(self) -> Errand[questions.Sql] | None:
+    def _next(self) -> DeferredRequest[questions.Sql] | None:
         """The statement that comes next; None when there is none, or nobody takes what was answered before."""
         under_way = list(self._running.values())
         able = [asker for asker in self._waiting if under_way.count(asker) < _EACH]
@@ -167,7 +167,7 @@ class SqlWindow:
 
     # --- one statement -------------------------------------------------------------------------------
 
-    async def _serve(self, asked: Errand[questions.Sql]) -> None:
+    async def _serve(self, asked: DeferredRequest[questions.Sql]) -> None:
         try:
             data = await self._ask(Question(asked.question.statement, asked.question.parameters))
         except Exception as error:  # noqa: BLE001 -- it concerns who asked, and nobody else

@@ -30,18 +30,18 @@ from bough.model.files import is_tidy
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 from bough.server.files.file_permissions import sees_directory
-from bough.server.peer_connection import Connection
-from bough.server.peers import Client
+from bough.server.peer_connection import PeerConnection
+from bough.server.peers import ClientPeer
 from bough.server.server_log import log
-from bough.server.service.id_ranges import NumberBook
+from bough.server.service.id_ranges import IdRanges
 from bough.server.turns.shell import Shell
-from bough.wire.client_messages import VERSION, Amend, Answer, ClientHello, Closed, GroupDone, Refused, Welcome
+from bough.wire.client_messages import VERSION, Amend, Answer, ClientHello, Closed, GroupFinished, Refused, Welcome
 
 
 class Workflows:
     """See the module."""
 
-    def __init__(self, shell: Shell, numbers: NumberBook) -> None:
+    def __init__(self, shell: Shell, numbers: IdRanges) -> None:
         self._shell = shell
         self._peers = shell.peers
         self._numbers = numbers
@@ -54,10 +54,10 @@ class Workflows:
 
     # --- coming ------------------------------------------------------------------------------------
 
-    def welcome(self, connection: Connection, hello: ClientHello) -> None:
+    def welcome(self, connection: PeerConnection, hello: ClientHello) -> None:
         """Let a client in: to its workflow, or only to ask and act; UserError when it may not."""
         if not hello.workflow:
-            self._peers.clients[connection] = Client(connection, hello.pid, hello.host)
+            self._peers.clients[connection] = ClientPeer(connection, hello.pid, hello.host)
             info = self._shell.info
             connection.say(Welcome(VERSION, info.run, 0, 0, info.store_dir, embedded=False, ids=0))
             return
@@ -79,7 +79,7 @@ class Workflows:
                 return workflow.run, workflow.group.id, workflow.memos
         return None
 
-    def _open(self, connection: Connection, hello: ClientHello) -> None:
+    def _open(self, connection: PeerConnection, hello: ClientHello) -> None:
         memos = not hello.fresh and (self._names is None or hello.workflow in self._names)
         if self._names is not None:
             self._names.add(hello.workflow)
@@ -104,7 +104,7 @@ class Workflows:
         log(f"workflow {hello.workflow} opened as run {run} by pid {hello.pid} on {hello.host}")
         self._let_in(connection, hello, run, group, memos, joined=False)
 
-    def _join(self, connection: Connection, hello: ClientHello, run: int, group: int, memos: bool) -> None:
+    def _join(self, connection: PeerConnection, hello: ClientHello, run: int, group: int, memos: bool) -> None:
         for other in self._peers.of_run(run):
             if (other.pid, other.host) == (hello.pid, hello.host) or not other.connection.is_open:
                 del self._peers.clients[other.connection]  # the same one, whose connection broke without a word
@@ -128,11 +128,11 @@ class Workflows:
         return record is not None and record.closed
 
     def _let_in(
-        self, connection: Connection, hello: ClientHello, run: int, group: int, memos: bool, *, joined: bool
+        self, connection: PeerConnection, hello: ClientHello, run: int, group: int, memos: bool, *, joined: bool
     ) -> None:
         given = self._numbers.give(run, hello.ids)
         info = self._shell.info
-        self._peers.clients[connection] = Client(connection, hello.pid, hello.host, run=run, group=group)
+        self._peers.clients[connection] = ClientPeer(connection, hello.pid, hello.host, run=run, group=group)
         welcome = Welcome(
             VERSION,
             run,
@@ -149,7 +149,7 @@ class Workflows:
         )
         self._shell.after_turn(lambda: self._shell.upkeep.when_synced(lambda: connection.send(welcome)))
 
-    def more_numbers(self, client: Client, count: int) -> object:
+    def more_numbers(self, client: ClientPeer, count: int) -> object:
         """Another range for a client that has used up its own."""
         if not client.run:
             raise UserError("only the client of a workflow is given numbers")
@@ -158,7 +158,7 @@ class Workflows:
 
     # --- what clients may submit -------------------------------------------------------------------
 
-    def problem_with(self, client: Client, items: Iterable[Item]) -> str:
+    def problem_with(self, client: ClientPeer, items: Iterable[Item]) -> str:
         """Why a client may not submit these; empty when it may."""
         run, numbers = client.run, self._numbers
         if not run:
@@ -190,7 +190,7 @@ class Workflows:
                 seen.add(blob)
         return ""
 
-    def _may_name(self, client: Client, path: str) -> bool:
+    def _may_name(self, client: ClientPeer, path: str) -> bool:
         """Whether a client may name a file with arguments: who comes from afar only one below a directory it shares."""
         if client.connection.role == "owner":
             return True
@@ -199,13 +199,13 @@ class Workflows:
             return False
         return sees_directory(workflow.directory, workflow.token)
 
-    def problem_with_group(self, client: Client, group: int) -> str:
+    def problem_with_group(self, client: ClientPeer, group: int) -> str:
         """Why a client may not close a group; empty when it may."""
         if not client.run or (group != client.group and not self._numbers.owns_group(client.run, group)):
             return f"the group {group} is not one of this client's workflow"
         return ""
 
-    def problem_with_pages(self, client: Client, record: int) -> str:
+    def problem_with_pages(self, client: ClientPeer, record: int) -> str:
         """Why a client may not add to an array; empty when it may."""
         if not client.run or not self._numbers.owns_record(client.run, record):
             return f"the array {record} is not one of this client's workflow"
@@ -235,7 +235,7 @@ class Workflows:
 
     # --- going -------------------------------------------------------------------------------------
 
-    def close(self, client: Client, how: str) -> None:
+    def close(self, client: ClientPeer, how: str) -> None:
         """A client leaves: its workflow goes on, or nothing more comes."""
         if how == "detach" or not client.run:
             client.connection.say(Closed("detached"))
@@ -257,7 +257,7 @@ class Workflows:
             return
         run = record.workflow.run
         for client in self._peers.listeners(run):
-            client.connection.say(GroupDone(group, failed))
+            client.connection.say(GroupFinished(group, failed))
         if group and record.workflow.group is record:
             self._end(run, failed=failed)
 
@@ -325,7 +325,7 @@ class Amendments:
     def _hear(self, facts: Sequence[Fact]) -> None:
         self._applied = {fact.run: fact for fact in facts if type(fact) is Amended}
 
-    def amend(self, client: Client, message: Amend) -> None:
+    def amend(self, client: ClientPeer, message: Amend) -> None:
         """Change a workflow between two turns, so that what is found different is what is applied."""
         if self._shell.is_busy:
             self._shell.after_turn(lambda: self.amend(client, message))
@@ -352,7 +352,7 @@ class Amendments:
         self._workflows.hold_closing(client.run)
         self._shell.news(found.fact, then=lambda: self._applied_for(client, message, found, failed))
 
-    def _applied_for(self, client: Client, message: Amend, found: Difference, failed: set[int]) -> None:
+    def _applied_for(self, client: ClientPeer, message: Amend, found: Difference, failed: set[int]) -> None:
         answer = Answer(message.request, _told(found, self._again(found, failed), len(failed)))
 
         def tell() -> None:
@@ -370,10 +370,10 @@ class Amendments:
         parts = fact.parts if fact is not None else ()
         return [path_of(records[record]) for record, _, _ in parts if record not in passed and record in records]
 
-    def _refuse(self, client: Client, message: Amend, problem: str) -> None:
+    def _refuse(self, client: ClientPeer, message: Amend, problem: str) -> None:
         client.connection.send(Refused(problem, message.request, "InvalidWorkload"))
 
-    def _problem(self, client: Client, message: Amend) -> str | None:
+    def _problem(self, client: ClientPeer, message: Amend) -> str | None:
         state = self._shell.machine.state
         problem = why_not(state, client.run)
         if problem:

@@ -27,7 +27,7 @@ _EACH = 1e-5  # seconds that a record takes in a snapshot
 _SHARE = 0.05  # of the time that may go into snapshots
 
 
-class Upkeep:
+class Background:
     """See the module. `snapshot` gives the machine's state, of so many `records`; `run` is the run it belongs to."""
 
     def __init__(

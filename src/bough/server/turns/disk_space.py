@@ -16,7 +16,7 @@ _FULL = 256 << 10  # bytes free: what a result that is written beside the journa
 _SPACE = 4 * _FULL  # with which it counts as over
 
 
-class SpaceWatch:
+class FullDiskNotice:
     """See the module. It looks until the loop ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, folder: str, announce: Callable[[str], None]) -> None:

@@ -16,16 +16,16 @@ from bough.model.events.orders import SendSpan
 from bough.model.ids import BlobId, RecordId
 from bough.model.outcomes import Detail, ResultFile, Results
 from bough.model.tasks import Dep, Kind, On, TaskSpec
-from bough.server.peers import Executor
+from bough.server.peers import ExecutorPeer
 from bough.server.turns.result_parts import Pages, ResultCache, part
 from bough.wire.client_messages import Blob
-from bough.wire.executor_messages import Run, Value, spread
-from bough.wire.file_messages import Workplace
+from bough.wire.executor_messages import RunSpan, Value, spread
+from bough.wire.file_messages import WorkDirectory
 
 MOST_CARRIED = 64 << 20  # bytes of a value that goes with a span to an executor that cannot read our files
 
 
-class Sender:
+class SpanSender:
     """Makes messages of `SendSpan` orders."""
 
     def __init__(
@@ -33,14 +33,14 @@ class Sender:
         results: ResultCache,
         read_blob: Callable[[BlobId], bytes],
         result_turns: Callable[[Dep], list[Success]],
-        workplace: Callable[[RecordId], Workplace] | None = None,
+        workplace: Callable[[RecordId], WorkDirectory] | None = None,
     ) -> None:
         self._results = results
         self._read_blob = read_blob
         self._result_turns = result_turns
         self._workplace = workplace  # of a service: where the commands of a workflow run
 
-    def send(self, order: SendSpan, executor: Executor) -> None:
+    def send(self, order: SendSpan, executor: ExecutorPeer) -> None:
         """Say it to the executor; StoreFailed when something it needs is not in the store."""
         spec = order.spec
         blobs = []
@@ -54,7 +54,7 @@ class Sender:
                 inputs = [_carried(value) for value in inputs]
                 if path and os.path.getsize(path) <= MOST_CARRIED:  # what is bigger is asked for as a file
                     payload, path = _content(path), ""
-            run = Run(
+            run = RunSpan(
                 order.span,
                 spec.id,
                 order.start,
@@ -77,7 +77,7 @@ class Sender:
         else:
             if spec.table and spec.table not in executor.blobs:
                 blobs.append(Blob(spec.table, self._blob(spec.table)))
-            run = Run(
+            run = RunSpan(
                 order.span,
                 spec.id,
                 order.start,

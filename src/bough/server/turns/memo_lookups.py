@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from bough.core.machine import Machine
 from bough.errors import StoreFailed
-from bough.model.events.facts import Recalled
-from bough.model.events.orders import Recall
+from bough.model.events.facts import MemoLookedUp
+from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
 from bough.server.server_log import log
 from bough.server.turns.run_info import RunInfo
@@ -24,7 +24,7 @@ _SLICE = 0.02  # seconds of looking up between turns
 _TOGETHER = 256  # loose tasks looked up at once
 
 
-class Lookups:
+class MemoLookups:
     """See the module."""
 
     def __init__(self, store: Store, machine: Machine, info: RunInfo) -> None:
@@ -32,23 +32,23 @@ class Lookups:
         self._machine = machine
         self._info = info
         self._is_projected = not info.memos
-        self.waiting: deque[Recall] = deque()
+        self.waiting: deque[LookUpMemo] = deque()
 
     def refresh(self) -> None:
         """What other workflows did meanwhile is to be found from now on."""
         self._is_projected = False
 
-    def answers(self) -> list[Recalled]:
+    def answers(self) -> list[MemoLookedUp]:
         """What is found, and what is not, in a slice of time."""
         until = time.monotonic() + _SLICE
-        found: list[Recalled] = []
+        found: list[MemoLookedUp] = []
         while self.waiting:
             found += self._answer(*self._next())
             if time.monotonic() >= until:
                 break
         return found
 
-    def _next(self) -> tuple[list[Recall], int]:
+    def _next(self) -> tuple[list[LookUpMemo], int]:
         """The next lookup, with the loose tasks of the same workflow that follow it; and the run they are of."""
         waiting = self.waiting
         first = waiting.popleft()
@@ -62,13 +62,13 @@ class Lookups:
             some.append(waiting.popleft())
         return some, run
 
-    def _run_of(self, order: Recall) -> int:
+    def _run_of(self, order: LookUpMemo) -> int:
         """The run whose workflow's earlier runs count, 0: all; -1: nothing is to be found."""
         if not self._info.memos or order.record not in self._machine.state.records:
             return -1
         return 0 if self._info.embedded else self._machine.workflow_of(order.record)
 
-    def _answer(self, orders: Sequence[Recall], run: int) -> Sequence[Recalled]:
+    def _answer(self, orders: Sequence[LookUpMemo], run: int) -> Sequence[MemoLookedUp]:
         if run >= 0:
             try:
                 if not self._is_projected:
@@ -81,4 +81,4 @@ class Lookups:
                 return self._store.recall(only.record, only.start, only.stop, only.key, only.reuse, run)
             except StoreFailed as error:
                 log(f"results of earlier runs could not be looked up: {error}")
-        return [Recalled(order.record, order.start, order.stop, found=False) for order in orders]
+        return [MemoLookedUp(order.record, order.start, order.stop, found=False) for order in orders]

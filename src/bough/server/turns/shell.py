@@ -28,24 +28,31 @@ from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine, Turn
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
 from bough.model.events.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
-from bough.model.events.orders import Order, Recall, Refuse, SendSpan, Settle, StopSpan
+from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
-from bough.server.handler_errors import Faults
-from bough.server.peer_connection import Connection
-from bough.server.peers import Client, Executor, Peers
+from bough.server.handler_errors import HandlerErrors
+from bough.server.peer_connection import PeerConnection
+from bough.server.peers import ClientPeer, ExecutorPeer, Peers
 from bough.server.server_log import log
-from bough.server.turns.background import Upkeep
-from bough.server.turns.dispatch import Sender
-from bough.server.turns.memo_lookups import Lookups
+from bough.server.turns.background import Background
+from bough.server.turns.dispatch import SpanSender
+from bough.server.turns.memo_lookups import MemoLookups
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.run_info import Clock, RunInfo
-from bough.server.turns.turn_messages import Message, Patience, Remarks, Teller, is_awaited, struck_by
+from bough.server.turns.turn_messages import (
+    Message,
+    OperatorMessages,
+    TurnMessages,
+    WithheldFailures,
+    is_awaited,
+    struck_by,
+)
 from bough.stores.store import Store
 from bough.stores.store_errors import is_passing
-from bough.wire.client_messages import Accepted, GroupDone, Notice, Outcome, Refused
-from bough.wire.executor_messages import Heard, Stop
-from bough.wire.file_messages import Workplace
+from bough.wire.client_messages import Accepted, GroupFinished, Refused, TasksSucceeded, UserNotice
+from bough.wire.executor_messages import Acknowledged, StopElements
+from bough.wire.file_messages import WorkDirectory
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
 _SOON = 0.001  # seconds of run time after which an outcome is so near that an acknowledgement waits for it
@@ -57,8 +64,8 @@ class Batch(msgspec.Struct):
 
     now: Seconds
     turn: Turn
-    requests: dict[int, tuple[Client, int]]
-    reports: list[tuple[Executor, int]]
+    requests: dict[int, tuple[ClientPeer, int]]
+    reports: list[tuple[ExecutorPeer, int]]
     after: list[Callable[[], None]]
 
 
@@ -72,33 +79,33 @@ class Shell:
         self.store = store
         self.info = info
         self.peers = Peers()
-        self.faults = Faults()
-        self.dirty: list[Connection] = []
+        self.faults = HandlerErrors()
+        self.dirty: list[PeerConnection] = []
         self.on_turn: list[Callable[[], None]] = []  # called after every turn
         self.on_facts: list[Callable[[Sequence[Fact]], None]] = []  # called with the facts of every turn
         self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         self.results = results = ResultCache(store.success)
         state = machine.state
-        self.patience = Patience(state)
-        self._teller = Teller(results, partial(struck_by, state), partial(is_awaited, machine), self.patience)
-        self._sender = Sender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
-        self.upkeep = Upkeep(loop, store, info.run, machine.snapshot, lambda: len(machine.state.records))
+        self.patience = WithheldFailures(state)
+        self._teller = TurnMessages(results, partial(struck_by, state), partial(is_awaited, machine), self.patience)
+        self._sender = SpanSender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
+        self.upkeep = Background(loop, store, info.run, machine.snapshot, lambda: len(machine.state.records))
         self._inbox: list[News] = []
-        self._reporting: set[Executor] = set()
+        self._reporting: set[ExecutorPeer] = set()
         self._after: list[Callable[[], None]] = []
-        self._lookups = Lookups(store, machine, info)
+        self._lookups = MemoLookups(store, machine, info)
         self._scheduled = False
         self._stuck: Batch | None = None
         self.closed = False  # one more turn, and no other
         self._done = False
         self._wake: asyncio.TimerHandle | None = None
-        self._remarks = Remarks(loop, machine, self.peers, self.clock, self.announce)
+        self._remarks = OperatorMessages(loop, machine, self.peers, self.clock, self.announce)
         self._perform: dict[type, Callable[..., None]] = {
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
-            Recall: self._lookups.waiting.append,
-            Settle: lambda order: self.on_settle(order.group, order.failed),
+            LookUpMemo: self._lookups.waiting.append,
+            TellGroupFinished: lambda order: self.on_settle(order.group, order.failed),
         }
         if not info.embedded:
             self._teller.restore(machine.state)
@@ -117,7 +124,7 @@ class Shell:
         self._after.append(then)
         self.schedule()
 
-    def report(self, executor: Executor, number: int, news: Sequence[News]) -> None:
+    def report(self, executor: ExecutorPeer, number: int, news: Sequence[News]) -> None:
         """An executor's report: acknowledged once it is written, and taken only once."""
         self._reporting.add(executor)
         if number > executor.reported:
@@ -159,7 +166,7 @@ class Shell:
         self._done = self.closed
         events, self._inbox = self._inbox, []
         after, self._after = self._after, []
-        reports: list[tuple[Executor, int]] = []
+        reports: list[tuple[ExecutorPeer, int]] = []
         if self._reporting:
             reports = [(executor, executor.reported) for executor in self._reporting]
             self._reporting.clear()
@@ -205,9 +212,11 @@ class Shell:
         for executor, number in batch.reports:
             executor.acknowledged = number
             if executor.leaving:  # it waits for this
-                executor.connection.say(Heard(number))
+                executor.connection.say(Acknowledged(number))
             else:
-                executor.connection.say_later(Heard(number), self.loop)  # it goes with the next work, if there is some
+                executor.connection.say_later(
+                    Acknowledged(number), self.loop
+                )  # it goes with the next work, if there is some
         for callback in batch.after:
             self.faults.guard("what was to follow a turn failed", callback)
         self.flush()
@@ -245,13 +254,13 @@ class Shell:
         """Tell operators and users at once."""
         log(text)
         for client in self.peers.clients.values():
-            client.connection.say(Notice(text))
+            client.connection.say(UserNotice(text))
             client.connection.flush()
 
     def _write_again(self) -> None:
         if self._stuck is not None:
             for executor in self.peers.executors.values():  # so that they know that we live
-                executor.connection.send(Heard(executor.acknowledged))
+                executor.connection.send(Acknowledged(executor.acknowledged))
             try:
                 self._write(self._stuck)
             except BoughError as error:
@@ -264,7 +273,7 @@ class Shell:
 
     # --- orders ------------------------------------------------------------------------------------
 
-    def _carry_out(self, orders: Sequence[Order], requests: dict[int, tuple[Client, int]]) -> None:
+    def _carry_out(self, orders: Sequence[Order], requests: dict[int, tuple[ClientPeer, int]]) -> None:
         perform = self._perform
         for order in orders:
             if type(order) is Refuse:
@@ -293,21 +302,21 @@ class Shell:
         elements = range(order.start, order.stop)
         self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
 
-    def _workplace(self, record: RecordId) -> Workplace:
+    def _workplace(self, record: RecordId) -> WorkDirectory:
         workflow = self.machine.state.records[record].group.workflow
-        return Workplace(workflow.run, workflow.directory, workflow.token)
+        return WorkDirectory(workflow.run, workflow.directory, workflow.token)
 
     def _stop_span(self, order: StopSpan) -> None:
         self._teller.withdrawn(order.span, order.start, order.stop)
         executor = self.peers.executors.get(order.executor)
         if executor is not None:
-            executor.connection.say(Stop(order.span, order.start, order.stop))
+            executor.connection.say(StopElements(order.span, order.start, order.stop))
 
     def _tell_settled(self, group: int, failed: bool) -> None:
         for client in self.peers.subscribers():
-            client.connection.say(GroupDone(group, failed))
+            client.connection.say(GroupFinished(group, failed))
 
-    def _refuse(self, order: Refuse, requests: dict[int, tuple[Client, int]]) -> None:
+    def _refuse(self, order: Refuse, requests: dict[int, tuple[ClientPeer, int]]) -> None:
         asked = requests.pop(order.request, None)
         if asked is not None:
             client, request = asked
@@ -326,17 +335,17 @@ class Shell:
         for client in self.peers.subscribers():
             self._say_all(client, messages, goes_on)
 
-    def _say_all(self, client: Client, messages: Sequence[Message], goes_on: bool) -> None:
-        if goes_on and all(type(message) is Outcome for message in messages):
+    def _say_all(self, client: ClientPeer, messages: Sequence[Message], goes_on: bool) -> None:
+        if goes_on and all(type(message) is TasksSucceeded for message in messages):
             client.connection.stream(messages, self.loop)
         else:
             for message in messages:
                 client.connection.say(message)
 
-    def _by_client(self, messages: Sequence[Message]) -> Iterable[tuple[Client, list[Message]]]:
+    def _by_client(self, messages: Sequence[Message]) -> Iterable[tuple[ClientPeer, list[Message]]]:
         """Tell clients of what belongs to their own workflow, and observers of all."""
-        listeners: dict[int, list[Client]] = {}
-        told: dict[Client, list[Message]] = {}
+        listeners: dict[int, list[ClientPeer]] = {}
+        told: dict[ClientPeer, list[Message]] = {}
         run_of = self.machine.workflow_of
         for message in messages:
             try:
@@ -350,8 +359,8 @@ class Shell:
                 told.setdefault(client, []).append(message)
         return told.items()
 
-    def _accept(self, requests: dict[int, tuple[Client, int]], orders: Sequence[Order]) -> None:
-        accepted: dict[Client, int] = {}
+    def _accept(self, requests: dict[int, tuple[ClientPeer, int]], orders: Sequence[Order]) -> None:
+        accepted: dict[ClientPeer, int] = {}
         for client, request in requests.values():
             accepted[client] = max(request, accepted.get(client, 0))
         if self.info.embedded:
@@ -365,7 +374,7 @@ class Shell:
         else:
             self.upkeep.when_synced(lambda: self.acknowledge(accepted))
 
-    def acknowledge(self, accepted: dict[Client, int]) -> None:
+    def acknowledge(self, accepted: dict[ClientPeer, int]) -> None:
         """Tell clients that what they submitted is stored; all that a sync brought to the disk at once."""
         for client, request in accepted.items():
             client.connection.send(Accepted(request))
@@ -390,13 +399,13 @@ def _log_fatal(error: BoughError) -> None:
 
 def make_shell(loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> Shell:
     """The shell of a run: this one, or the usual one."""
-    return (Shell if info.piggyback else SeparateShell)(loop, machine, store, info)
+    return (Shell if info.piggyback else ShellWithoutPiggyback)(loop, machine, store, info)
 
 
-class SeparateShell(Shell):
+class ShellWithoutPiggyback(Shell):
     """See the module."""
 
-    def ready(self, executor: Executor) -> None:
+    def ready(self, executor: ExecutorPeer) -> None:
         """An executor asks for work: send what waits for it."""
         orders, executor.kept = executor.kept or [], None
         for order in orders:
@@ -408,7 +417,7 @@ class SeparateShell(Shell):
             executor.acknowledged = number
             if executor.kept is None:
                 executor.kept = []
-            executor.connection.send(Heard(number))
+            executor.connection.send(Acknowledged(number))
         batch.reports.clear()
         super()._take_effect(batch)
 

@@ -39,10 +39,10 @@ from bough.model.events.facts import (
     ExecutorSuspended,
     Fact,
     Killed,
-    NotRunnable,
+    MemoLookedUp,
     Placed,
-    Recalled,
     Reset,
+    Skipped,
     SpanEnded,
     SpanReturned,
     SpanStarted,
@@ -55,7 +55,7 @@ from bough.server.peers import Peers
 from bough.server.server_log import log
 from bough.server.turns.result_parts import ResultCache, part
 from bough.server.turns.run_info import Clock
-from bough.wire.client_messages import Outcome, Running, Unsuccess
+from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 _BAD = bytes((FAILED, NOTRUN))
 
@@ -65,17 +65,17 @@ class _Kept(msgspec.Struct):
 
     group: GroupRecord
     tried: int
-    messages: list[Unsuccess]
+    messages: list[TasksFailed]
 
 
-class Patience:
+class WithheldFailures:
     """See the module. It is asked between turns."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._kept: dict[int, _Kept] = {}  # by group
 
-    def told(self, message: Unsuccess) -> Iterator[Running | Unsuccess]:
+    def told(self, message: TasksFailed) -> Iterator[TasksRunning | TasksFailed]:
         """What is to be said now of elements that did not succeed."""
         record = self._state.records.get(message.record)
         groups: list[GroupRecord] = []
@@ -87,7 +87,7 @@ class Patience:
         hope = next((group for group in groups if self._has_hope(group)), None)
         left = record.runs(_BAD, message.start, message.stop)
         if hope is not None or left != [[message.start, message.stop]]:  # what is not bad any more is tried again
-            yield Running(message.record, message.start, message.stop, 0)
+            yield TasksRunning(message.record, message.start, message.stop, 0)
         for start, stop in left:
             part = msgspec.structs.replace(message, start=start, stop=stop)
             if hope is None:
@@ -96,7 +96,7 @@ class Patience:
                 kept = self._kept.setdefault(hope.id, _Kept(hope, hope.tried, []))
                 kept.messages.append(part)
 
-    def news(self) -> Iterator[Running | Unsuccess]:
+    def news(self) -> Iterator[TasksRunning | TasksFailed]:
         """What is to be said now of what was kept back."""
         for number, kept in list(self._kept.items()):
             if kept.group.tried != kept.tried or not self._has_hope(kept.group):
@@ -119,7 +119,7 @@ class Patience:
         return known and group.closed and not group.settled and group.tried < group.retries
 
 
-Message = Outcome | Unsuccess | Running
+Message = TasksSucceeded | TasksFailed | TasksRunning
 Struck = Callable[[Cancelled | Killed], Iterable[tuple[RecordId, int, int, Failure]]]
 
 _CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
@@ -148,7 +148,7 @@ def is_awaited(machine: Machine, record: RecordId) -> bool:
     return bool(known.dependents or known.element_dependents)
 
 
-class Teller:
+class TurnMessages:
     """Turns facts into messages; remembers hosts, and what is out with whom."""
 
     def __init__(
@@ -156,14 +156,14 @@ class Teller:
         results: ResultCache,
         struck: Struck,
         wanted: Callable[[RecordId], bool] = lambda record: True,
-        patience: Patience | None = None,
+        patience: WithheldFailures | None = None,
     ) -> None:
         self._results = results
         self._patience = patience  # of what did not succeed and may be tried again
         self._wanted = wanted  # whether somebody may ask for the results of a record soon
         self._struck = struck
         self._hosts: dict[ExecutorId, str] = {}
-        self._out: dict[SpanId, _Hand] = {}
+        self._out: dict[SpanId, _SpanOut] = {}
         self._translate: dict[type, Callable[..., Iterable[Message]]] = {
             Amended: self._reset,
             Cancelled: self._ended_by_hand,
@@ -171,9 +171,9 @@ class Teller:
             ExecutorJoined: self._joined,
             ExecutorLost: self._lost,
             Killed: self._ended_by_hand,
-            NotRunnable: self._not_run,
+            Skipped: self._not_run,
             Placed: self._placed,
-            Recalled: self._recalled,
+            MemoLookedUp: self._recalled,
             Reset: self._reset,
             SpanEnded: self._ended,
             SpanReturned: self._returned,
@@ -186,7 +186,7 @@ class Teller:
             self._hosts[executor.id] = executor.host
         for span in state.spans.values():
             left = [list(part) for part in span.left]
-            self._out[span.id] = _Hand(RecordId(span.record.id), span.attempt, span.executor.id, left)
+            self._out[span.id] = _SpanOut(RecordId(span.record.id), span.attempt, span.executor.id, left)
 
     def messages(self, facts: Sequence[Fact]) -> list[Message]:
         """What the facts of one turn mean to a client, in order."""
@@ -205,7 +205,7 @@ class Teller:
         return ()
 
     def _placed(self, fact: Placed) -> Iterable[Message]:
-        self._out[fact.span] = _Hand(fact.record, fact.attempt, fact.executor, [[fact.start, fact.stop]])
+        self._out[fact.span] = _SpanOut(fact.record, fact.attempt, fact.executor, [[fact.start, fact.stop]])
         return ()
 
     def _lost(self, fact: ExecutorLost) -> Iterable[Message]:
@@ -215,48 +215,50 @@ class Teller:
         for span in gone:
             hand = self._out.pop(span)
             for start, stop in hand.left:
-                yield Running(hand.record, start, stop, 0)
+                yield TasksRunning(hand.record, start, stop, 0)
 
     def _started(self, fact: SpanStarted) -> Iterable[Message]:
         hand = self._out.get(fact.span)
         if hand is None:
             return ()
         host = fact.host or self._hosts.get(hand.executor, "")
-        return (Running(hand.record, fact.start, fact.stop, hand.attempt, host),)
+        return (TasksRunning(hand.record, fact.start, fact.stop, hand.attempt, host),)
 
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
         if fact.stop == 1 or self._wanted(fact.record):  # loose tasks need no question
             self._results.remember(fact)
         host = fact.host or self._hosts.get(fact.executor, "")
-        return (Outcome(fact.record, fact.start, fact.stop, fact.attempt, host, fact.results, fact.details),)
+        return (TasksSucceeded(fact.record, fact.start, fact.stop, fact.attempt, host, fact.results, fact.details),)
 
     def _failed(self, fact: ElementFailed) -> Iterable[Message]:
         index = fact.index
         self.withdrawn(fact.span, index, index + 1)
         if fact.retry_at >= 0:
-            return (Running(fact.record, index, index + 1, 0),)
+            return (TasksRunning(fact.record, index, index + 1, 0),)
         host = fact.host or self._hosts.get(fact.executor, "")
-        return self._unsuccess(Unsuccess(fact.record, index, index + 1, fact.attempt, fact.failure, host, fact.detail))
+        return self._unsuccess(
+            TasksFailed(fact.record, index, index + 1, fact.attempt, fact.failure, host, fact.detail)
+        )
 
     def _returned(self, fact: SpanReturned) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
-        return (Running(fact.record, fact.start, fact.stop, 0),)
+        return (TasksRunning(fact.record, fact.start, fact.stop, 0),)
 
-    def _not_run(self, fact: NotRunnable) -> Iterable[Message]:
-        return self._unsuccess(Unsuccess(fact.record, fact.start, fact.stop, 0, fact.failure))
+    def _not_run(self, fact: Skipped) -> Iterable[Message]:
+        return self._unsuccess(TasksFailed(fact.record, fact.start, fact.stop, 0, fact.failure))
 
-    def _unsuccess(self, message: Unsuccess) -> Iterable[Message]:
+    def _unsuccess(self, message: TasksFailed) -> Iterable[Message]:
         return self._patience.told(message) if self._patience is not None else (message,)
 
     def _ended_by_hand(self, deed: Cancelled | Killed) -> Iterable[Message]:
-        out: dict[RecordId, list[_Hand]] = {}
+        out: dict[RecordId, list[_SpanOut]] = {}
         for hand in self._out.values():
             out.setdefault(hand.record, []).append(hand)
         for record, start, stop, failure in self._struck(deed):
             found = next((hand for hand in out.get(record, ()) if hand.has(start)), None)
             attempt, host = (found.attempt, self._hosts.get(found.executor, "")) if found else (0, "")
-            yield Unsuccess(record, start, stop, attempt, failure, host)
+            yield TasksFailed(record, start, stop, attempt, failure, host)
 
     def _reset(self, fact: Reset | Amended) -> Iterable[Message]:
         """What was out is with nobody any more. Nobody is told that something is not done after all."""
@@ -265,7 +267,7 @@ class Teller:
             self._results.forget(record, start, stop)
             reset.setdefault(record, []).append((start, stop))
         return [
-            Running(hand.record, max(low, start), min(high, stop), 0)
+            TasksRunning(hand.record, max(low, start), min(high, stop), 0)
             for hand in self._out.values()
             if hand.record in reset
             for low, high in hand.left
@@ -273,7 +275,7 @@ class Teller:
             if low < stop and start < high
         ]
 
-    def _recalled(self, fact: Recalled) -> Iterable[Message]:
+    def _recalled(self, fact: MemoLookedUp) -> Iterable[Message]:
         if not fact.found:
             return ()
         begin, end = fact.source_start, fact.source_start + fact.stop - fact.start
@@ -283,7 +285,7 @@ class Teller:
             found = self._results.successes(fact.turn, fact.source, begin, end, again=self._wanted(fact.record))
         shift = fact.start - begin
         return [
-            Outcome(
+            TasksSucceeded(
                 fact.record,
                 start + shift,
                 stop + shift,
@@ -304,7 +306,7 @@ class Teller:
                 del self._out[span]
 
 
-class _Hand(msgspec.Struct, gc=False):
+class _SpanOut(msgspec.Struct, gc=False):
     """A span that is out."""
 
     record: RecordId
@@ -328,7 +330,7 @@ def cut_details(details: tuple[Detail, ...], start: int, stop: int, shift: int) 
 _STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
 
 
-class Remarks:
+class OperatorMessages:
     """See the module. `announce` tells operators and users."""
 
     def __init__(

@@ -10,7 +10,7 @@ import importlib
 from typing import Protocol, cast
 
 from bough.errors import UserError
-from bough.sim.studies.study_rows import Row
+from bough.sim.studies.study_rows import StudyRow
 
 STUDIES = {
     "trellisdag": "checkers databases of up to 7 kings under TrellisDAG (Goldenberg, 2003): minimal schedules, "
@@ -21,11 +21,11 @@ STUDIES = {
 class Study(Protocol):
     """What the module of a study has."""
 
-    def run(self, *, quick: bool) -> list[Row]:
+    def run(self, *, quick: bool) -> list[StudyRow]:
         """Run it."""
 
 
-def run(name: str, *, quick: bool = False) -> list[Row]:
+def run(name: str, *, quick: bool = False) -> list[StudyRow]:
     """The rows of a study; a quick one leaves out what takes long."""
     if name not in STUDIES:
         raise UserError(f"there is no study {name!r}; there are: {', '.join(STUDIES)}")

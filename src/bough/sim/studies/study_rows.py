@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True):
+class StudyRow(msgspec.Struct, frozen=True):
     """A figure. `published` is None where nobody published one."""
 
     subject: str

@@ -31,13 +31,13 @@ from bough.model.events.facts import ExecutorLost, GroupClosed, Submitted
 from bough.model.ids import BlobId, RecordId, Seconds
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
-from bough.model.tasks import PLAIN, ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec, Terms
+from bough.model.tasks import NO_EXTRAS, ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.sim.schedule import Interval, degrees, intervals
 from bough.sim.simulated_executor import Finish, Model, News, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.sim.studies import trellisdag_workloads
-from bough.sim.studies.study_rows import Row
+from bough.sim.studies.study_rows import StudyRow
 from bough.sim.studies.trellisdag_workloads import (
     DATABASES,
     PLAIN_TIMES,
@@ -56,7 +56,7 @@ OVERHEAD = 2.65  # of every job, within its placeholder
 STARTS = ((0.0, 2), (3.0, 2), (6.0, 0))  # when two more pipelines are submitted, and how many hosts come with them
 
 
-class Outcome(NamedTuple):
+class StudyOutcome(NamedTuple):
     """How it went."""
 
     makespan: Seconds
@@ -77,7 +77,7 @@ class _Placeholder(SimulatedExecutor):
         return [*news, ExecutorLost(self.id, "its placeholder has ended")], started
 
 
-def replay_pipes(*, gap: Seconds, affinity: bool) -> Outcome:
+def replay_pipes(*, gap: Seconds, affinity: bool) -> StudyOutcome:
     """Run the experiment."""
     hosts: dict[int, str] = {}
     numbers = count(1)
@@ -103,7 +103,7 @@ def replay_pipes(*, gap: Seconds, affinity: bool) -> Outcome:
     simulation.check_complete()
     ran = intervals(simulation).values()
     where = [hosts[one.executor] for one in ran]
-    return Outcome(max(one.end for one in ran), sorted(where.count(host) for host in set(where)))
+    return StudyOutcome(max(one.end for one in ran), sorted(where.count(host) for host in set(where)))
 
 
 def _pipeline(number: int, *, affinity: bool) -> list[Item]:
@@ -111,7 +111,7 @@ def _pipeline(number: int, *, affinity: bool) -> list[Item]:
     made: list[Item] = []
     for record in range(first, first + len(STAGES)):
         after = (Dep(On.TASK, record - 1),) if record > first else ()
-        terms = Terms(near=record - 1) if after and affinity else PLAIN
+        terms = TaskExtras(near=record - 1) if after and affinity else NO_EXTRAS
         made.append(TaskSpec(RecordId(record), Kind.COMMAND, BlobId(b""), b"", after=after, terms=terms))
     return made
 
@@ -171,9 +171,9 @@ def replay_kings(times: dict[Kings, Times], shape: Shape, hosts: int = 0, *, ove
     return replay(items(shape), lengths, hosts)
 
 
-def run(*, quick: bool) -> list[Row]:
+def run(*, quick: bool) -> list[StudyRow]:
     """The medium experiment and the small one; the large one if there is a second to spare."""
-    rows: list[Row] = []
+    rows: list[StudyRow] = []
     for shape in (FLAT, LAYERS):
         rows += _minimal_rows(shape)
     rows += _other_readings()
@@ -182,21 +182,21 @@ def run(*, quick: bool) -> list[Row]:
     return [*rows, *_small_rows(), *([] if quick else _large_rows())]
 
 
-def _minimal_rows(shape: Shape) -> list[Row]:
+def _minimal_rows(shape: Shape) -> list[StudyRow]:
     word, times = WORDS[shape], TIMES[shape]
     ran = _checked(times, shape)
     note = "its tables add up to 3988.84" if shape is FLAT else ""
-    rows = [Row(f"minimal schedule, {word}", makespan(ran), MINIMAL[shape], note=note)]
+    rows = [StudyRow(f"minimal schedule, {word}", makespan(ran), MINIMAL[shape], note=note)]
     for database, when in POINTS[shape].items():
-        rows.append(Row(f"{name_of(database)} computed, {word}", ran[run_id(database)].end, when, note=FOLLOWS))
+        rows.append(StudyRow(f"{name_of(database)} computed, {word}", ran[run_id(database)].end, when, note=FOLLOWS))
     held = degrees(ran.values())
-    rows.append(Row(f"most tasks at once, {word}", max(held), 5, "tasks"))
+    rows.append(StudyRow(f"most tasks at once, {word}", max(held), 5, "tasks"))
     for degree, seconds in enumerate(DEGREES[shape], 1):
-        rows.append(Row(f"time with {degree} at once, {word}", held.get(degree, 0.0), seconds, note=FOLLOWS))
+        rows.append(StudyRow(f"time with {degree} at once, {word}", held.get(degree, 0.0), seconds, note=FOLLOWS))
     return rows
 
 
-def _other_readings() -> list[Row]:
+def _other_readings() -> list[StudyRow]:
     """What other readings of the thesis would give, and supergroups that order nothing."""
     verified = makespan(_checked(SUPER_TIMES, Shape("order", whole=True)))
     late = makespan(_checked(PLAIN_TIMES, Shape(release=False)))
@@ -204,29 +204,31 @@ def _other_readings() -> list[Row]:
     apart = "another reading, which does not give the thesis' figure"
     free = "ours alone: barrier=False; the delay that supergroups cause is gone"
     return [
-        Row("supergroups that wait for verification", verified, 4129.81, note=apart),
-        Row("no early release, no supergroups", late, 4116.26, note=apart),
-        Row("minimal schedule, supergroups to look at", makespan(seen), note=free),
-        Row("6100 computed, supergroups to look at", seen[run_id((6, 1))].end, note=free),
+        StudyRow("supergroups that wait for verification", verified, 4129.81, note=apart),
+        StudyRow("no early release, no supergroups", late, 4116.26, note=apart),
+        StudyRow("minimal schedule, supergroups to look at", makespan(seen), note=free),
+        StudyRow("6100 computed, supergroups to look at", seen[run_id((6, 1))].end, note=free),
     ]
 
 
-def _host_rows(shape: Shape) -> list[Row]:
+def _host_rows(shape: Shape) -> list[StudyRow]:
     word, times = WORDS[shape], TIMES[shape]
     rows = [
-        Row(f"{hosts} hosts, no overhead, {word}", makespan(replay_kings(times, shape, hosts)), published, note=FOLLOWS)
+        StudyRow(
+            f"{hosts} hosts, no overhead, {word}", makespan(replay_kings(times, shape, hosts)), published, note=FOLLOWS
+        )
         for hosts, published in FEW[shape].items()
     ]
     real = replay_kings(times, shape, 5, overheads=True)
     note = "measured there, with time between tasks that no table has"
-    rows.append(Row(f"5 hosts, printed overheads, {word}", makespan(real), REAL[shape], note=note))
+    rows.append(StudyRow(f"5 hosts, printed overheads, {word}", makespan(real), REAL[shape], note=note))
     for database, when in REAL_POINTS[shape].items():
         end = real[run_id(database)].end
-        rows.append(Row(f"{name_of(database)} computed, printed overheads, {word}", end, when, note=note))
+        rows.append(StudyRow(f"{name_of(database)} computed, printed overheads, {word}", end, when, note=note))
     return rows
 
 
-def _small_rows() -> list[Row]:
+def _small_rows() -> list[StudyRow]:
     rows = []
     for affinity, published, most in ((False, 40.29, 5), (True, 42.59, 6)):
         word = "affinity" if affinity else "no affinity"
@@ -234,23 +236,25 @@ def _small_rows() -> list[Row]:
         note = (
             "median of five runs" if affinity else "median of five runs; the gap between placeholders was chosen to fit"
         )
-        rows.append(Row(f"six pipelines, 4 hosts, {word}", outcome.makespan, published, note=note))
-        rows.append(Row(f"most jobs on a host, {word}", max(outcome.jobs), most, "tasks"))
+        rows.append(StudyRow(f"six pipelines, 4 hosts, {word}", outcome.makespan, published, note=note))
+        rows.append(StudyRow(f"most jobs on a host, {word}", max(outcome.jobs), most, "tasks"))
     return rows
 
 
-def _large_rows() -> list[Row]:
+def _large_rows() -> list[StudyRow]:
     submitted, lengths = trellisdag_workloads.workload()
     shortest = replay(submitted, lengths)
     stand_in = "the thesis prints no times: stand-ins"
     rows = [
-        Row("4 against 3, minimal schedule", makespan(shortest), 32362.38, note=f"{stand_in}, fitted to this figure"),
-        Row("4 against 3, most tasks at once", max(degrees(shortest.values())), 19, "tasks", stand_in),
+        StudyRow(
+            "4 against 3, minimal schedule", makespan(shortest), 32362.38, note=f"{stand_in}, fitted to this figure"
+        ),
+        StudyRow("4 against 3, most tasks at once", max(degrees(shortest.values())), 19, "tasks", stand_in),
     ]
     for hosts, published in ((18, None), (8, 33562.0), (4, 45903.0)):
         seconds = makespan(replay(submitted, lengths, hosts))
         rows.append(
-            Row(f"4 against 3, {hosts} hosts, no overhead", seconds, published, note=f"{stand_in}; not printed")
+            StudyRow(f"4 against 3, {hosts} hosts, no overhead", seconds, published, note=f"{stand_in}; not printed")
         )
     return rows
 

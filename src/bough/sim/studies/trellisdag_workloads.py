@@ -22,7 +22,7 @@ from math import comb
 from typing import NamedTuple, TypeVar
 
 from bough.model.ids import ROOT, BlobId, GroupId, RecordId, Seconds
-from bough.model.tasks import PLAIN, Dep, GroupSpec, Item, Kind, On, TaskSpec, Terms
+from bough.model.tasks import NO_EXTRAS, Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 
 Kings = tuple[int, int]  # black and white ones
 
@@ -111,7 +111,7 @@ def items(shape: Shape) -> list[Item]:
         name = name_of(database)
         made.append(GroupSpec(group, f"Rank_{name}", parent, tuple(Dep(On.GROUP, group_id[one]) for one in needs)))
         record = RecordId(run_id(database))
-        terms = Terms(release=True) if shape.release else PLAIN
+        terms = TaskExtras(release=True) if shape.release else NO_EXTRAS
         made.append(TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, f"run {name}", terms=terms))
         after = (Dep(On.TASK, record),)
         made.append(TaskSpec(RecordId(record + 1), Kind.COMMAND, BlobId(b""), b"", group, f"ver {name}", after=after))
@@ -210,7 +210,7 @@ def workload() -> tuple[list[Item], dict[int, Seconds]]:
             group = open_group("Rank", part, advanced(part), above)
             record = RecordId(len(lengths) + 1)
             lengths[record], lengths[record + 1] = lengths_of(part)
-            items.append(TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, "run", terms=Terms(release=True)))
+            items.append(TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, "run", terms=TaskExtras(release=True)))
             after = (Dep(On.TASK, record),)
             items.append(TaskSpec(RecordId(record + 1), Kind.COMMAND, BlobId(b""), b"", group, "ver", after=after))
     return items, lengths

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bough.model.states import BLOCK, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, TaskState, Window
+from bough.model.states import BLOCK, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, StateWindow, TaskState
 from bough.stores.jobs.rows import ElementRow, SpanRow, TaskRow
 
 LABELS: Final = tuple(state.label for state in TaskState)
@@ -46,14 +46,14 @@ _OPEN = re.compile(b"\x03+|\x04+")
 _BIG: Final = 1 << 20  # elements
 
 
-class ArrayFold:
+class FoldedArray:
     """See the module."""
 
     __slots__ = ("bad", "counts", "dirty", "ranges", "ranges_changed", "row", "starts", "states")
 
     def __init__(self, row: TaskRow, rows: Iterable[SpanRow] = (), elements: Iterable[ElementRow] = ()) -> None:
         self.row = row
-        self.states: bytearray | Window = Window() if row.is_open or row.length > _BIG else bytearray()
+        self.states: bytearray | StateWindow = StateWindow() if row.is_open or row.length > _BIG else bytearray()
         self.bad: dict[int, ElementRow] = {}  # rows of elements that have not succeeded
         self.dirty: set[int] = set()  # those of them to be written
         self.ranges: list[SpanRow] = []  # held, not run and cancelled ones, sorted, without overlap
@@ -88,7 +88,7 @@ class ArrayFold:
         """Make it so long, a block at a time, so that what succeeded meanwhile can be summed up."""
         states = self.states
         while (more := length - len(states)) > 0:
-            if isinstance(states, Window):
+            if isinstance(states, StateWindow):
                 states.advance()
                 more = min(more, BLOCK)
             states.extend(bytes([self.first]) * more)
@@ -96,7 +96,7 @@ class ArrayFold:
     def move(self, start: int, stop: int, table: bytes) -> list[tuple[int, int]]:
         """Change states of a slice; the ranges that changed."""
         states = self.states
-        if isinstance(states, Window) and start < states.base and table[TaskState.DONE] == TaskState.DONE:
+        if isinstance(states, StateWindow) and start < states.base and table[TaskState.DONE] == TaskState.DONE:
             odd = states.odd_in(start, min(stop, states.base))
             changed = [piece for index in odd for piece in self._move(index, index + 1, table)]
             return changed + (self._move(states.base, stop, table) if stop > states.base else [])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from bough.journal.codec import encode_fact
 from bough.model.events.facts import Fact
 from bough.model.ids import Seconds
-from bough.stores.jobs.fold import Projector
+from bough.stores.jobs.fold import JobsFold
 from bough.stores.maintenance import quarantine
 from bough.stores.maintenance.quarantine import NOT_IN_TABLES, Quarantine, SetAside, numbers_in
 from bough.stores.sql.database import Database
@@ -21,17 +21,17 @@ from bough.stores.store_errors import is_of_data
 Journal = Callable[[int], Iterator[tuple[int, Seconds, list[Fact]]]]
 
 
-class Folding:
+class CatchUp:
     """See the module. The caller reports exceptions, and undoes what was begun before it goes on."""
 
     def __init__(
-        self, database: Database, journal: Journal, aside: Quarantine, new_projector: Callable[[], Projector]
+        self, database: Database, journal: Journal, aside: Quarantine, new_projector: Callable[[], JobsFold]
     ) -> None:
         self._database = database
         self._journal = journal
         self._aside = aside
         self._new_projector = new_projector
-        self._projector: Projector | None = None
+        self._projector: JobsFold | None = None
         self._turn = 0  # that is being folded
         self._left_out: dict[int, set[int]] = {}  # positions by turn of facts that are not folded
 
@@ -108,7 +108,7 @@ class Folding:
         projector.commit()
         self._aside.say(found)
 
-    def _foldable(self, projector: Projector, turn: int, facts: list[Fact]) -> list[Fact]:
+    def _foldable(self, projector: JobsFold, turn: int, facts: list[Fact]) -> list[Fact]:
         """The facts of a turn that are folded; numbers that the others gave away are not given again."""
         left_out = self._left_out.get(turn, set())
         for one in self._aside.spoilt.get(turn, ()):

@@ -23,9 +23,9 @@ from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.states import PENDING
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.stores.jobs.fold_runs import ON, RunFold
-from bough.stores.jobs.fold_tasks import LooseFold, SpanFold, enter
+from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold, enter
 from bough.stores.jobs.rows import TaskRow, shown
-from bough.stores.jobs.tables import ENDED_LABELS, Blob, Ledger, Success
+from bough.stores.jobs.tables import ENDED_LABELS, Blob, JobsTables, Success
 from bough.stores.sql.database import Database
 
 _PENDING: Final = frozenset(state.label for state in PENDING)
@@ -35,7 +35,7 @@ _WITHDRAWN: Final = Failure(Cause.CANCELLED, "the workflow's description no long
 class AmendFold:
     """See the module."""
 
-    def __init__(self, ledger: Ledger, loose: LooseFold, runs: RunFold) -> None:
+    def __init__(self, ledger: JobsTables, loose: TaskFold, runs: RunFold) -> None:
         self._ledger = ledger
         self._loose = loose
         self._runs = runs
@@ -99,15 +99,15 @@ HEAVY: Final = 50_000  # gathered rows after which they are written
 Targeted = f.Cancelled | f.Killed | f.Held | f.Released | f.Retried
 
 
-class Projector:
+class JobsFold:
     """See the module."""
 
     def __init__(
         self, database: Database, blob: Blob, success: Success, settled: Callable[[bytes], None] = lambda _: None
     ) -> None:
-        self._ledger = Ledger(database, blob, success)
-        self._loose = LooseFold(self._ledger)
-        self._spans = SpanFold(self._ledger)
+        self._ledger = JobsTables(database, blob, success)
+        self._loose = TaskFold(self._ledger)
+        self._spans = ArrayRangeFold(self._ledger)
         self._runs = RunFold(self._ledger, self._loose, self._spans, settled)
         self._amends = AmendFold(self._ledger, self._loose, self._runs)
         self._now = 0.0
@@ -129,8 +129,8 @@ class Projector:
             f.ElementFailed: self._on_element_failed,
             f.SpanReturned: self._on_span_returned,
             f.RetryDue: self._on_retry_due,
-            f.Recalled: self._on_recalled,
-            f.NotRunnable: self._on_not_runnable,
+            f.MemoLookedUp: self._on_recalled,
+            f.Skipped: self._on_not_runnable,
             f.Cancelled: self._on_targeted,
             f.Killed: self._on_targeted,
             f.Held: self._on_targeted,
@@ -360,7 +360,7 @@ class Projector:
         elif row and row.state == "waiting":
             row.state = "ready"
 
-    def _on_recalled(self, fact: f.Recalled) -> None:
+    def _on_recalled(self, fact: f.MemoLookedUp) -> None:
         row = self._ledger.task(fact.record)
         if row and row.is_array:
             self._spans.recalled(row, self._now, fact)
@@ -369,7 +369,7 @@ class Projector:
         if row and fact.found and row.run != self._ledger.marks.run:
             self._ledger.gathered["borrowed"].append((fact.turn, fact.source, row.run))
 
-    def _on_not_runnable(self, fact: f.NotRunnable) -> None:
+    def _on_not_runnable(self, fact: f.Skipped) -> None:
         row = self._ledger.task(fact.record)
         if row and row.is_array:
             self._spans.abandoned(row, self._now, fact.start, fact.stop, fact.failure)

@@ -13,9 +13,9 @@ from bough.model.events import facts as f
 from bough.model.ids import ROOT
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import GroupSpec, On
-from bough.stores.jobs.fold_tasks import LooseFold, SpanFold
+from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold
 from bough.stores.jobs.rows import shown
-from bough.stores.jobs.tables import Ledger, replace
+from bough.stores.jobs.tables import JobsTables, replace
 
 ON: Final = {On.TASK: "task", On.ARRAY: "array", On.GROUP: "group", On.END: "end"}
 
@@ -51,7 +51,9 @@ _BY_RUN: Final = ("tasks", "groups", "group_after", "attributes", "declared", "r
 class RunFold:
     """See the module."""
 
-    def __init__(self, ledger: Ledger, loose: LooseFold, spans: SpanFold, settled: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, ledger: JobsTables, loose: TaskFold, spans: ArrayRangeFold, settled: Callable[[bytes], None]
+    ) -> None:
         self._ledger = ledger
         self._loose = loose
         self._spans = spans

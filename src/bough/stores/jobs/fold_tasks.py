@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from bough.model.events.facts import ElementFailed, PagesAdded, Placed, Recalled, SpanEnded
+from bough.model.events.facts import ElementFailed, MemoLookedUp, PagesAdded, Placed, SpanEnded
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.states import OCCUPYING, PENDING, UNSUCCESSFUL, TaskState
 from bough.stores.jobs import array_states as moves
-from bough.stores.jobs.array_states import ArrayFold
+from bough.stores.jobs.array_states import FoldedArray
 from bough.stores.jobs.rows import AttemptRow, Open, SpanRow, TaskRow, put_detail, put_failure, shown
-from bough.stores.jobs.tables import ENDED_LABELS, Ledger
+from bough.stores.jobs.tables import ENDED_LABELS, JobsTables
 
 _PENDING = frozenset(state.label for state in PENDING)
 _OCCUPYING = frozenset(state.label for state in OCCUPYING)
 _UNSUCCESSFUL = frozenset(state.label for state in UNSUCCESSFUL)
 
 
-class LooseFold:
+class TaskFold:
     """See the module."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: JobsTables) -> None:
         self._ledger = ledger
 
     def placed(self, row: TaskRow, now: float, fact: Placed) -> None:
@@ -92,7 +92,7 @@ class LooseFold:
             attempt.state, attempt.ended, attempt.cause, attempt.message = "lost", now, Cause.LOST.value, shown(lost)
             self._ledger.put_attempt(attempt)
 
-    def recalled(self, row: TaskRow, now: float, fact: Recalled) -> None:
+    def recalled(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
         """An earlier run did it."""
         if not fact.found:
             return
@@ -203,10 +203,10 @@ _RANGED: Final = {
 }
 
 
-class SpanFold:
+class ArrayRangeFold:
     """See the module."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: JobsTables) -> None:
         self._ledger = ledger
 
     def grown(self, row: TaskRow, now: float, fact: PagesAdded) -> None:
@@ -310,7 +310,7 @@ class SpanFold:
                 )
         self._ledger.heard(span, start, stop)
 
-    def recalled(self, row: TaskRow, now: float, fact: Recalled) -> None:
+    def recalled(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
         """Elements were done in an earlier run."""
         if not fact.found:
             return
@@ -407,7 +407,7 @@ class SpanFold:
 
     def _succeed(
         self,
-        fold: ArrayFold,
+        fold: FoldedArray,
         done: SpanRow,
         details: list[Detail] | tuple[Detail, ...],
         shift: int = 0,
@@ -429,7 +429,7 @@ class SpanFold:
                 element.started, element.ended, element.reused = done.started, done.ended, done.reused
                 self._detail(fold, index, detail)
 
-    def _detail(self, fold: ArrayFold, index: int, detail: Detail) -> None:
+    def _detail(self, fold: FoldedArray, index: int, detail: Detail) -> None:
         put_detail(fold.element(index), detail)
         for made in detail.outputs:
             values = (fold.row.id, index, made.slot, made.path, made.size, made.mtime_ns)

@@ -22,7 +22,7 @@ from msgspec.structs import astuple
 
 from bough.model.events.facts import SpanEnded
 from bough.model.states import ENDED
-from bough.stores.jobs.array_states import LABELS, RANGED, ArrayFold
+from bough.stores.jobs.array_states import LABELS, RANGED, FoldedArray
 from bough.stores.jobs.rows import AttemptRow, ElementRow, Open, SpanRow, TaskRow
 from bough.stores.sql.database import Database
 
@@ -145,7 +145,7 @@ def keep_numbers(database: Database) -> None:
     )
 
 
-class Ledger:
+class JobsTables:
     """See the module."""
 
     def __init__(self, database: Database, blob: Blob, success: Success) -> None:
@@ -159,7 +159,7 @@ class Ledger:
         self.span_rows: list[SpanRow] = []
         self.element_rows: dict[tuple[int, int], ElementRow] = {}
         self._tasks: dict[int, TaskRow] = {}
-        self._arrays: dict[int, ArrayFold] = {}
+        self._arrays: dict[int, FoldedArray] = {}
         self._dirty: set[int] = set()
         self._new: set[int] = set()  # rows that are not in the table yet
         self._rich: set[int] = set()  # rows in memory that have, or had, more than the common columns
@@ -201,7 +201,7 @@ class Ledger:
         self._dirty.add(record)
         return row
 
-    def array(self, row: TaskRow) -> ArrayFold:
+    def array(self, row: TaskRow) -> FoldedArray:
         """The fold of an array."""
         fold = self._arrays.get(row.id)
         if fold is None:
@@ -209,7 +209,7 @@ class Ledger:
                 "SELECT * FROM spans WHERE id = ? AND state != 'lost' ORDER BY start", (row.id,)
             )
             elements = self.rows("SELECT * FROM elements WHERE id = ? AND state != 'done'", (row.id,))
-            fold = self._arrays[row.id] = ArrayFold(
+            fold = self._arrays[row.id] = FoldedArray(
                 row,
                 (SpanRow(*values) for values in spans),
                 [ElementRow(*values) for values in elements],  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ class Ledger:
         self._dirty.add(row.id)
         self._new.add(row.id)
         if row.is_array:
-            self._arrays[row.id] = ArrayFold(row)
+            self._arrays[row.id] = FoldedArray(row)
 
     def place(self, span: Open) -> None:
         """A span was given out."""
@@ -376,7 +376,7 @@ class Ledger:
         self._database.executemany(UPDATE_COMMON, updates)
         self._many("tasks", saves)
 
-    def _write_array(self, fold: ArrayFold) -> None:
+    def _write_array(self, fold: FoldedArray) -> None:
         fold.settle()
         for index in fold.dirty:
             row = fold.bad[index]

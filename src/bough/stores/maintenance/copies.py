@@ -57,7 +57,7 @@ DURABLE: Final = {
 _ROW: Final = struct.Struct("<QdQ")
 
 
-class Reader:
+class StoreReader:
     """One store at one instant."""
 
     def __init__(
@@ -87,13 +87,13 @@ class Reader:
         return digest.hexdigest()
 
 
-def open_reader(where: str) -> AbstractContextManager[Reader]:
+def open_reader(where: str) -> AbstractContextManager[StoreReader]:
     """Read a store; `UnknownName` when there is none."""
     return _postgres(where) if is_postgres(where) else _sqlite(where)
 
 
 @contextmanager
-def _sqlite(where: str) -> Iterator[Reader]:
+def _sqlite(where: str) -> Iterator[StoreReader]:
     path = Path(where) / FILE
     if not path.is_file():
         raise UnknownName(f"there is no store in {where}: it would hold a {FILE}")
@@ -103,13 +103,13 @@ def _sqlite(where: str) -> Iterator[Reader]:
         try:
             database.execute("BEGIN")
             there = "SELECT max(name) FROM sqlite_master WHERE name = ?"
-            yield Reader(where, database, lambda sql: iter(database.execute(sql)), there)
+            yield StoreReader(where, database, lambda sql: iter(database.execute(sql)), there)
         finally:
             database.close()
 
 
 @contextmanager
-def _postgres(where: str) -> Iterator[Reader]:
+def _postgres(where: str) -> Iterator[StoreReader]:
     need_psycopg()
     from psycopg import sql
 
@@ -133,7 +133,7 @@ def _postgres(where: str) -> Iterator[Reader]:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if connection.execute("SELECT to_regclass('journal')").fetchone() == (None,):
                 raise UnknownName(f"there is no store in {address.shown}: its schema {address.schema} has no journal")
-            yield Reader(address.shown, database, copied, "SELECT to_regclass(?)::text")
+            yield StoreReader(address.shown, database, copied, "SELECT to_regclass(?)::text")
         finally:
             database.close()
 
@@ -208,7 +208,7 @@ def _online(source: str, path: Path) -> None:
             hidden.unlink(missing_ok=True)
 
 
-def _fill(store: SqlStore, reader: Reader) -> None:
+def _fill(store: SqlStore, reader: StoreReader) -> None:
     database: Database = store._database
     for table in ("journal", "blobs"):
         if database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
@@ -246,7 +246,7 @@ def _batches(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]
         yield batch
 
 
-def _compare(reader: Reader, target: str) -> Copied:
+def _compare(reader: StoreReader, target: str) -> Copied:
     with open_reader(target) as made:
         there, here = (_told(one, reader.where, made.where) for one in (made, reader))
     if there != here:
@@ -254,7 +254,7 @@ def _compare(reader: Reader, target: str) -> Copied:
     return there
 
 
-def _told(reader: Reader, source: str, target: str) -> Copied:
+def _told(reader: StoreReader, source: str, target: str) -> Copied:
     turns, blobs, snapshots = (reader.count(table) for table in ("journal", "blobs", "snapshots"))
     return Copied(source, target, turns, blobs, snapshots, reader.digest())
 
@@ -300,7 +300,7 @@ def check(where: str) -> Checked:
     return found
 
 
-def _journal(reader: Reader, found: Checked) -> dict[bytes, int]:
+def _journal(reader: StoreReader, found: Checked) -> dict[bytes, int]:
     """Read all turns; the blobs they need, each with the first turn that does."""
     wanted: dict[bytes, int] = {}
     known = {(one.turn, one.position) for one in found.set_aside}
@@ -344,7 +344,7 @@ def _blobs_of(item: TaskSpec | ArraySpec) -> list[bytes]:
     return [blob for blob in (item.body, item.table if isinstance(item, ArraySpec) else b"") if blob]
 
 
-def _blobs(reader: Reader, found: Checked, wanted: dict[bytes, int]) -> None:
+def _blobs(reader: StoreReader, found: Checked, wanted: dict[bytes, int]) -> None:
     for blob, data in reader.rows("blobs"):
         found.blobs += 1
         wanted.pop(blob, None)

@@ -29,8 +29,8 @@ _NEVER: Final = 1 << 62
 MOST_BLOBS: Final = 100  # deleted in one go
 
 _OF_RECORD: Final = (
-    f.PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.Recalled,
-    f.NotRunnable, f.LockTaken, f.LockFreed, f.SpanHeard,
+    f.PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.MemoLookedUp,
+    f.Skipped, f.LockTaken, f.LockFreed, f.SpanAlive,
 )  # fmt: skip
 _OF_RUN: Final = (f.RunClosed, f.RunRetired, f.RunRevived)
 _LAST: Final = (f.RunOpened, f.RunRemoved)
@@ -45,7 +45,7 @@ _STILL_USED: Final = """
 DELETE FROM blob_uses WHERE run = 0 AND blob IN (SELECT others.blob FROM blob_uses AS others WHERE others.run != 0)"""
 
 
-class Named(msgspec.Struct):
+class NamedRuns(msgspec.Struct):
     """The records, groups and runs that facts are about."""
 
     records: set[int]
@@ -53,9 +53,9 @@ class Named(msgspec.Struct):
     runs: set[int]
 
 
-def named_by(facts: Iterable[f.Fact]) -> Named:
+def named_by(facts: Iterable[f.Fact]) -> NamedRuns:
     """What facts are about."""
-    named = Named(set(), set(), set())
+    named = NamedRuns(set(), set(), set())
     for fact in facts:
         if isinstance(fact, f.Submitted):
             for item in fact.items:
@@ -76,7 +76,7 @@ def named_by(facts: Iterable[f.Fact]) -> Named:
     return named
 
 
-def without(facts: Sequence[f.Fact], dead: Named, borrowed: set[int]) -> list[f.Fact]:
+def without(facts: Sequence[f.Fact], dead: NamedRuns, borrowed: set[int]) -> list[f.Fact]:
     """The facts that are not about what is dead, and successes of borrowed records."""
     kept: list[f.Fact] = []
     for fact in facts:
@@ -220,11 +220,11 @@ class Removal:
         begun = self._database.execute("SELECT turn FROM runs WHERE run = ?", (run,)).fetchone()[0]
         return int(max(begun, saved[0] + 1 if saved else 0))
 
-    def _dead(self, named: Named) -> Named:
+    def _dead(self, named: NamedRuns) -> NamedRuns:
         records = found_in(self._database, "SELECT id FROM tasks WHERE id IN ({})", named.records)
         groups = found_in(self._database, "SELECT id FROM groups WHERE id IN ({})", named.groups)
         runs = found_in(self._database, "SELECT run FROM runs WHERE run IN ({})", named.runs)
-        return Named(named.records - records - {0}, named.groups - groups - {0}, named.runs - runs)
+        return NamedRuns(named.records - records - {0}, named.groups - groups - {0}, named.runs - runs)
 
     def _drop_husks(self, at_most: int) -> bool:
         """Drop the last that is said of removed runs; True when nothing is left to be dropped."""

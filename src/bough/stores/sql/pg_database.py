@@ -32,7 +32,7 @@ _KEY: Final = re.compile(r"ON CONFLICT \(([^)]*)\) DO UPDATE")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class BulkInsert(msgspec.Struct, frozen=True):
     """What to do with the rows of one statement."""
 
     table: str
@@ -46,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
         return f"incoming_{self.table}"
 
 
-def plan(statement: str) -> Plan | None:
+def plan(statement: str) -> BulkInsert | None:
     """How to run an INSERT for many rows; None for other statements."""
     found = _INSERT.fullmatch(statement)
     if found is None:
@@ -54,10 +54,10 @@ def plan(statement: str) -> Plan | None:
     columns = [name.strip() for name in (found[2] or "").split(",") if name.strip()]
     key = _KEY.search(found[3])
     places = [columns.index(name.strip()) for name in key[1].split(",")] if key and columns else []
-    return Plan(found[1], columns, found[3].strip(), places)
+    return BulkInsert(found[1], columns, found[3].strip(), places)
 
 
-def insert(connection: Connection, how: Plan, rows: Sequence[Sequence[Any]]) -> None:
+def insert(connection: Connection, how: BulkInsert, rows: Sequence[Sequence[Any]]) -> None:
     """Insert rows; a transaction is open."""
     if how.key:
         rows = list({tuple(row[at] for at in how.key): row for row in rows}.values())
@@ -76,7 +76,7 @@ def insert(connection: Connection, how: Plan, rows: Sequence[Sequence[Any]]) -> 
             cursor.execute(sql.SQL(f"TRUNCATE {how.aside}"))
 
 
-def _make_aside(cursor: psycopg.Cursor[tuple[Any, ...]], how: Plan) -> None:
+def _make_aside(cursor: psycopg.Cursor[tuple[Any, ...]], how: BulkInsert) -> None:
     made = f"CREATE TEMPORARY TABLE IF NOT EXISTS {how.aside} (LIKE {how.table} INCLUDING DEFAULTS)"
     cursor.execute(sql.SQL(made))
 
@@ -158,7 +158,7 @@ class PostgresDatabase:
         self.on_connect: Callable[[], None] = lambda: None
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._translated: dict[str, LiteralString] = {}
-        self._plans: dict[str, Plan | None] = {}
+        self._plans: dict[str, BulkInsert | None] = {}
 
     @property
     def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -201,7 +201,7 @@ class PostgresDatabase:
             self._look(connection)
             raise
 
-    def _plan(self, sql: str) -> Plan | None:
+    def _plan(self, sql: str) -> BulkInsert | None:
         if sql not in self._plans:
             self._plans[sql] = plan(sql)
         return self._plans[sql]

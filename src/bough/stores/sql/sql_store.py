@@ -16,18 +16,18 @@ from typing import Final
 
 from bough.errors import InvariantBroken, StoreFailed, UserError
 from bough.journal.codec import Newer, Unreadable, decode, encode, salvage
-from bough.model.events.facts import Fact, Recalled, RunClosed, RunOpened, RunRemoved, SpanEnded
+from bough.model.events.facts import Fact, MemoLookedUp, RunClosed, RunOpened, RunRemoved, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
-from bough.stores.jobs.catch_up import Folding
-from bough.stores.jobs.fold import Projector
+from bough.stores.jobs.catch_up import CatchUp
+from bough.stores.jobs.fold import JobsFold
 from bough.stores.jobs.tables import keep_numbers
 from bough.stores.maintenance.quarantine import Quarantine, SetAside
 from bough.stores.maintenance.removal import Removal
 from bough.stores.memos import Memos
 from bough.stores.sql import schema
 from bough.stores.sql.database import Database
-from bough.stores.store import LastRun, OldArray, OldPages
+from bough.stores.store import LastRun, MemoArray, MemoPages
 
 CACHED_BYTES: Final = 32 << 20  # of journal rows kept decoded
 KNOWN_BLOBS: Final = 10_000  # that are known to be there; one that is not known is written again, to no effect
@@ -58,7 +58,7 @@ class SqlStore(ABC):
         self._decoded: OrderedDict[int, tuple[int, dict[int, list[SpanEnded]]]] = OrderedDict()
         self._decoded_bytes = 0
         self._aside = Quarantine(database)
-        self._folding = Folding(database, self.journal, self._aside, self._new_projector)
+        self._folding = CatchUp(database, self.journal, self._aside, self._new_projector)
         self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
         self._removal = Removal(database, self._decode)
 
@@ -326,8 +326,8 @@ class SqlStore(ABC):
             self._roll_back()
             raise
 
-    def _new_projector(self) -> Projector:
-        return Projector(self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard)
+    def _new_projector(self) -> JobsFold:
+        return JobsFold(self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard)
 
     def _roll_back(self) -> None:
         if self._database.in_transaction:
@@ -350,13 +350,13 @@ class SqlStore(ABC):
 
     def recall(  # noqa: PLR0917
         self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
-    ) -> list[Recalled]:
+    ) -> list[MemoLookedUp]:
         """Successes of earlier runs."""
         self._freshen()
         with self._reported():
             return self._memos.recall(record, start, stop, key, reuse, run=run)
 
-    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[Recalled]:
+    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
         """Successes of earlier runs for many loose tasks."""
         self._freshen()
         with self._reported():
@@ -366,7 +366,7 @@ class SqlStore(ABC):
         """Outputs that are not in their places on this machine are kept by content in this folder."""
         self._memos.contents = folder
 
-    def old_arrays(self, body: MemoKey, run: int = 0) -> list[OldArray]:
+    def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
         """Arrays of earlier runs with this body."""
         self._freshen()
         with self._reported():
@@ -378,7 +378,7 @@ class SqlStore(ABC):
         with self._reported():
             return self._memos.old_feeds(body, run)
 
-    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> OldPages:
+    def fed_pages(self, record: RecordId, after: int, run: int = 0) -> MemoPages:
         """A piece of such an array."""
         with self._reported():
             return self._memos.fed_pages(record, after, run)
