@@ -552,7 +552,7 @@ class StoreSuite:
         store.project()
         whole = self.tables(store)
         columns = TaskRow.__struct_fields__
-        rows = {row[0]: dict(zip(columns, row, strict=True)) for row in whole["tasks"]}
+        rows = {row[0]: dict(zip((*columns, "notrun"), row, strict=True)) for row in whole["tasks"]}
         assert {id_: (row["run"], row["state"], row["attempt"]) for id_, row in rows.items()} == {
             1: (2, "ready", 1),
             2: (-2, "cancelled", 1),

@@ -168,7 +168,7 @@ def test_fail_fast_stops_at_the_first_failure(folder: Folder) -> None:
     assert code == 1
     said = json.loads(out)
     assert said["failed"] == 1
-    assert said["notrun"] > 100
+    assert said["skipped"] > 100
 
 
 def test_standard_input_is_a_list_too(folder: Folder) -> None:
@@ -190,10 +190,10 @@ def test_json_is_one_object_with_the_failures(folder: Folder) -> None:
     code, out, _ = folder.bough("run", "--json", "list.txt")
     assert code == 1
     said = json.loads(out)
-    assert {key: said[key] for key in ("done", "failed", "notrun", "cancelled", "reused", "exit_code")} == {
+    assert {key: said[key] for key in ("done", "failed", "skipped", "cancelled", "reused", "exit_code")} == {
         "done": 1,
         "failed": 1,
-        "notrun": 1,
+        "skipped": 1,
         "cancelled": 0,
         "reused": 0,
         "exit_code": 1,
@@ -386,9 +386,9 @@ def test_a_running_task_is_killed_and_tried_again(folder: Folder, live: subproce
     folder.until(lambda: states(folder)["first"] == "running", "first is running")
     assert folder.bough("kill", "first")[:2] == (0, "1 task killed\n")
     folder.until(lambda: states(folder)["first"] == "failed", "first has failed")
-    assert states(folder)["second"] == "notrun"
+    assert states(folder)["second"] == "skipped"
     folder.write("go", "")
-    code, _, err = folder.bough("retry", "--failed", "--notrun")
+    code, _, err = folder.bough("retry", "--failed", "--skipped")
     assert code == 0, err
     folder.until(lambda: states(folder)["second"] == "done", "second is done")
     folder.ok("release", "--held")

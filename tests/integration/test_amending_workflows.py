@@ -250,7 +250,7 @@ def test_names_of_withdrawn_tasks_are_not_in_the_way_of_deeds(desk: Desk) -> Non
 def test_what_failed_is_tried_again_when_the_description_is_submitted_again(desk: Desk) -> None:
     lines = (f"a: :: {gated('a')}", "b: :: test -e b.there", "c: after=b :: echo c >> c.txt")
     desk.submit(*lines)
-    desk.until_states(a="running", b="failed", c="notrun")
+    desk.until_states(a="running", b="failed", c="skipped")
     (desk.folder / "b.there").touch()
     assert desk.submit(*lines) == "workflow flow: 0 added, 0 changed, 0 removed, 3 unchanged; 2 tried again"
     desk.until_states(a="running", b="done", c="done")

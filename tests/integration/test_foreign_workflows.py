@@ -72,7 +72,7 @@ def test_a_c_project_becomes_the_same_program_as_with_make(tmp_path: Path) -> No
         shutil.copytree(PROJECT, one.folder, ignore=shutil.ignore_patterns("build", ".bough"))
     assert theirs.call("make", "check").returncode == 0
     built = ours.run("Makefile", "check")
-    assert (built["failed"], built["notrun"], built["exit_code"]) == (0, 0, 0)
+    assert (built["failed"], built["skipped"], built["exit_code"]) == (0, 0, 0)
     for name in ("tally", "libtally.a", "primes.h", "lib_table.o", "check.txt"):
         assert (ours.folder / "build" / name).read_bytes() == (theirs.folder / "build" / name).read_bytes()
 
@@ -103,7 +103,7 @@ def test_a_generated_header_that_did_not_change_rebuilds_nothing(tmp_path: Path)
 def test_a_recipe_that_fails_keeps_what_needs_it_from_running(shop: Shop) -> None:
     (shop.folder / "Makefile").write_text("all: a b\n\techo all\na:\n\texit 3\nb:\n\ttouch b\n")
     ended = shop.run("Makefile")
-    assert (ended["done"], ended["failed"], ended["notrun"], ended["exit_code"]) == (1, 1, 1, 1)
+    assert (ended["done"], ended["failed"], ended["skipped"], ended["exit_code"]) == (1, 1, 1, 1)
     assert ended["failures"][0]["name"] == "a"
 
 
@@ -135,7 +135,7 @@ def test_a_dag_of_dagman_runs_with_scripts_retries_limits_and_a_final_node(shop:
     ended = shop.run("my.dag")
     lines = (folder / "log").read_text().splitlines()
     assert lines == ["A", "try0", "try1", "try2", "S+X", "S+Y", "post C 1", "F"]
-    assert (ended["done"], ended["failed"], ended["notrun"]) == (6, 1, 1)
+    assert (ended["done"], ended["failed"], ended["skipped"]) == (6, 1, 1)
     again = shop.run("my.dag")
     assert again["reused"] == 5
     assert (folder / "log").read_text().splitlines()[len(lines) :] == ["F"]

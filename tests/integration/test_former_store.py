@@ -27,7 +27,7 @@ DATA = Path(__file__).parent.parent / "data" / "former_store"
 MADE_WITH = dict(line.split(maxsplit=1) for line in (DATA / "made_with.txt").read_text().splitlines())
 HERE = "/proc/self/cwd"  # how the stores call the directory they were made in: see make.py
 DEADLINE = 60.0  # seconds
-SKIPPED = {"notrun", "skipped"}  # the state's former name, and its name
+SKIPPED = {"skipped"}
 
 same_python = pytest.mark.skipif(
     f"{sys.version_info.major}.{sys.version_info.minor}" != MADE_WITH["python"],

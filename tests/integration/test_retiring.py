@@ -79,9 +79,9 @@ def test_all_questions_about_a_retired_workflow_are_answered(service: Service, t
 
     listed = {one["run"]: one for one in shown(service, "status")["workflows"]}
     assert listed[old.run]["closed"]
-    assert listed[old.run]["counts"] == {"done": 1, "failed": 1, "notrun": 1}
+    assert listed[old.run]["counts"] == {"done": 1, "failed": 1, "skipped": 1}
     states = {row["name"]: row["state"] for row in shown(service, "status", "old:all")}
-    assert states == {"good": "done", "bad": "failed", "after": "notrun"}
+    assert states == {"good": "done", "bad": "failed", "after": "skipped"}
     assert service.bough("log", f"{old.good}").stdout == "hello\n"
     assert "exit code 3" in service.bough("explain", f"{old.bad}").stdout
     assert "was not run" in service.bough("explain", f"{old.after}").stdout

@@ -95,7 +95,7 @@ class Folding:
         return str(self.rows(f"SELECT state FROM tasks WHERE id = {record}")[0][0])
 
     def counts(self, record: int) -> tuple[object, ...]:
-        return self.rows(f"SELECT state, done, failed, notrun, cancelled FROM tasks WHERE id = {record}")[0]
+        return self.rows(f"SELECT state, done, failed, skipped, cancelled FROM tasks WHERE id = {record}")[0]
 
 
 @pytest.fixture
@@ -280,12 +280,12 @@ def test_what_cannot_run_names_its_cause_and_a_closed_run_leaves_nothing_open(fo
     )
     assert folding.counts(3) == ("running", 0, 0, 2, 0)
     folding.tell(RunClosed(1, "crashed"))
-    assert folding.rows("SELECT id, state, cause, notrun FROM tasks ORDER BY id") == [
-        (1, "notrun", "closed", 1),
-        (2, "notrun", "dependency", 1),
-        (3, "notrun", None, 4),
-        (4, "notrun", "closed", 1),
-        (5, "notrun", None, 2),
+    assert folding.rows("SELECT id, state, cause, skipped FROM tasks ORDER BY id") == [
+        (1, "skipped", "closed", 1),
+        (2, "skipped", "dependency", 1),
+        (3, "skipped", None, 4),
+        (4, "skipped", "closed", 1),
+        (5, "skipped", None, 2),
     ]
     assert folding.rows("SELECT start, stop, cause FROM spans WHERE id = 3 ORDER BY start") == [
         (0, 2, "closed"),

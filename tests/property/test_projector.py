@@ -40,7 +40,7 @@ ARRAY, LENGTH = 1, 12
 LOOSE = (2, 3)
 PENDING, OCCUPYING = {"ready", "waiting", "held"}, {"placed", "running"}
 NEEDS_SPAN = {"start", "end", "fail", "retry later", "return"}
-BAD = {"failed", "notrun", "cancelled"}
+BAD = {"failed", "skipped", "cancelled"}
 
 
 class World:
@@ -113,7 +113,7 @@ class World:
             case "cancel" | "abandon":
                 for one in who:
                     if self.states[one] in PENDING | OCCUPYING:
-                        self.enter(one, "cancelled" if deed == "cancel" else "notrun")
+                        self.enter(one, "cancelled" if deed == "cancel" else "skipped")
                 if deed == "cancel":
                     return [Cancelled(**target)]
                 return [Skipped(record, start, stop, Failure(Cause.DEPENDENCY, f"because of {low}"))]
@@ -203,9 +203,9 @@ def test_the_tables_say_what_happened_however_folding_was_interrupted(history):
         for who, state in world.states.items():
             assert found[who] == state or (state in pending and found[who] in pending), who
         row = once._database.execute(
-            "SELECT done, failed, notrun, cancelled FROM tasks WHERE id = ?", (ARRAY,)
+            "SELECT done, failed, skipped, cancelled FROM tasks WHERE id = ?", (ARRAY,)
         ).fetchone()
         mine = [state for (record, _), state in world.states.items() if record == ARRAY]
-        assert row == tuple(mine.count(state) for state in ("done", "failed", "notrun", "cancelled"))
+        assert row == tuple(mine.count(state) for state in ("done", "failed", "skipped", "cancelled"))
         often.close()
         once.close()

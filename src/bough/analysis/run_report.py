@@ -119,7 +119,7 @@ class Recorded:
         self.names: dict[int, str] = {}
         self.tasks: dict[int, Row] = {}
         columns = "id, grp, name, is_array, length, state, seconds, reused, releases, cores"
-        columns += ", done, failed, notrun, cancelled"
+        columns += ", done, failed, skipped, cancelled"
         for row in ask(f"select {columns} from tasks where run = ? order by id", [run]):
             self.tasks[row["id"]] = row
             self.names[row["id"]] = str(row["name"] or "")

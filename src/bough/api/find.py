@@ -330,7 +330,7 @@ def _never_ran(row: Found, start: int, stop: int) -> TasksFailed:
 
 
 _PATIENCE = 10.0  # seconds in which the server tells what has ended
-_ENDED = ("done", "failed", "notrun", "cancelled")
+_ENDED = ("done", "failed", "skipped", "cancelled")
 
 
 class RemoteJobsQuery:
@@ -383,7 +383,7 @@ def _await_ends(jobs: JobsQuery, new: Sequence[tuple[int, Task | ArrayElements]]
     """What had ended is being told: wait for it, so that who looks at a state sees the right one."""
     deadline = time.monotonic() + _PATIENCE
     for number, thing in new:
-        row = jobs.rows("select state, length, done, failed, notrun, cancelled from tasks where id = ?", (number,))[0]
+        row = jobs.rows("select state, length, done, failed, skipped, cancelled from tasks where id = ?", (number,))[0]
         left = max(0.0, deadline - time.monotonic())
         if isinstance(thing, Task):
             if row["state"] in _ENDED:

@@ -39,6 +39,7 @@ from bough.api.memo.function_code import is_own
 from bough.errors import InvalidWorkload, NotPicklable
 from bough.model.blobs import blob_id
 from bough.model.ids import BlobId, MemoKey
+from bough.model.refs import FormerUnpickler, load_pickle
 from bough.model.tasks import Page
 
 _MARK = b"_make_skeleton_"  # in every pickle that holds a class
@@ -67,7 +68,7 @@ def dumps(obj: object) -> bytes:
 def loads(data: Any) -> Any:
     """Read a pickle, bytes or a map of a file, with the classes that are here."""
     if data.find(_MARK) < 0:
-        return pickle.loads(data)
+        return load_pickle(data)
     return _Unpickler(io.BytesIO(data) if isinstance(data, bytes) else data).load()
 
 
@@ -101,7 +102,7 @@ def _here(tracker: object) -> type | None:
     return known
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(FormerUnpickler):
     def __init__(self, file: Any) -> None:
         super().__init__(file)
         self._made: set[int] = set()  # ids of classes that this pickle brought
@@ -132,7 +133,7 @@ class _Unpickler(pickle.Unpickler):
 PAGE_ITEMS = 1000
 PAGE_BYTES = 64 << 10
 
-unpack = pickle.loads
+unpack = load_pickle
 
 # --- modules that travel by value ---------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ def has_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> b
     return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb" and stream.isatty()
 
 
-_COLOURS = {"failed": "31", "notrun": "33", "cancelled": "33", "held": "35", "running": "36", "done": "32"}
+_COLOURS = {"failed": "31", "skipped": "33", "cancelled": "33", "held": "35", "running": "36", "done": "32"}
 
 
 def paint_state(word: str, stream: TextIO | None = None) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-ENDED = ("done", "failed", "notrun", "cancelled")
+ENDED = ("done", "failed", "skipped", "cancelled")
 
 
 class FailureNote(NamedTuple):
@@ -90,8 +90,8 @@ def with_parents(own: Iterable[tuple[str, Mapping[str, int]]]) -> dict[str, Coun
 
 
 def summary(counts: Mapping[str, int], reused: int, seconds: str) -> str:
-    """The last line: "12 done, 1 failed, 3 not run, 5 reused in 3.2 s". Reused tasks are done, too."""
-    words = {"done": "done", "failed": "failed", "notrun": "not run", "cancelled": "cancelled"}
+    """The last line: "12 done, 1 failed, 3 skipped, 5 reused in 3.2 s". Reused tasks are done, too."""
+    words = {"done": "done", "failed": "failed", "skipped": "skipped", "cancelled": "cancelled"}
     said = [f"{counts.get('done', 0)} done"]
     said += [f"{counts[state]} {word}" for state, word in words.items() if state != "done" and counts.get(state)]
     left = sum(number for state, number in counts.items() if state not in words)
@@ -235,7 +235,7 @@ class RichDisplay(Display):
 
 _STYLES = {
     "failed": "red",
-    "notrun": "yellow",
+    "skipped": "yellow",
     "cancelled": "yellow",
     "held": "magenta",
     "running": "cyan",

@@ -50,7 +50,7 @@ class Ended(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """The object that `--json` prints."""
         return {
-            **{state: self.counts.get(state, 0) for state in ("done", "failed", "notrun", "cancelled")},
+            **{state: self.counts.get(state, 0) for state in ("done", "failed", "skipped", "cancelled")},
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
             "failures": [*failures_of(_runs()), *_told_failures()] if self.counts.get("failed") else [],
@@ -128,7 +128,7 @@ def _told_failures() -> list[dict[str, object]]:
 
 def _final_counts(picture: Picture) -> Counter[str]:
     """How all ended; the stores are asked when something failed, because it may have been tried again since."""
-    if not picture.counts["failed"] + picture.counts["notrun"] + picture.counts["cancelled"]:
+    if not picture.counts["failed"] + picture.counts["skipped"] + picture.counts["cancelled"]:
         return picture.counts
     if any(one.is_remote for one in launch.sessions):
         return picture.counts  # a service goes on, and its store is elsewhere

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_ENDED = ("done", "failed", "notrun", "cancelled")
+_ENDED = ("done", "failed", "skipped", "cancelled")
 _SHOWN = 5  # reasons for waiting
 
 

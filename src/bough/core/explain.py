@@ -13,10 +13,10 @@ from bough.core.records.array_record import (
     DONE,
     FAILED,
     HELD,
-    NOTRUN,
     PLACED,
     READY,
     RUNNING,
+    SKIPPED,
     ArrayRecord,
     Record,
 )
@@ -38,7 +38,7 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
     name = dependencies.name_of(record, index)
     if reached == DONE:
         return [_success(record, index, name)]
-    if reached in {FAILED, NOTRUN, CANCELLED}:
+    if reached in {FAILED, SKIPPED, CANCELLED}:
         return _ending(record, index, name, reached)
     if reached in {PLACED, RUNNING}:
         return _whereabouts(state, record, index, name, reached)
@@ -62,7 +62,7 @@ def _ending(record: Record, index: int, name: str, reached: int) -> list[str]:
         return [f"{name} was cancelled"]
     if failure is None:
         return [f"{name} is {TaskState(reached).label}"]
-    if reached == NOTRUN:
+    if reached == SKIPPED:
         return [f"{name} was not run: {failure.message or failure.cause.value}"]
     failures, losses = record.failures_of(index)
     lines = [f"{name} failed: {failure.message or failure.cause.value}"]

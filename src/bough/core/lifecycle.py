@@ -17,10 +17,10 @@ from bough.core.records.array_record import (
     CANCELLED,
     DONE,
     FAILED,
-    NOTRUN,
     PLACED,
     READY,
     RUNNING,
+    SKIPPED,
     WAITING,
     ArrayRecord,
     Record,
@@ -337,7 +337,7 @@ def not_runnable(state: State, fact: facts.Skipped) -> None:
     """Elements will never run."""
     record = state.records[fact.record]
     record.withdraw(fact.start, fact.stop)
-    state.move(record, fact.start, fact.stop, NOTRUN)
+    state.move(record, fact.start, fact.stop, SKIPPED)
     record.set_failure(fact.start, fact.stop, fact.failure)
     record.recalling = False
     if not isinstance(record, ArrayRecord):

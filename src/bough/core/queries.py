@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, NOTRUN, PLACED, READY, RUNNING, WAITING
+from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, PLACED, READY, RUNNING, SKIPPED, WAITING
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.state import State
 from bough.model.ids import ROOT
 from bough.model.states import TaskState
 
 _OPEN = (WAITING, HELD, READY, PLACED, RUNNING)
-_ENDED = (DONE, FAILED, NOTRUN, CANCELLED)
+_ENDED = (DONE, FAILED, SKIPPED, CANCELLED)
 
 
 class TaskCounts:

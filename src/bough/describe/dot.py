@@ -21,7 +21,7 @@ from bough.describe.task_graph import RecordedTask, TaskGraph
 _COLOURS = {
     "done": "palegreen",
     "failed": "salmon",
-    "notrun": "lightgrey",
+    "skipped": "lightgrey",
     "cancelled": "lightgrey",
     "running": "lightblue",
     "placed": "lightblue",

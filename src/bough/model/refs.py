@@ -18,10 +18,11 @@ worker that made them and the client that wants them. Rule: nothing here loads a
 
 from __future__ import annotations
 
+import io
 import marshal
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 _ATOMS: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None), bytearray})
 
@@ -103,13 +104,39 @@ def pack_marked(args: tuple[Any, ...]) -> bytes | None:
     return b"r" + marshal.dumps(tuple([(arg.n,) if type(arg) is Ref else arg for arg in args]), 2)
 
 
+# Modules of ours that pickles in stores name, and where their contents are now.
+FORMER: Final = {
+    "bough.api.completed": "bough.api.futures.completed",
+    "bough.driver.stages": "bough.driver.job_bundles",
+    "bough.executor.failures": "bough.executor.worker.serialisation",
+}
+
+
+class FormerUnpickler(pickle.Unpickler):
+    """Reads pickles of earlier versions, which name modules as they were called then."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """See `pickle.Unpickler`."""
+        return super().find_class(FORMER.get(module, module), name)
+
+
+def load_pickle(data: Any) -> Any:
+    """As `pickle.loads`; a pickle of an earlier version is read once more with the names of now."""
+    try:
+        return pickle.loads(data)
+    except ModuleNotFoundError as error:
+        if error.name not in FORMER:
+            raise
+        return FormerUnpickler(io.BytesIO(data)).load()
+
+
 def unpack_call(packed: bytes, values: Sequence[Any]) -> Call:
     """Positional and keyword arguments from bytes, with the values that have come in the places of their marks."""
     if packed[0] == _SIMPLE:
         return marshal.loads(packed[1:]), {}
     if packed[0] == _MARKED:
         return [values[arg[0]] if type(arg) is tuple else arg for arg in marshal.loads(packed[1:])], {}
-    args, kwargs = pickle.loads(packed)
+    args, kwargs = load_pickle(packed)
     return (resolve(tuple(args), values), resolve(kwargs, values)) if values else (args, kwargs)
 
 

@@ -32,7 +32,7 @@ class TaskState(enum.IntEnum):
     RUNNING = 4  # the executor said that it started
     DONE = 5
     FAILED = 6  # out of attempts
-    NOTRUN = 7  # something it depends on did not succeed
+    SKIPPED = 7  # something it depends on did not succeed
     CANCELLED = 8
 
     @property
@@ -67,16 +67,16 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.WAITING, _T.FREE): _S.READY,  # the last predecessor succeeded, the memo was not found, the retry is due
     (_S.WAITING, _T.RECALL): _S.DONE,  # an earlier run did it already
     (_S.WAITING, _T.TRAVEL): _S.PLACED,  # short, and sent along with the one task it waits for
-    (_S.WAITING, _T.ABANDON): _S.NOTRUN,  # a predecessor did not succeed, or the run stops
+    (_S.WAITING, _T.ABANDON): _S.SKIPPED,  # a predecessor did not succeed, or the run stops
     (_S.WAITING, _T.CANCEL): _S.CANCELLED,
     (_S.HELD, _T.RELEASE): _S.READY,  # nobody holds it any more
-    (_S.HELD, _T.ABANDON): _S.NOTRUN,
+    (_S.HELD, _T.ABANDON): _S.SKIPPED,
     (_S.HELD, _T.CANCEL): _S.CANCELLED,
     (_S.READY, _T.HOLD): _S.HELD,  # somebody holds it, or did so before it became ready
     (_S.READY, _T.RECALL): _S.DONE,  # an executor that was given up came back with the result
     (_S.HELD, _T.RECALL): _S.DONE,
     (_S.READY, _T.PLACE): _S.PLACED,  # the policy chose an executor
-    (_S.READY, _T.ABANDON): _S.NOTRUN,  # fail-fast, or the run stops
+    (_S.READY, _T.ABANDON): _S.SKIPPED,  # fail-fast, or the run stops
     (_S.READY, _T.CANCEL): _S.CANCELLED,
     (_S.PLACED, _T.START): _S.RUNNING,  # the executor confirmed
     (_S.PLACED, _T.SUCCEED): _S.DONE,  # so short that start and end came together
@@ -90,7 +90,7 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.RUNNING, _T.FAIL): _S.FAILED,
     (_S.RUNNING, _T.CANCEL): _S.CANCELLED,
     (_S.FAILED, _T.REVIVE): _S.WAITING,  # somebody asked for another try
-    (_S.NOTRUN, _T.REVIVE): _S.WAITING,
+    (_S.SKIPPED, _T.REVIVE): _S.WAITING,
     (_S.CANCELLED, _T.REVIVE): _S.WAITING,
     (_S.DONE, _T.RESET): _S.WAITING,  # somebody wants it done again
     (_S.READY, _T.RESET): _S.WAITING,  # something it depends on is to be done again
@@ -98,8 +98,8 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
 }
 
 OCCUPYING: Final = frozenset({_S.PLACED, _S.RUNNING})
-ENDED: Final = frozenset({_S.DONE, _S.FAILED, _S.NOTRUN, _S.CANCELLED})
-UNSUCCESSFUL: Final = frozenset({_S.FAILED, _S.NOTRUN, _S.CANCELLED})
+ENDED: Final = frozenset({_S.DONE, _S.FAILED, _S.SKIPPED, _S.CANCELLED})
+UNSUCCESSFUL: Final = frozenset({_S.FAILED, _S.SKIPPED, _S.CANCELLED})
 PENDING: Final = frozenset({_S.WAITING, _S.HELD, _S.READY})
 
 

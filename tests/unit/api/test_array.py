@@ -193,7 +193,7 @@ def test_tasks_are_chosen_by_state() -> None:
     assert [task.index for task in bench.array.queued()] == [4, 5]
     assert [task.index for task in bench.array.finished()] == [0, 1]
     assert [task.index for task in bench.array.select(lambda task: task.index % 2)] == [1, 3, 5]
-    assert bench.array.counts() == {"waiting": 2, "running": 2, "done": 1, "failed": 1, "notrun": 0, "cancelled": 0}
+    assert bench.array.counts() == {"waiting": 2, "running": 2, "done": 1, "failed": 1, "skipped": 0, "cancelled": 0}
     assert bench.array[2].host == "here"
     bench.running(2, 4, attempt=0)
     assert len(bench.array.running()) == 0
@@ -267,7 +267,7 @@ def test_elements_that_could_not_run_name_the_cause() -> None:
     bench.failed(0, 1_000_000, Failure(Cause.DEPENDENCY, "task 7 failed", source=7))
     with pytest.raises(NotRun, match="task 7 failed"):
         bench.array[999_999].result()
-    assert bench.array.counts()["notrun"] == 1_000_000
+    assert bench.array.counts()["skipped"] == 1_000_000
 
 
 def test_a_lost_server_fails_every_element() -> None:

@@ -199,7 +199,14 @@ def test_cancel_is_final_at_once_also_when_running() -> None:
     assert task.state == "cancelled"
     with pytest.raises(concurrent.futures.CancelledError):
         task.result()
-    assert ledger.progress.counts() == {"waiting": 0, "running": 0, "done": 0, "failed": 0, "notrun": 0, "cancelled": 1}
+    assert ledger.progress.counts() == {
+        "waiting": 0,
+        "running": 0,
+        "done": 0,
+        "failed": 0,
+        "skipped": 0,
+        "cancelled": 1,
+    }
 
 
 def test_cancel_says_no_when_the_task_has_ended() -> None:
@@ -239,7 +246,14 @@ def test_running_and_back_to_waiting_is_seen() -> None:
     assert ledger.progress.counts()["running"] == 1
     ledger.hear([TasksRunning(RecordId(1), 0, 1, 0)])
     assert task.state == "waiting"
-    assert ledger.progress.counts() == {"waiting": 1, "running": 0, "done": 0, "failed": 0, "notrun": 0, "cancelled": 0}
+    assert ledger.progress.counts() == {
+        "waiting": 1,
+        "running": 0,
+        "done": 0,
+        "failed": 0,
+        "skipped": 0,
+        "cancelled": 0,
+    }
 
 
 def test_a_function_s_own_exception_is_raised() -> None:
@@ -279,7 +293,7 @@ def test_a_dependent_names_the_cause() -> None:
     with pytest.raises(NotRun, match="task 1") as caught:
         task.result()
     assert caught.value.cause == 1
-    assert task.state == "notrun"
+    assert task.state == "skipped"
 
 
 def test_output_is_read_from_its_byte_range(tmp_path: object) -> None:

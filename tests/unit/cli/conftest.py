@@ -39,8 +39,8 @@ def filled(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     task(1, "done", name="first", seconds=0.5, host="here", exit_code=0, **streams)
     task(2, "failed", name="second", cause="exit", message="exit code 3", exit_code=3, host="here", grp=1)
     insert("after", id=3, on_kind="task", on_id=2, on_idx=0, idx=-1)
-    task(3, "notrun", name="third", cause="dependency", message="task 2 (second) failed", grp=1, waits=1)
-    counts = {"done": 4, "failed": 2, "notrun": 0, "cancelled": 1}
+    task(3, "skipped", name="third", cause="dependency", message="task 2 (second) failed", grp=1, waits=1)
+    counts = {"done": 4, "failed": 2, "skipped": 0, "cancelled": 1}
     task(4, "running", name="many", grp=2, length=10, is_array=1, command="count {n}", **counts)
     for start, stop, state in [(0, 4, "done"), (6, 8, "running"), (9, 10, "cancelled")]:
         insert("spans", id=4, start=start, stop=stop, state=state)

@@ -65,7 +65,7 @@ def test_a_selector_that_names_nothing_is_an_error(filled: Workshop, text: str) 
         (["cancelled"], ["4.9"]),
         (["ready"], ["4.8"]),
         (["done"], ["1", "4.0-3"]),
-        (["notrun", "failed"], ["2", "3", "4.4-5"]),
+        (["skipped", "failed"], ["2", "3", "4.4-5"]),
         (["held"], []),
     ],
 )
@@ -96,7 +96,7 @@ def test_status_shows_the_tree_and_then_what_failed(filled: Workshop, bough: Cal
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert "ended after 3.5 s" in lines[0]
-    assert lines[1].split(None, 1) == ["wf", "1 ready, 2 running, 5 done, 3 failed, 1 notrun, 1 cancelled"]
+    assert lines[1].split(None, 1) == ["wf", "1 ready, 2 running, 5 done, 3 failed, 1 skipped, 1 cancelled"]
     assert lines[2].split()[:2] == ["└─", "align"]
     assert lines[3].startswith("   └─ sub  ")
     assert "second" in out
@@ -110,7 +110,7 @@ def test_status_as_json_is_stable(filled: Workshop, bough: Call) -> None:
     assert value["run"] == 1
     assert value["reason"] == "done"
     assert value["live"] is False
-    some = {"ready": 1, "running": 2, "done": 5, "failed": 3, "notrun": 1, "cancelled": 1}
+    some = {"ready": 1, "running": 2, "done": 5, "failed": 3, "skipped": 1, "cancelled": 1}
     assert value["counts"] == {"waiting": 0, "held": 0, "placed": 0} | some
     assert [group["path"] for group in value["groups"]] == ["align", "align/sub"]
     assert [row["id"] for row in value["failed"]] == ["2", "4.4", "4.5"]
@@ -132,7 +132,7 @@ def test_status_of_a_task_as_json(filled: Workshop, bough: Call) -> None:
 def test_status_of_an_array_as_json_has_counts(filled: Workshop, bough: Call) -> None:
     _, out, _ = bough("status", "many", "--json")
     [row] = json.loads(out)
-    assert row["counts"] == {"done": 4, "failed": 2, "notrun": 0, "cancelled": 1}
+    assert row["counts"] == {"done": 4, "failed": 2, "skipped": 0, "cancelled": 1}
     assert (row["is_array"], row["length"], row["index"]) == (True, 10, None)
 
 
@@ -197,7 +197,7 @@ def test_log_needs_to_know_of_which_tasks(filled: Workshop, bough: Call) -> None
 def test_explain_without_a_session_tells_from_the_store(filled: Workshop, bough: Call) -> None:
     _, out, _ = bough("explain", "third")
     assert out.splitlines()[:2] == [
-        "3 (third) is notrun: task 2 (second) failed",
+        "3 (third) is skipped: task 2 (second) failed",
         "it comes after 2 (second), which is failed",
     ]
 

@@ -87,7 +87,7 @@ class Flow:
         found = self.difference(*lines)
         state = self.bench.machine.state
         self.again = run_again(state, state.workflows[2], found)
-        idle = {self.ids[name] for name, word in self.states.items() if word == "notrun"}  # these are tried again
+        idle = {self.ids[name] for name, word in self.states.items() if word == "skipped"}  # these are tried again
         turn = self.bench.tell(found.fact)
         names = {id_: name for name, id_ in self.ids.items()}
         passed = {item.id for item in found.fact.changed} | idle

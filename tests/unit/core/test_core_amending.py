@@ -209,7 +209,7 @@ def test_a_change_of_limits_ends_nothing_and_holds_for_the_next_attempt() -> Non
 def test_what_failed_and_is_still_wanted_is_tried_again() -> None:
     flow = Flow("a", "b < a", "c", "d < a")
     flow.fail("a")
-    assert flow.states == {"a": "failed", "b": "notrun", "c": "placed", "d": "notrun"}
+    assert flow.states == {"a": "failed", "b": "skipped", "c": "placed", "d": "skipped"}
     turn = flow.bench.tell(flow.difference("a", "b < a", "c").fact)
     assert kinds(turn)[:2] == ["Retried", "Amended"]
     assert flow.states == {"a": "placed", "b": "waiting", "c": "placed"}
@@ -219,7 +219,7 @@ def test_what_was_not_run_because_of_a_task_that_is_removed_is_run() -> None:
     flow = Flow("g/", "g/bad", "g/good", "h/ < g/", "h/x", "y < g/", "z", cores=3)
     flow.end("g/good")
     flow.fail("g/bad")
-    assert flow.states["h/x"] == flow.states["y"] == "notrun"
+    assert flow.states["h/x"] == flow.states["y"] == "skipped"
     flow.amend("g/", "g/good", "h/ < g/", "h/x", "y < g/", "z")
     assert flow.states == {"g/good": "done", "h/x": "placed", "y": "placed", "z": "placed"}
     flow.end("h/x", "y", "z")

@@ -73,7 +73,7 @@ def failed(bench: Bench) -> None:
     bench.fail(2)
 
 
-def notrun(bench: Bench) -> None:
+def skipped(bench: Bench) -> None:
     waiting(bench)
     bench.fail(1)
 
@@ -83,7 +83,7 @@ def cancelled(bench: Bench) -> None:
     bench.tell(Cancelled(on(2)))
 
 
-MOMENTS = [waiting, ready, held, placed, running, retry_not_due, recalling, done, failed, notrun, cancelled]
+MOMENTS = [waiting, ready, held, placed, running, retry_not_due, recalling, done, failed, skipped, cancelled]
 TARGETS = [on(2), on_array(2), on_group(0)]
 
 
@@ -100,7 +100,7 @@ def test_cancelling_is_final_at_once_unless_it_has_ended(moment: Callable[[Bench
     before, span = bench.state(2), bench.machine.state.spans.copy()
     mine = [s.id for s in span.values() if s.record.id == 2]
     bench.tell(Cancelled(target))
-    expected = before if before in {"done", "failed", "notrun"} else "cancelled"
+    expected = before if before in {"done", "failed", "skipped"} else "cancelled"
     assert bench.state(2) == expected
     assert [order.span for order in bench.stops if order.span in mine] == mine
     bench.wait(100)
@@ -131,7 +131,7 @@ def test_killing_takes_no_retry() -> None:
     bench = Bench()
     bench.submit(task(1, limits=limits(retries=5)), task(2, 1))
     bench.tell(Killed(on(1)))
-    assert bench.states(1, 2) == ["failed", "notrun"]
+    assert bench.states(1, 2) == ["failed", "skipped"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -164,8 +164,8 @@ def test_retrying_revives_what_ended_badly_and_nothing_else(moment: Callable[[Be
     if before in {"failed", "cancelled"}:
         assert after == "placed"
         assert bench.attempt(2) == 2
-    elif moment is notrun:
-        assert after == ("notrun" if target.id == 2 else "waiting")
+    elif moment is skipped:
+        assert after == ("skipped" if target.id == 2 else "waiting")
     else:
         assert after == before
 
@@ -328,7 +328,7 @@ def test_cancelling_a_group_cancels_what_is_in_it_and_below_and_dooms_its_depend
     )
     bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
     bench.tell(Cancelled(on_group(1)))
-    assert bench.states(1, 3, 4) == ["cancelled", "notrun", "placed"]
+    assert bench.states(1, 3, 4) == ["cancelled", "skipped", "placed"]
     assert bench.states(2) == ["cancelled"] * 3
     assert bench.settled == [(2, True), (1, True)]
 
@@ -370,7 +370,7 @@ def test_retrying_revives_what_was_not_run_because_of_it_however_far_away() -> N
     bench.submit(task(5, group=2))
     bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
     bench.fail(1)
-    assert bench.states(1, 2, 3, 4, 5) == ["failed", "notrun", "notrun", "notrun", "notrun"]
+    assert bench.states(1, 2, 3, 4, 5) == ["failed", "skipped", "skipped", "skipped", "skipped"]
     bench.tell(Retried(on(1)))
     assert bench.states(1, 2, 3, 4, 5) == ["placed", "waiting", "waiting", "waiting", "waiting"]
     bench.end_all()
@@ -385,7 +385,7 @@ def test_a_revived_task_with_another_failed_dependency_is_not_run_again() -> Non
     bench.fail(1)
     bench.fail(2)
     bench.tell(Retried(on(1)))
-    assert bench.states(1, 2, 3) == ["placed", "failed", "notrun"]
+    assert bench.states(1, 2, 3) == ["placed", "failed", "skipped"]
     assert bench.failure(3).source == 2
 
 
@@ -395,8 +395,8 @@ def test_a_retried_task_may_fail_again_with_all_its_dependents() -> None:
     bench.submit(array(4, 2, 1), array(5, 2, element_after=((1, (on(1),)),)))
     for _ in range(3):
         bench.fail(1)
-        assert bench.states(2, 3, 4) == ["notrun"] * 3
-        assert bench.state(5, 1) == "notrun"
+        assert bench.states(2, 3, 4) == ["skipped"] * 3
+        assert bench.state(5, 1) == "skipped"
         bench.tell(Retried(on(1)))
         assert bench.states(1, 2, 3, 4) == ["placed", "waiting", "waiting", "waiting"]
         assert bench.state(5, 1) == "waiting"
@@ -432,9 +432,9 @@ def test_retrying_only_the_dependent_of_a_failure_does_not_leave_it_waiting_fore
     bench = Bench(8)
     bench.submit(task(1), *items)  # type: ignore[arg-type]
     bench.fail(1)
-    assert bench.state(2) == "notrun"
+    assert bench.state(2) == "skipped"
     bench.tell(Retried(on_array(2)))
-    assert bench.state(2) == "notrun"
+    assert bench.state(2) == "skipped"
     assert bench.failure(2).source == 1
     assert bench.machine.is_idle
     bench.tell(Retried(on(1)))
@@ -462,10 +462,10 @@ def test_a_group_with_another_failure_in_it_still_fails_after_a_retry() -> None:
     for record in (1, 2):
         bench.fail(record)
     bench.end(3)
-    assert bench.state(4) == "notrun"
+    assert bench.state(4) == "skipped"
     bench.tell(Retried(on(1)))
     bench.end(1)
-    assert bench.state(4) == "notrun"
+    assert bench.state(4) == "skipped"
     assert bench.failure(4).source == 2
     assert bench.settled[-2:] == [(2, True), (1, True)]
     bench.tell(Retried(on(2)))

@@ -211,8 +211,8 @@ def test_dependents_of_a_failure_are_not_run_and_name_the_first_cause() -> None:
     bench = Bench(4)
     bench.submit(task(1, name="plot"), task(2, 1), array(3, 3, 2), task(4, on_array(3)), task(5))
     bench.fail(1)
-    assert bench.states(1, 2, 4) == ["failed", "notrun", "notrun"]
-    assert bench.states(3) == ["notrun"] * 3
+    assert bench.states(1, 2, 4) == ["failed", "skipped", "skipped"]
+    assert bench.states(3) == ["skipped"] * 3
     for record in (2, 3, 4):
         failure = bench.failure(record)
         assert failure.cause is Cause.DEPENDENCY
@@ -226,7 +226,7 @@ def test_the_rest_of_the_workflow_goes_on() -> None:
     bench.fail(1)
     assert bench.state(3) == "placed"
     bench.end_all()
-    assert bench.states(1, 2, 3, 4) == ["failed", "notrun", "done", "done"]
+    assert bench.states(1, 2, 3, 4) == ["failed", "skipped", "done", "done"]
     assert bench.machine.is_idle
 
 
@@ -234,7 +234,7 @@ def test_one_failed_element_dooms_who_waits_for_all_but_not_who_waits_for_anothe
     bench = Bench(4)
     bench.submit(array(1, 3), task(2, on_array(1)), task(3, on_element(1, 2)), task(4, on_element(1, 1)))
     bench.fail(1, 1)
-    assert bench.states(2, 3, 4) == ["notrun", "waiting", "notrun"]
+    assert bench.states(2, 3, 4) == ["skipped", "waiting", "skipped"]
     assert bench.failure(4).message == "task 1.1 did not succeed: exit code 1"
     bench.end(1, 2)
     assert bench.state(3) == "placed"
@@ -244,7 +244,7 @@ def test_a_failed_dependency_of_one_element_leaves_the_others_alone() -> None:
     bench = Bench(8)
     bench.submit(task(1), array(2, 3, element_after=((1, (on(1),)),)))
     bench.fail(1)
-    assert bench.states(2) == ["placed", "notrun", "placed"]
+    assert bench.states(2) == ["placed", "skipped", "placed"]
 
 
 def test_a_failure_in_a_group_dooms_its_dependents_when_the_group_has_ended() -> None:
@@ -254,7 +254,7 @@ def test_a_failure_in_a_group_dooms_its_dependents_when_the_group_has_ended() ->
     bench.fail(1)
     assert bench.states(2, 3) == ["placed", "waiting"]
     bench.end(2)
-    assert bench.state(3) == "notrun"
+    assert bench.state(3) == "skipped"
     assert bench.settled == [(2, True), (1, True)]
     assert bench.failure(3).source == 1
     assert bench.failure(3).message == "group g: task 1 did not succeed: exit code 1"
@@ -265,7 +265,7 @@ def test_behind_a_gate_that_will_never_open_nothing_runs() -> None:
     bench.submit(task(1), group(1, "g", 0, on(1)), group(2, "sub", 1), task(2, group=1), array(3, 2, group=2))
     bench.tell(closed(1), closed(2))
     bench.fail(1)
-    assert bench.states(2, 3) == ["notrun", "notrun"]
+    assert bench.states(2, 3) == ["skipped", "skipped"]
     assert bench.settled == [(2, True), (1, True)]
 
 
@@ -274,7 +274,7 @@ def test_what_joins_a_doomed_group_is_not_run() -> None:
     bench.submit(task(1), group(1, "g", 0, on(1)))
     bench.fail(1)
     bench.submit(task(2, group=1), group(2, "sub", 1), array(3, 2, group=2))
-    assert bench.states(2, 3) == ["notrun", "notrun"]
+    assert bench.states(2, 3) == ["skipped", "skipped"]
     assert bench.failure(3).source == 1
 
 
@@ -284,8 +284,8 @@ def test_what_comes_after_something_failed_is_not_run(dep: Dep) -> None:
     bench.submit(task(1))
     bench.fail(1)
     bench.submit(task(2, dep), array(3, 2, dep), array(4, 2, element_after=((0, (dep,)),)))
-    assert bench.states(2, 3) == ["notrun", "notrun"]
-    assert bench.states(4) == ["notrun", "placed"]
+    assert bench.states(2, 3) == ["skipped", "skipped"]
+    assert bench.states(4) == ["skipped", "placed"]
 
 
 def test_what_comes_after_a_failed_group_is_not_run() -> None:
@@ -294,14 +294,14 @@ def test_what_comes_after_a_failed_group_is_not_run() -> None:
     bench.tell(closed(1))
     bench.fail(1)
     bench.submit(task(2, on_group(1)))
-    assert bench.state(2) == "notrun"
+    assert bench.state(2) == "skipped"
 
 
 def test_a_cancelled_task_dooms_its_dependents() -> None:
     bench = Bench()
     bench.submit(task(1), task(2, 1))
     bench.tell(Cancelled(on(1)))
-    assert bench.states(1, 2) == ["cancelled", "notrun"]
+    assert bench.states(1, 2) == ["cancelled", "skipped"]
     assert bench.failure(2).message == "task 1 did not succeed: was cancelled"
 
 
@@ -309,7 +309,7 @@ def test_a_long_chain_of_dependents_is_abandoned_without_recursion() -> None:
     bench = Bench()
     bench.submit(task(1), *(task(id_, id_ - 1) for id_ in range(2, 1500)))
     bench.fail(1)
-    assert bench.machine.counts()["notrun"] == 1498
+    assert bench.machine.counts()["skipped"] == 1498
     assert bench.failure(1499).source == 1
 
 
@@ -320,8 +320,8 @@ def test_fail_fast_starts_nothing_new_and_spares_what_runs() -> None:
     bench = Bench(2, fail_fast=True)
     bench.submit(task(1), task(2), array(3, 5), task(4, 2))
     bench.fail(1)
-    assert bench.states(1, 2, 4) == ["failed", "placed", "notrun"]
-    assert bench.states(3) == ["notrun"] * 5
+    assert bench.states(1, 2, 4) == ["failed", "placed", "skipped"]
+    assert bench.states(3) == ["skipped"] * 5
     assert bench.failure(3).cause is Cause.FAIL_FAST
     assert bench.failure(4).message == "task 1 failed and the workflow stops at the first failure"
     bench.end(2)
@@ -334,7 +334,7 @@ def test_fail_fast_forgives_what_is_retried() -> None:
     bench = Bench(1, fail_fast=True)
     bench.submit(task(1, limits=limits(retries=1)), task(2))
     bench.fail(1)
-    assert bench.state(2) != "notrun"
+    assert bench.state(2) != "skipped"
     bench.end_all()
     assert bench.states(1, 2) == ["done", "done"]
 
@@ -404,7 +404,7 @@ def test_what_is_added_to_an_array_that_cannot_run_is_not_run(gated: bool) -> No
     bench.submit(open_array(2, *([] if gated else [on(1)]), **where))  # type: ignore[arg-type]
     bench.fail(1)
     bench.tell(grow(2, page(0, 2), last=True))
-    assert bench.states(2) == ["notrun", "notrun"]
+    assert bench.states(2) == ["skipped", "skipped"]
     assert bench.failure(2).source == 1
     assert bench.machine.is_idle
 
@@ -432,4 +432,4 @@ def test_an_empty_group_fails_with_its_own_dependencies() -> None:
     bench.submit(task(1), group(1, "empty", 0, on(1)), task(2, on_group(1)))
     bench.tell(closed(1))
     bench.fail(1)
-    assert bench.state(2) == "notrun"
+    assert bench.state(2) == "skipped"

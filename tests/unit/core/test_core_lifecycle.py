@@ -331,7 +331,7 @@ def test_after_too_many_losses_a_task_is_called_poisonous() -> None:
         bench.tell(lost(id_), executor(id_ + 1, 1))
         assert bench.state(1) == "placed"
     bench.tell(lost(3))
-    assert bench.states(1, 2) == ["failed", "notrun"]
+    assert bench.states(1, 2) == ["failed", "skipped"]
     assert bench.failure(1).cause is Cause.LOST
     assert bench.failure(1).message.startswith("3 executors or workers died while running it: the executor on host3")
 
@@ -348,7 +348,7 @@ def test_fail_fast_stops_at_a_poisonous_task() -> None:
     bench = Bench(1, fail_fast=True)
     bench.submit(task(1, limits=limits(losses=1)), task(2))
     bench.tell(lost())
-    assert bench.states(1, 2) == ["failed", "notrun"]
+    assert bench.states(1, 2) == ["failed", "skipped"]
 
 
 def test_an_executor_that_is_lost_twice_or_unknown_is_no_news() -> None:
@@ -467,7 +467,7 @@ def test_what_is_submitted_while_the_session_closes_is_not_run() -> None:
     bench = Bench(1)
     bench.tell(Stopping())
     bench.submit(group(1, "g"), task(1), array(2, 3, group=1), task(3, on_array(2)))
-    assert bench.states(1, 2, 3) == ["notrun"] * 3
+    assert bench.states(1, 2, 3) == ["skipped"] * 3
     assert bench.failure(1).cause is Cause.CLOSED
     assert bench.machine.is_idle
 

@@ -165,7 +165,7 @@ def test_while_it_is_looked_up_a_task_can_be_doomed() -> None:
     bench = Bench(memos=True, fail_fast=True)
     bench.submit(task(1, key=KEY), task(2))
     bench.fail(2, failure=Failure(Cause.EXIT, "no"))
-    assert bench.state(1) == "notrun"
+    assert bench.state(1) == "skipped"
     assert bench.tell(recalled(1, source=40)).facts == []
 
 

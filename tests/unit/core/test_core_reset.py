@@ -90,7 +90,7 @@ def test_what_was_not_run_because_of_it_waits_again() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2, 1), task(3, 2))
     bench.fail(1)
-    assert bench.states(2, 3) == ["notrun", "notrun"]
+    assert bench.states(2, 3) == ["skipped", "skipped"]
     reset(bench, on(1))
     assert bench.states(1, 2, 3) == ["placed", "waiting", "waiting"]
     bench.end_all()

@@ -165,7 +165,7 @@ def test_what_fail_fast_stopped_stays_stopped() -> None:
     bench.fail(1)
     bench.restart()
     bench.submit(task(2))
-    assert bench.state(2) == "notrun"
+    assert bench.state(2) == "skipped"
 
 
 def test_a_closing_session_stays_so() -> None:

@@ -120,5 +120,5 @@ def test_one_unlawful_element_forbids_the_move_of_a_range() -> None:
 
 def test_labels_are_the_words_people_see() -> None:
     assert [state.label for state in TaskState] == (
-        ["waiting", "held", "ready", "placed", "running", "done", "failed", "notrun", "cancelled"]
+        ["waiting", "held", "ready", "placed", "running", "done", "failed", "skipped", "cancelled"]
     )

@@ -79,7 +79,7 @@ def test_a_failure_after_the_release_stops_only_who_waits_for_the_end() -> None:
     bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
     bench.end(1)
     bench.fail(2)
-    assert bench.states(3, 4) == ["placed", "notrun"]
+    assert bench.states(3, 4) == ["placed", "skipped"]
     bench.submit(task(5, on_group(1)))
     assert bench.state(5) == "placed", "who comes later may start too"
 
@@ -91,7 +91,7 @@ def test_a_final_task_runs_after_a_failure() -> None:
     bench = Bench(4)
     bench.submit(task(1), task(2, 1), task(3, 2, terms=FINAL), task(4, 2))
     bench.fail(1)
-    assert bench.states(2, 3, 4) == ["notrun", "placed", "notrun"]
+    assert bench.states(2, 3, 4) == ["skipped", "placed", "skipped"]
 
 
 def test_a_final_task_waits_for_everything_all_the_same() -> None:
@@ -116,14 +116,14 @@ def test_a_final_task_runs_although_the_workflow_stops_at_the_first_failure() ->
     bench = Bench(1, fail_fast=True)
     bench.submit(task(1), task(2), task(3, 1, 2, terms=FINAL))
     bench.fail(1)
-    assert bench.states(2, 3) == ["notrun", "placed"]
+    assert bench.states(2, 3) == ["skipped", "placed"]
 
 
 def test_a_final_task_in_a_group_whose_dependency_failed_runs() -> None:
     bench = Bench(4)
     bench.submit(task(1), group(1, "g", 0, Dep(On.TASK, 1)), task(2, group=1), task(3, 2, group=1, terms=FINAL))
     bench.fail(1)
-    assert bench.states(2, 3) == ["notrun", "placed"]
+    assert bench.states(2, 3) == ["skipped", "placed"]
 
 
 def test_a_retry_by_hand_does_not_run_a_final_task_twice() -> None:
@@ -191,7 +191,7 @@ def test_a_group_that_fails_too_often_has_failed() -> None:
     bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
     bench.fail(1)
     bench.fail(1)
-    assert bench.states(1, 3) == ["failed", "notrun"]
+    assert bench.states(1, 3) == ["failed", "skipped"]
 
 
 def test_what_was_cancelled_or_killed_is_not_tried_again() -> None:
@@ -209,7 +209,7 @@ def test_the_time_of_a_group_begins_with_its_first_task_and_ends_all_of_it() -> 
     bench.wait(9.0)
     assert bench.states(1, 2) == ["placed", "ready"]
     bench.wait(1.5)
-    assert bench.states(1, 2, 3) == ["failed", "notrun", "notrun"]
+    assert bench.states(1, 2, 3) == ["failed", "skipped", "skipped"]
     assert "time limit of group g" in bench.machine.explain(1)[0]
 
 

@@ -125,7 +125,7 @@ def test_when_the_predecessor_fails_what_followed_is_not_run_once_it_is_back() -
     bench.fail(10, 0, BOOM)
     assert bench.states(10, 11, 12) == ["failed", "placed", "placed"]
     bench.tell(*(facts.SpanReturned(span, 0, 1) for span in spans[1:]))
-    assert bench.states(10, 11, 12) == ["failed", "notrun", "notrun"]
+    assert bench.states(10, 11, 12) == ["failed", "skipped", "skipped"]
 
 
 def test_when_the_predecessor_is_tried_again_what_followed_waits_again() -> None:
@@ -159,7 +159,7 @@ def test_a_result_made_from_what_was_cancelled_does_not_count() -> None:
     bench.submit(*chain(10, 2))
     bench.tell(facts.Cancelled(on(10)))
     bench.tell(facts.SpanEnded(bench.span(11), 0, 1, 0.001))
-    assert bench.states(10, 11) == ["cancelled", "notrun"]
+    assert bench.states(10, 11) == ["cancelled", "skipped"]
 
 
 def test_a_lost_executor_costs_only_the_first_an_attempt() -> None:
@@ -232,7 +232,7 @@ def test_a_fan_out_comes_back_when_the_root_fails() -> None:
     travelling = [id_ for id_ in range(11, 19) if bench.state(id_) == "placed"]
     spans = [bench.span(id_) for id_ in travelling]
     bench.tell(facts.ElementFailed(bench.span(10), 0, BOOM), *(facts.SpanReturned(span, 0, 1) for span in spans))
-    assert set(bench.states(*range(11, 19))) == {"notrun"}
+    assert set(bench.states(*range(11, 19))) == {"skipped"}
 
 
 def test_like_tasks_that_wait_go_out_as_one_hand_out() -> None:

@@ -61,9 +61,9 @@ def test_a_failure_stops_only_its_own_workflow() -> None:
     bench.tell(opened(2, fail_fast=True), opened(3, fail_fast=True), executor(1, 1))
     bench.submit(task(100, group=2), task(101, group=2), task(200, group=3))
     bench.fail(100, 0, BOOM)
-    assert bench.states(100, 101, 200) == ["failed", "notrun", "placed"]
+    assert bench.states(100, 101, 200) == ["failed", "skipped", "placed"]
     bench.submit(task(102, group=2))
-    assert bench.state(102) == "notrun"
+    assert bench.state(102) == "skipped"
 
 
 def test_what_another_workflow_has_cannot_be_depended_on() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _S = TaskState
 QUEUED = (_S.WAITING, _S.HELD, _S.READY, _S.PLACED)
-ENDED = (_S.DONE, _S.FAILED, _S.NOTRUN, _S.CANCELLED)
+ENDED = (_S.DONE, _S.FAILED, _S.SKIPPED, _S.CANCELLED)
 
 
 class Array(Sequence[Task]):
@@ -117,7 +117,7 @@ class Array(Sequence[Task]):
 
     def failed(self) -> Array:
         """The tasks that have failed or could not run."""
-        return self._in_states((_S.FAILED, _S.NOTRUN))
+        return self._in_states((_S.FAILED, _S.SKIPPED))
 
     def running(self) -> Array:
         """The tasks that are running now."""
@@ -236,7 +236,7 @@ class TaskList(Array):
 
     def counts(self) -> dict[str, int]:
         """How many tasks are in which state, as far as this process has heard."""
-        found = dict.fromkeys(("waiting", "running", "done", "failed", "notrun", "cancelled"), 0)
+        found = dict.fromkeys(("waiting", "running", "done", "failed", "skipped", "cancelled"), 0)
         for task in self._tasks:
             found[task.state] += 1
         return found

@@ -266,7 +266,7 @@ class ArrayView(Array):
 
     def failed(self) -> ArrayView:
         """The tasks that have failed or could not run."""
-        found = self._in_states((_S.FAILED, _S.NOTRUN))
+        found = self._in_states((_S.FAILED, _S.SKIPPED))
         if self._indices is None:
             self._elements.ledger.looked_at_all(self._elements.record)
         else:

@@ -31,7 +31,7 @@ _OPEN = re.compile(rb"[\x00-\x04]")  # the states of elements that have not ende
 _OPEN_RUN = re.compile(rb"[\x00-\x04]+")
 _WAITING_RUN = re.compile(rb"[\x00-\x03]+")  # those that have not started either: below RUNNING
 _ENDED_RUN = re.compile(rb"[\x05-\x08]+")
-_STATES = {"failed": _S.FAILED, "notrun": _S.NOTRUN, "cancelled": _S.CANCELLED}
+_STATES = {"failed": _S.FAILED, "skipped": _S.SKIPPED, "cancelled": _S.CANCELLED}
 
 Range = tuple[int, int]
 Note = Callable[[list[Range]], None]

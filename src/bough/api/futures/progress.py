@@ -17,7 +17,7 @@ from bough.model.states import TaskState
 _S = TaskState
 _STATES = len(TaskState)
 _WAITING, _RUNNING, _DONE = int(_S.WAITING), int(_S.RUNNING), int(_S.DONE)  # plain numbers are the quicker indices
-_SHOWN = (_S.WAITING, _S.RUNNING, _S.DONE, _S.FAILED, _S.NOTRUN, _S.CANCELLED)  # what a client is told apart
+_SHOWN = (_S.WAITING, _S.RUNNING, _S.DONE, _S.FAILED, _S.SKIPPED, _S.CANCELLED)  # what a client is told apart
 ASIDE = -1  # stands for the group of tasks that count for nothing here: found, not submitted
 _TICK = 0.25  # seconds between two samples of the rate
 _WINDOW = 40  # samples

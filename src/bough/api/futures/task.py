@@ -51,7 +51,7 @@ def ending_word(failure: Failure) -> str:
     """The state of a task that failed like this."""
     if failure.cause is Cause.CANCELLED:
         return "cancelled"
-    return "notrun" if failure.cause in _NOT_RUN else "failed"
+    return "skipped" if failure.cause in _NOT_RUN else "failed"
 
 
 def label_of(task: Task) -> str:
@@ -208,7 +208,7 @@ class Task(Future[Any]):
 
     @property
     def state(self) -> str:
-        """One of waiting, running, done, failed, notrun, cancelled, as far as this process has heard."""
+        """One of waiting, running, done, failed, skipped, cancelled, as far as this process has heard."""
         if self._state == PENDING:
             return "waiting"
         if self._state == RUNNING:

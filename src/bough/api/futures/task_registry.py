@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bough.api.client.connection import Connection
 
 _S = TaskState
-_ENDINGS = {"failed": _S.FAILED, "notrun": _S.NOTRUN, "cancelled": _S.CANCELLED}
+_ENDINGS = {"failed": _S.FAILED, "skipped": _S.SKIPPED, "cancelled": _S.CANCELLED}
 _NOBODYS_FAULT = frozenset({Cause.CANCELLED, Cause.CLOSED})
 
 
@@ -188,7 +188,7 @@ class TaskRegistry:
     def _end_all(self, tasks: list[int], arrays: list[int], error: BoughError | None) -> None:
         text = str(error) if error is not None else "the session was closed before it ran"
         failure = Failure(Cause.CLOSED if error is None else Cause.LOST, text)
-        state = _S.NOTRUN if error is None else _S.FAILED
+        state = _S.SKIPPED if error is None else _S.FAILED
         for record in tasks:
             task = self.tasks.pop(record, None)
             if task is not None:
@@ -344,7 +344,7 @@ def _label(record: int, start: int, stop: int, name: str, *, is_array: bool) -> 
 
 
 def _describe(failure: Failure, label: str) -> str:
-    if ending_word(failure) == "notrun":
+    if ending_word(failure) == "skipped":
         return f"{label} was not run: {failure.message or failure.cause.value}"
     last = last_line(failure.stderr)
     return f"{label}: {what_happened(failure)}{': ' + last if last else ''}"

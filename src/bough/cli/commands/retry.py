@@ -14,7 +14,7 @@ from bough.model.events.facts import Retried
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
-EXAMPLES = ("bough retry 12", "bough retry --failed", "bough retry align/*", "bough retry --failed --notrun")
+EXAMPLES = ("bough retry 12", "bough retry --failed", "bough retry align/*", "bough retry --failed --skipped")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

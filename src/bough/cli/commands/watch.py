@@ -138,7 +138,7 @@ def _counts_of(database: OpenDatabase, submitted: SubmittedWork) -> Counter[str]
         some = submitted.ids[at : at + 500]
         marks = ", ".join("?" * len(some))
         rows = database.rows(
-            f"select state, is_array, length, done, failed, notrun, cancelled from tasks where id in ({marks})", some
+            f"select state, is_array, length, done, failed, skipped, cancelled from tasks where id in ({marks})", some
         )
         for row in rows:
             if not row["is_array"]:

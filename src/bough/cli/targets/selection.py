@@ -20,11 +20,12 @@ from bough.errors import UnknownName, UserError
 from bough.model.selectors import All, Elements, Last, Named, Records, Selector, Within, read_selectors, show_selector
 from bough.model.tasks import Dep, On
 
-STATES = ("waiting", "held", "ready", "placed", "running", "done", "failed", "notrun", "cancelled")
+STATES = ("waiting", "held", "ready", "placed", "running", "done", "failed", "skipped", "cancelled")
+_FORMER = {"notrun": "skipped"}  # words of earlier versions, which still work
 _SELECTOR = "last, all, 12, 12.3-40, 5-9, NAME, group/*, or a comma list; WORKFLOW:SELECTOR at a server with several"
 _HELP = {
     "failed": "failed (likewise --waiting, --held, --ready, --placed, --running, --done, --cancelled)",
-    "notrun": "not run, because something they depend on failed",
+    "skipped": "skipped, because something they depend on failed",
 }
 
 
@@ -64,6 +65,7 @@ def add_selector_arguments(parser: argparse.ArgumentParser, *, positional: bool 
         chosen.add_argument(
             f"--{state}", dest="states", action="append_const", const=state, help=_HELP.get(state, argparse.SUPPRESS)
         )
+    chosen.add_argument("--notrun", dest="states", action="append_const", const="skipped", help=argparse.SUPPRESS)
     parser.add_argument("--state", metavar="STATE", help="only tasks in these states: failed, or a comma list")
     parser.add_argument("--group", metavar="PATH", help="everything in a group, as the selector PATH/* does")
     parser.add_argument("--run", type=count, metavar="N", help="look at run N of the workflow (default: the latest)")
@@ -89,7 +91,7 @@ def read_request(args: argparse.Namespace, *, needed: bool = True) -> tuple[tupl
 
 
 def _words(given: str | None) -> frozenset[str]:
-    words = frozenset(word.strip() for word in given.split(",")) if given else frozenset()
+    words = frozenset(_FORMER.get(word.strip(), word.strip()) for word in given.split(",")) if given else frozenset()
     for word in sorted(words - set(STATES)):
         raise UserError(f"--state {word}: there is no such state; there are: {', '.join(STATES)}")
     return words

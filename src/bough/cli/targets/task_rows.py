@@ -36,7 +36,7 @@ Fields = dict[str, object]
 _OWN = ("state", "attempt", "started", "ended", "seconds", "host", "exit_code", "signal", "cause", "message", "reused")
 _STREAMS = tuple(f"{name}_{part}" for name in ("stdout", "stderr") for part in ("path", "offset", "length"))
 _AT_ONCE = 500  # records in one question
-COUNTED = ("done", "failed", "notrun", "cancelled")
+COUNTED = ("done", "failed", "skipped", "cancelled")
 
 
 def task_rows(database: OpenDatabase, picks: list[Selected]) -> Iterator[Fields]:
@@ -218,7 +218,7 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-_ENDED = ("done", "failed", "notrun", "cancelled")
+_ENDED = ("done", "failed", "skipped", "cancelled")
 
 
 def released(database: OpenDatabase, run: int, counts: Mapping[str, Counts]) -> set[str]:

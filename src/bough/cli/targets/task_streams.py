@@ -23,7 +23,7 @@ from bough.wire import questions
 
 PIECE = 4 << 20  # bytes asked for at a time
 _PAUSE = 0.3  # seconds between two looks at a running task
-ENDED = frozenset({"done", "failed", "notrun", "cancelled"})
+ENDED = frozenset({"done", "failed", "skipped", "cancelled"})
 
 Write = Callable[[str, bytes], None]  # a stream's name, and what the task wrote to it
 

@@ -16,7 +16,7 @@ from bough.core.actions import reset, task_actions
 from bough.core.graph import dependencies, readiness
 from bough.core.graph.closure import Changes, Closure, Part
 from bough.core.graph.submission import add_array, add_group, add_task, place_near
-from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, NOTRUN, READY, WAITING, Record
+from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, READY, SKIPPED, WAITING, Record
 from bough.core.records.group_record import GroupRecord, Waiter, Workflow
 from bough.core.records.ready_queue import occupy_limits
 from bough.core.records.task_record import TaskRecord
@@ -25,7 +25,7 @@ from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, TaskSpec
 
-_BAD = bytes((FAILED, NOTRUN, CANCELLED))
+_BAD = bytes((FAILED, SKIPPED, CANCELLED))
 _PENDING = bytes((WAITING, HELD, READY))
 
 Parts = tuple[tuple[RecordId, int, int], ...]

@@ -16,7 +16,7 @@ from bough.core.actions.amend import runs_again, waits_for_more
 from bough.core.actions.difference import Difference, alone, path_of
 from bough.core.graph.closure import STARTED, Changes, Closure, Part
 from bough.core.graph.submission import add_group, add_task
-from bough.core.records.array_record import CANCELLED, FAILED, NOTRUN, WAITING, Record
+from bough.core.records.array_record import CANCELLED, FAILED, SKIPPED, WAITING, Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
@@ -68,7 +68,7 @@ def _left(state: State, deed: Deed) -> list[str]:
     return []
 
 
-_BAD = bytes((FAILED, NOTRUN, CANCELLED))
+_BAD = bytes((FAILED, SKIPPED, CANCELLED))
 
 
 def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:

@@ -22,10 +22,10 @@ from bough.core.records.array_record import (
     DONE,
     FAILED,
     HELD,
-    NOTRUN,
     PLACED,
     READY,
     RUNNING,
+    SKIPPED,
     WAITING,
     ArrayRecord,
     Record,
@@ -44,7 +44,7 @@ from bough.model.tasks import Dep, Kind, On
 
 OPEN = bytes((WAITING, HELD, READY, PLACED, RUNNING))
 BUSY = bytes((PLACED, RUNNING))
-REVIVABLE = bytes((FAILED, NOTRUN, CANCELLED))
+REVIVABLE = bytes((FAILED, SKIPPED, CANCELLED))
 
 Target = tuple[Record, int, int]
 
@@ -215,7 +215,7 @@ def forgive(record: Record, start: int, stop: int) -> None:
     if isinstance(record, ArrayRecord):
         for index in [i for i in record.trouble if start <= i < stop]:
             del record.trouble[index]
-        if not record.counts[NOTRUN]:  # otherwise it is still the reason of others
+        if not record.counts[SKIPPED]:  # otherwise it is still the reason of others
             record.doomed = None
     else:
         record.blame(0, 0, 0)
@@ -241,12 +241,12 @@ def _not_run_because_of(state: State, record: Record) -> list[Target]:
     for waiter, index, _ in waiters:
         if isinstance(waiter, GroupRecord):
             _reconsider(state, waiter)
-            found += [(r, 0, r.length) for r in waiter.records() if r.runs(bytes((NOTRUN,)), 0, r.length)]
+            found += [(r, 0, r.length) for r in waiter.records() if r.runs(bytes((SKIPPED,)), 0, r.length)]
         elif isinstance(waiter, TaskRecord) or index < 0:
             found.append((waiter, 0, waiter.length))
         else:
             found.append((waiter, index, index + 1))
-    return [(r, low, high) for r, start, stop in found for low, high in r.runs(bytes((NOTRUN,)), start, stop)]
+    return [(r, low, high) for r, start, stop in found for low, high in r.runs(bytes((SKIPPED,)), start, stop)]
 
 
 def _wait_again(state: State, record: Record, start: int, stop: int) -> None:
@@ -296,7 +296,7 @@ def killed(state: State, fact: facts.Killed) -> None:
 
 
 PENDING = bytes((WAITING, HELD, READY))
-DECLARABLE = bytes((WAITING, HELD, READY, FAILED, NOTRUN, CANCELLED))
+DECLARABLE = bytes((WAITING, HELD, READY, FAILED, SKIPPED, CANCELLED))
 _NAMED = 3  # tasks in a message
 
 

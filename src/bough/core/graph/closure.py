@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bough.core.graph import dependencies
-from bough.core.records.array_record import DONE, FAILED, NOTRUN, PLACED, RUNNING, ArrayRecord, Record
+from bough.core.records.array_record import DONE, FAILED, PLACED, RUNNING, SKIPPED, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.model import ranges
@@ -18,7 +18,7 @@ from bough.model.ranges import Ranges
 from bough.model.tasks import Dep, On
 
 STARTED = bytes((PLACED, RUNNING, DONE, FAILED))
-_GIVEN_UP = bytes((NOTRUN,))
+_GIVEN_UP = bytes((SKIPPED,))
 
 Part = tuple[Record, int, int]
 Waiting = tuple["Record | GroupRecord", int, Dep]  # who, which element (-1: all), and for what

@@ -34,7 +34,7 @@ from bough.model.runtimes import RunTime
 from bough.model.states import StateWindow, TaskState, holds_any
 from bough.model.tasks import ArraySpec, Dep, Page
 
-WAITING, HELD, READY, PLACED, RUNNING, DONE, FAILED, NOTRUN, CANCELLED = (int(state) for state in TaskState)
+WAITING, HELD, READY, PLACED, RUNNING, DONE, FAILED, SKIPPED, CANCELLED = (int(state) for state in TaskState)
 
 
 class ArrayRecord(msgspec.Struct, eq=False):

@@ -40,7 +40,7 @@ from bough.executor.disk_space_wait import SpaceWait, patiently
 from bough.model.commands.command import CommandTemplate, decode_template
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure, ResultFile, Results
-from bough.model.refs import SIMPLE, Call, unpack_call
+from bough.model.refs import SIMPLE, Call, FormerUnpickler, load_pickle, unpack_call
 from bough.wire.executor_messages import RunSpan, Value
 
 _KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions
@@ -64,7 +64,7 @@ class Blobs:
 
     def function(self, blob: BlobId) -> Callable[..., Any]:
         """The function of a body."""
-        found: Callable[..., Any] = self._make(blob, pickle.loads)
+        found: Callable[..., Any] = self._make(blob, load_pickle)
         return found
 
     def template(self, blob: BlobId) -> CommandTemplate:
@@ -75,13 +75,13 @@ class Blobs:
     def items(self, run: RunSpan) -> list[Any]:
         """The arguments of an array's span, one per element."""
         if run.table:
-            table: Sequence[Any] = self._make(run.table, pickle.loads)
+            table: Sequence[Any] = self._make(run.table, load_pickle)
             return list(table[run.start : run.stop])
         found: list[Any] = []
         for page in run.pages:
             first, last = max(run.start, page.start), min(run.stop, page.stop)
             if first < last:
-                found += pickle.loads(page.data)[first - page.start : last - page.start]
+                found += load_pickle(page.data)[first - page.start : last - page.start]
         if len(found) != run.stop - run.start:
             raise ValueError(f"pages hold {len(found)} of {run.stop - run.start} arguments")
         return found
@@ -137,9 +137,9 @@ def read_value(value: Value) -> Any:
 def _unpack(packed: bytes | ResultFile) -> list[Any]:
     if isinstance(packed, ResultFile):
         with open(packed.path, "rb") as file:
-            loaded: list[Any] = pickle.load(file)
+            loaded: list[Any] = FormerUnpickler(file).load()
     else:
-        loaded = pickle.loads(packed)
+        loaded = load_pickle(packed)
     return loaded
 
 

@@ -24,7 +24,7 @@ from random import Random
 import msgspec
 
 from bough.core.queries import TaskCounts, awaits_retry, below, workflows_of
-from bough.core.records.array_record import FAILED, HELD, NOTRUN, PLACED, RUNNING, WAITING, ArrayRecord, Record
+from bough.core.records.array_record import FAILED, HELD, PLACED, RUNNING, SKIPPED, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
@@ -216,7 +216,7 @@ class TakeScope:
     def none(self) -> dict[str, object]:
         """Why there is nothing to take: "none" just now, all is "done", or it is "blocked" until somebody acts."""
         standing = TaskCounts(group for top in self._tops for group in below(top))
-        failed = standing.counts[FAILED] + standing.counts[NOTRUN]
+        failed = standing.counts[FAILED] + standing.counts[SKIPPED]
         value: dict[str, object] = {
             "counts": {TaskState(state).label: count for state, count in enumerate(standing.counts) if count}
         }

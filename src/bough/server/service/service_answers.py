@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from bough.core.records.array_record import CANCELLED, DONE, FAILED, NOTRUN, ArrayRecord, Record
+from bough.core.records.array_record import CANCELLED, DONE, FAILED, SKIPPED, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.errors import UserError
@@ -36,7 +36,7 @@ from bough.wire.client_messages import TasksFailed, TasksSucceeded
 _SLICE = 200  # messages told at a time
 _MOST_UNSENT = 8 << 20  # bytes that may wait to be sent before more is told
 _PAUSE = 0.01
-_UNSUCCESSFUL = bytes((FAILED, NOTRUN, CANCELLED))
+_UNSUCCESSFUL = bytes((FAILED, SKIPPED, CANCELLED))
 _CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
 _UNKNOWN = Failure(Cause.LOST, "why it failed is not known any more")
 

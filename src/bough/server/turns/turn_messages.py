@@ -26,7 +26,7 @@ import msgspec
 
 from bough.core.actions import task_actions
 from bough.core.machine import Machine, Turn
-from bough.core.records.array_record import CANCELLED, FAILED, NOTRUN, ArrayRecord, Record
+from bough.core.records.array_record import CANCELLED, FAILED, SKIPPED, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.state import State
 from bough.model import ranges
@@ -57,7 +57,7 @@ from bough.server.turns.result_parts import ResultCache, part
 from bough.server.turns.run_info import Clock
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
-_BAD = bytes((FAILED, NOTRUN))
+_BAD = bytes((FAILED, SKIPPED))
 
 
 class _Kept(msgspec.Struct):

@@ -1,7 +1,7 @@
 """One array while facts about it are folded: a byte per element, and rows for what has something of its own.
 
 What succeeded of an array that still grows is summed up, see `core.window`. Rule: the columns `done`, `failed`,
-`notrun` and `cancelled` always equal the numbers of those bytes.
+`skipped` and `cancelled` always equal the numbers of those bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bough.stores.jobs.rows import ElementRow, SpanRow, TaskRow
 
 LABELS: Final = tuple(state.label for state in TaskState)
 CODES: Final = {label: code for code, label in enumerate(LABELS)}
-RANGED: Final = frozenset({TaskState.HELD, TaskState.NOTRUN, TaskState.CANCELLED})  # states kept as ranges
+RANGED: Final = frozenset({TaskState.HELD, TaskState.SKIPPED, TaskState.CANCELLED})  # states kept as ranges
 
 
 def moves(to: TaskState, since: Iterable[TaskState] = tuple(TaskState)) -> bytes:
@@ -35,7 +35,7 @@ FAIL: Final = moves(TaskState.FAILED)
 WAIT: Final = moves(TaskState.WAITING)
 FREE: Final = moves(TaskState.READY, {TaskState.WAITING})
 GIVE_BACK: Final = moves(TaskState.READY, OCCUPYING)
-ABANDON: Final = moves(TaskState.NOTRUN, NOT_ENDED)
+ABANDON: Final = moves(TaskState.SKIPPED, NOT_ENDED)
 CANCEL: Final = moves(TaskState.CANCELLED, NOT_ENDED)
 HOLD: Final = moves(TaskState.HELD, PENDING)
 RELEASE: Final = {first: moves(first, {TaskState.HELD}) for first in (TaskState.WAITING, TaskState.READY)}
@@ -153,7 +153,7 @@ class FoldedArray:
         """Bring the row's counts and state up to date."""
         row, counts = self.row, self.counts
         row.done, row.failed = counts[TaskState.DONE], counts[TaskState.FAILED]
-        row.notrun, row.cancelled = counts[TaskState.NOTRUN], counts[TaskState.CANCELLED]
+        row.skipped, row.cancelled = counts[TaskState.SKIPPED], counts[TaskState.CANCELLED]
         row.state = self._state().label
         if row.state not in _ENDED_LABELS:
             row.ended = None
@@ -163,7 +163,7 @@ class FoldedArray:
         if counts[TaskState.PLACED] or counts[TaskState.RUNNING]:
             return TaskState.RUNNING
         if not self.row.is_open and sum(counts[state] for state in ENDED) == len(self.states):
-            for state in (TaskState.FAILED, TaskState.NOTRUN, TaskState.CANCELLED):
+            for state in (TaskState.FAILED, TaskState.SKIPPED, TaskState.CANCELLED):
                 if counts[state]:
                     return state
             return TaskState.DONE

@@ -131,7 +131,7 @@ class RunFold:
         ledger = self._ledger
         ledger.write()
         failure = Failure(Cause.CLOSED, f"the run ended before it could run ({reason})")
-        unfinished = "SELECT id FROM tasks WHERE run = ? AND state NOT IN ('done', 'failed', 'notrun', 'cancelled')"
+        unfinished = "SELECT id FROM tasks WHERE run = ? AND state NOT IN ('done', 'failed', 'skipped', 'cancelled')"
         for (record,) in ledger.rows(unfinished, (run,)):
             row = ledger.task(record)  # type: ignore[arg-type]
             if row and row.is_array:

@@ -108,7 +108,7 @@ class TaskFold:
     def abandoned(self, row: TaskRow, now: float, failure: Failure) -> None:
         """It will not run."""
         if row.state not in ENDED_LABELS:
-            self.stop(row, now, "notrun", failure)
+            self.stop(row, now, "skipped", failure)
 
     def cancelled(self, row: TaskRow, now: float) -> None:
         """Somebody cancelled it."""
@@ -155,7 +155,7 @@ class TaskFold:
             span = self._ledger.open[number]
             self._ledger.heard(span, 0, 1)
             if span.row:
-                span.row.state, span.row.ended = ("lost" if state == "notrun" else state), now
+                span.row.state, span.row.ended = ("lost" if state == "skipped" else state), now
                 put_failure(span.row, failure)
                 self._ledger.put_attempt(span.row)
 
@@ -192,12 +192,12 @@ def enter(row: TaskRow, state: str) -> None:
     row.state = state
     row.done = int(state == "done")
     row.failed = int(state == "failed")
-    row.notrun = int(state == "notrun")
+    row.skipped = int(state == "skipped")
     row.cancelled = int(state == "cancelled")
 
 
 _RANGED: Final = {
-    TaskState.NOTRUN: moves.ABANDON,
+    TaskState.SKIPPED: moves.ABANDON,
     TaskState.CANCELLED: moves.CANCEL,
     TaskState.HELD: moves.HOLD,
 }
@@ -333,7 +333,7 @@ class ArrayRangeFold:
 
     def abandoned(self, row: TaskRow, now: float, start: int, stop: int, failure: Failure) -> None:
         """Elements will not run."""
-        self._range(row, now, (start, stop), TaskState.NOTRUN, failure)
+        self._range(row, now, (start, stop), TaskState.SKIPPED, failure)
 
     def cancelled(self, row: TaskRow, now: float, start: int, stop: int) -> None:
         """Somebody cancelled elements."""

@@ -27,6 +27,7 @@ from bough.stores.jobs.rows import AttemptRow, ElementRow, Open, SpanRow, TaskRo
 from bough.stores.sql.database import Database
 
 _RANGED: Final = ", ".join(f"'{LABELS[state]}'" for state in sorted(RANGED))
+_TASK: Final = f"SELECT {', '.join(TaskRow.__struct_fields__)} FROM tasks WHERE id = ?"
 IS_OPEN: Final = "state IN ('placed', 'running')"
 ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({_RANGED})"
 ERASE_SPAN: Final = f"DELETE FROM spans WHERE span = ? AND {IS_OPEN}"
@@ -39,8 +40,8 @@ def _marks(row: type[msgspec.Struct] | int) -> str:
 
 def _save(table: str, row: type[msgspec.Struct], key: str, settled: str) -> str:
     """Insert or update; columns that never change are left alone, which spares their indexes."""
-    skipped = {*key.split(", "), *settled.split()}
-    changes = ", ".join(f"{name} = excluded.{name}" for name in row.__struct_fields__ if name not in skipped)
+    kept = {*key.split(", "), *settled.split()}
+    changes = ", ".join(f"{name} = excluded.{name}" for name in row.__struct_fields__ if name not in kept)
     return f"INSERT INTO {table} VALUES ({_marks(row)}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
 
@@ -192,7 +193,7 @@ class JobsTables:
         """A task's or an array's row, about to be changed."""
         row = self._tasks.get(record)
         if row is None:
-            found = self.rows("SELECT * FROM tasks WHERE id = ?", (record,))
+            found = self.rows(_TASK, (record,))
             if not found:
                 return None
             row = self._tasks[record] = TaskRow(*found[0])  # type: ignore[arg-type]

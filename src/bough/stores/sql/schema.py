@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
     "after", "attributes", "declared", "memo", "arrays", "array_pages", "borrowed", "blob_uses", "sweeps",
@@ -57,8 +57,9 @@ CREATE TABLE IF NOT EXISTS tasks(
   exit_code INTEGER, signal INTEGER, cause TEXT, message TEXT, reused INTEGER DEFAULT 0, memory INTEGER, cpu REAL,
   {STREAMS},
   turn INTEGER, priority INTEGER, cores REAL,
-  done INTEGER DEFAULT 0, failed INTEGER DEFAULT 0, notrun INTEGER DEFAULT 0, cancelled INTEGER DEFAULT 0,
-  is_open INTEGER DEFAULT 0, waits INTEGER, releases INTEGER DEFAULT 0);
+  done INTEGER DEFAULT 0, failed INTEGER DEFAULT 0, skipped INTEGER DEFAULT 0, cancelled INTEGER DEFAULT 0,
+  is_open INTEGER DEFAULT 0, waits INTEGER, releases INTEGER DEFAULT 0,
+  notrun INTEGER GENERATED ALWAYS AS (skipped) STORED);
 CREATE INDEX IF NOT EXISTS tasks_by_group ON tasks(run, grp);
 CREATE TABLE IF NOT EXISTS elements(
   id INTEGER, idx INTEGER, state TEXT, attempt INTEGER, executor INTEGER, host TEXT,
