@@ -66,6 +66,37 @@ def test_generated_pages_are_up_to_date(script: str) -> None:
     assert module.PAGE.read_text() == module.render(), "run make docs"
 
 
+def test_a_module_name_is_used_once() -> None:
+    """Whoever searches for a name finds one module; a command of the command line is the module of its name."""
+    homes: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        where = path.relative_to(SOURCE)
+        if path.stem not in {"__init__", "__main__"} and where.parts[:2] != ("cli", "commands"):
+            homes.setdefault(path.stem, []).append(str(where))
+    assert [places for places in homes.values() if len(places) > 1] == []
+
+
+def test_a_test_file_name_is_used_once() -> None:
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_room_says_what_it_is_for_and_imports_nothing() -> None:
+    public = {
+        "__init__.py",
+        "analysis/__init__.py",
+        "describe/__init__.py",
+        "driver/__init__.py",
+        "sim/studies/__init__.py",
+    }
+    public |= {"stores/jobs/__init__.py"}  # names that users import from there
+    for path in SOURCE.rglob("__init__.py"):
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree), path
+        if str(path.relative_to(SOURCE)) not in public:
+            assert len(tree.body) == 1, f"{path} holds more than its docstring"
+
+
 def test_the_architecture_page_names_the_packages_that_exist() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     table = page.split("## Layers")[1]

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, overload
 
-from bough.errors import InvalidTransition
 from bough.model.ranges import Ranges, runs_of
 
 
@@ -97,18 +96,29 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.HELD, _T.RESET): _S.WAITING,
 }
 
+# Sets of states that every layer tells apart. Arrays keep a byte a task: `as_bytes` gives a set as they want it.
+# The jobs database and the command line speak in labels: `labels_of` and `sql_list` give a set as they want it.
+PENDING: Final = frozenset({_S.WAITING, _S.HELD, _S.READY})
 OCCUPYING: Final = frozenset({_S.PLACED, _S.RUNNING})
+OPEN: Final = PENDING | OCCUPYING
 ENDED: Final = frozenset({_S.DONE, _S.FAILED, _S.SKIPPED, _S.CANCELLED})
 UNSUCCESSFUL: Final = frozenset({_S.FAILED, _S.SKIPPED, _S.CANCELLED})
-PENDING: Final = frozenset({_S.WAITING, _S.HELD, _S.READY})
+LABELS: Final = tuple(state.label for state in TaskState)  # by the number of the state
 
 
-def advance(state: TaskState, trigger: Trigger, who: str) -> TaskState:
-    """The state after a trigger; an edge that is not in the table is our bug."""
-    try:
-        return EDGES[state, trigger]
-    except KeyError:
-        raise InvalidTransition(f"{who} is {state.name} and cannot {trigger.value}") from None
+def as_bytes(states: Iterable[TaskState]) -> bytes:
+    """A set of states as the bytes that arrays keep, in order."""
+    return bytes(sorted(states))
+
+
+def labels_of(states: Iterable[TaskState]) -> tuple[str, ...]:
+    """A set of states in the words people see, in order."""
+    return tuple(LABELS[state] for state in sorted(states))
+
+
+def sql_list(states: Iterable[TaskState]) -> str:
+    """A set of states for SQL: `state IN (...)`."""
+    return ", ".join(f"'{label}'" for label in labels_of(states))
 
 
 # The table once more, as the hot paths want it: which states may come right before a state, as bytes.

@@ -9,7 +9,7 @@ import pytest
 from bough.driver import Driver
 from bough.driver.job_bundles import read_command, read_files
 from bough.errors import UserError
-from tests.unit.driver_sessions import FakeSession
+from tests.unit.driver.driver_sessions import FakeSession
 
 
 def form(command: str | list[str], inputs: object = (), outputs: object = ()) -> tuple[str, list[str]]:

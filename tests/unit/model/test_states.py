@@ -11,23 +11,37 @@ from bough.core.records.array_record import ArrayRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.errors import InvalidTransition
-from bough.model.states import BEFORE, EDGES, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, TaskState, Trigger, advance
+from bough.model.states import (
+    BEFORE,
+    EDGES,
+    ENDED,
+    OCCUPYING,
+    OPEN,
+    PENDING,
+    UNSUCCESSFUL,
+    TaskState,
+    Trigger,
+    as_bytes,
+    labels_of,
+    sql_list,
+)
 from bough.policies.placement.fifo import Fifo
 from tests.builders import array, task
 
-PAIRS = list(itertools.product(TaskState, Trigger))
 MOVES = list(itertools.product(TaskState, TaskState))
 LAWFUL = {(old, new) for (old, _), new in EDGES.items()}
 
 
-@pytest.mark.parametrize(("state", "trigger"), PAIRS, ids=lambda value: value.name)
-def test_a_trigger_leads_where_the_table_says_or_is_forbidden(state: TaskState, trigger: Trigger) -> None:
-    expected = EDGES.get((state, trigger))
-    if expected is not None:
-        assert advance(state, trigger, "task 1") is expected
-        return
-    with pytest.raises(InvalidTransition, match=f"task 1 is {state.name} and cannot {trigger.value}"):
-        advance(state, trigger, "task 1")
+def test_every_trigger_is_in_the_table() -> None:
+    assert {trigger for _, trigger in EDGES} == set(Trigger)
+
+
+def test_sets_of_states_are_the_same_in_bytes_and_in_words() -> None:
+    assert as_bytes(OCCUPYING) == b"\x03\x04"
+    assert labels_of(UNSUCCESSFUL) == ("failed", "skipped", "cancelled")
+    assert sql_list(OCCUPYING) == "'placed', 'running'"
+    assert set(TaskState) == OPEN | ENDED
+    assert not OPEN & ENDED
 
 
 def test_every_state_can_be_reached_from_waiting() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bough.driver import Driver
-from tests.unit.driver_sessions import FakeSession
+from tests.unit.driver.driver_sessions import FakeSession
 
 
 def test_a_producer_that_issues_23000_jobs_before_its_only_barrier_is_not_held_for_ever() -> None:

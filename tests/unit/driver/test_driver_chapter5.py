@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bough.driver import Driver
-from tests.unit.driver_sessions import FakeArray, FakeSession
+from tests.unit.driver.driver_sessions import FakeArray, FakeSession
 
 JOBS = 3916  # proteins
 FACTORS = (2, 4, 8, 16, 32, 64)
