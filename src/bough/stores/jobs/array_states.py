@@ -11,10 +11,20 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bough.model.states import BLOCK, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, StateWindow, TaskState
-from bough.stores.jobs.rows import ElementRow, SpanRow, TaskRow
+from bough.model.states import (
+    BLOCK,
+    ENDED,
+    LABELS,
+    OCCUPYING,
+    OPEN,
+    PENDING,
+    UNSUCCESSFUL,
+    StateWindow,
+    TaskState,
+    as_bytes,
+)
+from bough.stores.jobs.rows import ENDED_LABELS, ElementRow, SpanRow, TaskRow
 
-LABELS: Final = tuple(state.label for state in TaskState)
 CODES: Final = {label: code for code, label in enumerate(LABELS)}
 RANGED: Final = frozenset({TaskState.HELD, TaskState.SKIPPED, TaskState.CANCELLED})  # states kept as ranges
 
@@ -27,7 +37,6 @@ def moves(to: TaskState, since: Iterable[TaskState] = tuple(TaskState)) -> bytes
     return bytes(table)
 
 
-NOT_ENDED: Final = frozenset(TaskState) - ENDED
 PLACE: Final = moves(TaskState.PLACED)
 START: Final = moves(TaskState.RUNNING)
 SUCCEED: Final = moves(TaskState.DONE)
@@ -35,14 +44,14 @@ FAIL: Final = moves(TaskState.FAILED)
 WAIT: Final = moves(TaskState.WAITING)
 FREE: Final = moves(TaskState.READY, {TaskState.WAITING})
 GIVE_BACK: Final = moves(TaskState.READY, OCCUPYING)
-ABANDON: Final = moves(TaskState.SKIPPED, NOT_ENDED)
-CANCEL: Final = moves(TaskState.CANCELLED, NOT_ENDED)
+ABANDON: Final = moves(TaskState.SKIPPED, OPEN)
+CANCEL: Final = moves(TaskState.CANCELLED, OPEN)
 HOLD: Final = moves(TaskState.HELD, PENDING)
 RELEASE: Final = {first: moves(first, {TaskState.HELD}) for first in (TaskState.WAITING, TaskState.READY)}
 REVIVE: Final = {first: moves(first, UNSUCCESSFUL) for first in (TaskState.WAITING, TaskState.READY)}
 RESET: Final = {first: moves(first) for first in (TaskState.WAITING, TaskState.READY)}
 
-_OPEN = re.compile(b"\x03+|\x04+")
+_OCCUPIED: Final = re.compile(b"|".join(re.escape(bytes((code,))) + b"+" for code in as_bytes(OCCUPYING)))
 _BIG: Final = 1 << 20  # elements
 
 
@@ -146,7 +155,7 @@ class FoldedArray:
     def open_pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
         """The placed and running pieces of a slice."""
         states = self.states[start:stop]
-        for found in _OPEN.finditer(states):
+        for found in _OCCUPIED.finditer(states):
             yield start + found.start(), start + found.end(), LABELS[states[found.start()]]
 
     def settle(self) -> None:
@@ -155,7 +164,7 @@ class FoldedArray:
         row.done, row.failed = counts[TaskState.DONE], counts[TaskState.FAILED]
         row.skipped, row.cancelled = counts[TaskState.SKIPPED], counts[TaskState.CANCELLED]
         row.state = self._state().label
-        if row.state not in _ENDED_LABELS:
+        if row.state not in ENDED_LABELS:
             row.ended = None
 
     def _state(self) -> TaskState:
@@ -189,9 +198,6 @@ class FoldedArray:
             self.ranges[low:high] = kept
             self.starts[low:high] = [row.start for row in kept]
             self.ranges_changed = True
-
-
-_ENDED_LABELS = frozenset(state.label for state in ENDED)
 
 
 def _cut(row: SpanRow, start: int, stop: int) -> SpanRow:

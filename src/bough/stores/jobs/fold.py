@@ -20,15 +20,13 @@ from bough.model.commands.command import array_text, task_text
 from bough.model.events import facts as f
 from bough.model.events.facts import Amended
 from bough.model.outcomes import Cause, Failure, ResultFile
-from bough.model.states import PENDING
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.stores.jobs.fold_runs import ON, RunFold
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold, enter
-from bough.stores.jobs.rows import TaskRow, shown
-from bough.stores.jobs.tables import ENDED_LABELS, Blob, JobsTables, Success
+from bough.stores.jobs.rows import ENDED_LABELS, PENDING_LABELS, TaskRow, shown
+from bough.stores.jobs.tables import Blob, JobsTables, Success
 from bough.stores.sql.database import Database
 
-_PENDING: Final = frozenset(state.label for state in PENDING)
 _WITHDRAWN: Final = Failure(Cause.CANCELLED, "the workflow's description no longer has it")
 
 
@@ -83,7 +81,7 @@ class AmendFold:
         ledger.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)
         ledger.execute("DELETE FROM after WHERE id = ?", (row.id,))
         ledger.gathered["after"] += [(row.id, ON[dep.on], dep.id, dep.index, -1) for dep in spec.after]
-        if row.state in _PENDING and row.state != "held":
+        if row.state in PENDING_LABELS and row.state != "held":
             enter(row, "waiting" if row.waits else "ready")
 
     def close(self, fact: Amended) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from bough.model.events import facts as f
 from bough.model.ids import ROOT
 from bough.model.outcomes import Cause, Failure
+from bough.model.states import ENDED, sql_list
 from bough.model.tasks import GroupSpec, On
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold
 from bough.stores.jobs.rows import shown
@@ -29,6 +30,7 @@ UPDATE groups SET disabled = 0 WHERE run = ? AND disabled = 1 AND id IN (SELECT 
 _EXECUTOR: Final = replace(
     "executors", "id", 'run, site, host, pid, cores, memory, gpus, joined, "left", reason'
 )  # fmt: skip
+_UNFINISHED: Final = f"SELECT id FROM tasks WHERE run = ? AND state NOT IN ({sql_list(ENDED)})"
 _SWEEP: Final = """
 INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT (first) DO UPDATE SET removed = excluded.removed,
 last = CASE WHEN excluded.last > sweeps.last THEN excluded.last ELSE sweeps.last END"""
@@ -131,8 +133,7 @@ class RunFold:
         ledger = self._ledger
         ledger.write()
         failure = Failure(Cause.CLOSED, f"the run ended before it could run ({reason})")
-        unfinished = "SELECT id FROM tasks WHERE run = ? AND state NOT IN ('done', 'failed', 'skipped', 'cancelled')"
-        for (record,) in ledger.rows(unfinished, (run,)):
+        for (record,) in ledger.rows(_UNFINISHED, (run,)):
             row = ledger.task(record)  # type: ignore[arg-type]
             if row and row.is_array:
                 self._spans.abandoned(row, now, 0, row.length, failure)

@@ -12,15 +12,23 @@ from typing import Final
 from bough.model.events.facts import ElementFailed, MemoLookedUp, PagesAdded, Placed, SpanEnded
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.states import OCCUPYING, PENDING, UNSUCCESSFUL, TaskState
+from bough.model.states import TaskState
 from bough.stores.jobs import array_states as moves
 from bough.stores.jobs.array_states import FoldedArray
-from bough.stores.jobs.rows import AttemptRow, Open, SpanRow, TaskRow, put_detail, put_failure, shown
-from bough.stores.jobs.tables import ENDED_LABELS, JobsTables
-
-_PENDING = frozenset(state.label for state in PENDING)
-_OCCUPYING = frozenset(state.label for state in OCCUPYING)
-_UNSUCCESSFUL = frozenset(state.label for state in UNSUCCESSFUL)
+from bough.stores.jobs.rows import (
+    ENDED_LABELS,
+    OCCUPYING_LABELS,
+    PENDING_LABELS,
+    UNSUCCESSFUL_LABELS,
+    AttemptRow,
+    Open,
+    SpanRow,
+    TaskRow,
+    put_detail,
+    put_failure,
+    shown,
+)
+from bough.stores.jobs.tables import JobsTables
 
 
 class TaskFold:
@@ -79,7 +87,7 @@ class TaskFold:
 
     def given_back(self, row: TaskRow, now: float, span: Open, *, lost: str | None) -> None:
         """It is ready again: given back unstarted, or its executor was lost."""
-        if row.state in _OCCUPYING:
+        if row.state in OCCUPYING_LABELS:
             enter(row, "ready")
             row.started = row.executor = row.host = None
         attempt = span.row
@@ -117,12 +125,12 @@ class TaskFold:
 
     def killed(self, row: TaskRow, now: float) -> None:
         """Somebody killed it."""
-        if row.state in _OCCUPYING:
+        if row.state in OCCUPYING_LABELS:
             self.stop(row, now, "failed", Failure(Cause.KILLED, "killed on request"))
 
     def held(self, row: TaskRow) -> None:
         """It shall not start."""
-        if row.state in _PENDING:
+        if row.state in PENDING_LABELS:
             enter(row, "held")
 
     def released(self, row: TaskRow) -> None:
@@ -132,13 +140,13 @@ class TaskFold:
 
     def retried(self, row: TaskRow) -> None:
         """It is tried again."""
-        if row.state in _UNSUCCESSFUL:
+        if row.state in UNSUCCESSFUL_LABELS:
             enter(row, "waiting" if row.waits else "ready")
             row.ended = None
 
     def reset(self, row: TaskRow, now: float) -> None:
         """It has not started, whatever was; its attempts are remembered."""
-        if row.state in _OCCUPYING:
+        if row.state in OCCUPYING_LABELS:
             self.stop(row, now, "cancelled", Failure(Cause.CANCELLED, "it was reset"))
         self._ledger.forget_successes(row.id, 0, 1)
         enter(row, "waiting" if row.waits else "ready")

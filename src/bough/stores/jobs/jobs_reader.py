@@ -16,6 +16,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from bough.errors import UnknownName, UserError
+from bough.model.states import OCCUPYING, sql_list
 from bough.stores.sql.schema import FILE
 from bough.stores.store_errors import failed, reported
 
@@ -105,15 +106,16 @@ class Jobs(ABC):
 
         Those whose names begin with a dot are there for the sake of their dependencies, and not among them.
         """
+        busy = sql_list(OCCUPYING)
         # the column `notrun` is in the tables of all versions
         rows = self.rows(
-            """
+            f"""
             SELECT groups.id, groups.parent, groups.name, groups.path, groups.closed,
               coalesce(sum(length), 0) AS total, coalesce(sum(done), 0) AS done, coalesce(sum(failed), 0) AS failed,
               coalesce(sum(notrun), 0) AS skipped, coalesce(sum(cancelled), 0) AS cancelled,
               coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
-                WHERE spans.id = tasks.id AND spans.state IN ('placed', 'running'))
-                WHEN tasks.state IN ('placed', 'running') THEN 1 ELSE 0 END), 0) AS running,
+                WHERE spans.id = tasks.id AND spans.state IN ({busy}))
+                WHEN tasks.state IN ({busy}) THEN 1 ELSE 0 END), 0) AS running,
               coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
                 WHERE spans.id = tasks.id AND spans.state = 'held')
                 WHEN tasks.state = 'held' THEN 1 ELSE 0 END), 0) AS held

@@ -5,11 +5,20 @@ Rule: the order of fields here is the order of columns in `schema.py`; a test co
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from bough.model.outcomes import Detail, Failure
+from bough.model.states import ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, labels_of
 
-ZERO = "\ufffd"  # what stands for a NUL character, which PostgreSQL's texts cannot hold
+ZERO: Final = "\ufffd"  # what stands for a NUL character, which PostgreSQL's texts cannot hold
+
+# sets of states as the column `state` holds them
+PENDING_LABELS: Final = frozenset(labels_of(PENDING))
+OCCUPYING_LABELS: Final = frozenset(labels_of(OCCUPYING))
+ENDED_LABELS: Final = frozenset(labels_of(ENDED))
+UNSUCCESSFUL_LABELS: Final = frozenset(labels_of(UNSUCCESSFUL))
 
 
 def shown(text: str) -> str:

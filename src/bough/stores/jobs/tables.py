@@ -21,15 +21,14 @@ import msgspec
 from msgspec.structs import astuple
 
 from bough.model.events.facts import SpanEnded
-from bough.model.states import ENDED
-from bough.stores.jobs.array_states import LABELS, RANGED, FoldedArray
-from bough.stores.jobs.rows import AttemptRow, ElementRow, Open, SpanRow, TaskRow
+from bough.model.states import LABELS, OCCUPYING, sql_list
+from bough.stores.jobs.array_states import RANGED, FoldedArray
+from bough.stores.jobs.rows import ENDED_LABELS, AttemptRow, ElementRow, Open, SpanRow, TaskRow
 from bough.stores.sql.database import Database
 
-_RANGED: Final = ", ".join(f"'{LABELS[state]}'" for state in sorted(RANGED))
 _TASK: Final = f"SELECT {', '.join(TaskRow.__struct_fields__)} FROM tasks WHERE id = ?"
-IS_OPEN: Final = "state IN ('placed', 'running')"
-ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({_RANGED})"
+IS_OPEN: Final = f"state IN ({sql_list(OCCUPYING)})"
+ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({sql_list(RANGED)})"
 ERASE_SPAN: Final = f"DELETE FROM spans WHERE span = ? AND {IS_OPEN}"
 
 
@@ -113,7 +112,6 @@ def is_rich(row: TaskRow) -> bool:
 MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
 ENDED_CACHED: Final = 5_000  # rows kept before it is looked which of them have ended, and those are forgotten
 KNOWN_HOSTS: Final = 10_000  # of executors
-ENDED_LABELS: Final = frozenset(state.label for state in ENDED)
 Success = Callable[[int, int, int], SpanEnded | None]
 Blob = Callable[[bytes], bytes]
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from bough.model.states import OCCUPYING, sql_list
+
 SCHEMA: Final = 5
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
@@ -71,12 +73,12 @@ CREATE TABLE IF NOT EXISTS spans(
   placed REAL, started REAL, ended REAL, seconds REAL, turn INTEGER,
   reused INTEGER, cause TEXT, message TEXT, span INTEGER);
 CREATE INDEX IF NOT EXISTS spans_by_task ON spans(id, start);
-CREATE INDEX IF NOT EXISTS spans_open ON spans(span) WHERE state IN ('placed', 'running');
+CREATE INDEX IF NOT EXISTS spans_open ON spans(span) WHERE state IN ({sql_list(OCCUPYING)});
 CREATE TABLE IF NOT EXISTS attempts(
   id INTEGER, idx INTEGER, attempt INTEGER, executor INTEGER, host TEXT, placed REAL, started REAL, ended REAL,
   state TEXT, cause TEXT, exit_code INTEGER, signal INTEGER, message TEXT, span INTEGER,
   PRIMARY KEY (id, idx, attempt, span)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN ('placed', 'running');
+CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN ({sql_list(OCCUPYING)});
 CREATE TABLE IF NOT EXISTS executors(
   id INTEGER PRIMARY KEY, run INTEGER, site TEXT, host TEXT, pid INTEGER, cores REAL, memory INTEGER, gpus REAL,
   joined REAL, "left" REAL, reason TEXT);
