@@ -105,10 +105,10 @@ class FoldedArray:
     def move(self, start: int, stop: int, table: bytes) -> list[tuple[int, int]]:
         """Change states of a slice; the ranges that changed."""
         states = self.states
-        if isinstance(states, StateWindow) and start < states.base and table[TaskState.DONE] == TaskState.DONE:
-            odd = states.odd_in(start, min(stop, states.base))
-            changed = [piece for index in odd for piece in self._move(index, index + 1, table)]
-            return changed + (self._move(states.base, stop, table) if stop > states.base else [])
+        if isinstance(states, StateWindow) and start < states.first_kept and table[TaskState.DONE] == TaskState.DONE:
+            older = states.exceptions_in(start, min(stop, states.first_kept))
+            changed = [piece for index in older for piece in self._move(index, index + 1, table)]
+            return changed + (self._move(states.first_kept, stop, table) if stop > states.first_kept else [])
         return self._move(start, stop, table)
 
     def _move(self, start: int, stop: int, table: bytes) -> list[tuple[int, int]]:
