@@ -244,11 +244,11 @@ class StoreSuite:
         assert [turn for turn, _, _ in store.journal(after=12)] == list(range(13, len(A_HISTORY) + 1))
         assert store.turn(3) == A_HISTORY[2]
 
-    def test_a_store_that_is_closed_without_patience_is_brought_up_to_date_by_who_opens_it_next(self, opened):
+    def test_a_store_that_is_closed_in_no_time_is_brought_up_to_date_by_who_opens_it_next(self, opened):
         store = opened()
         tasks = [[Submitted([a_task(number, writes=(f"/{number}",))])] for number in range(1, 41)]
         self.write(store, OPENED, *tasks, [RunClosed(1)])
-        store.close(patience=0)
+        store.close(within=0)
         store = opened()
         read = store._database.execute
         assert 0 < read("SELECT turn FROM position").fetchone()[0] < 42  # it began, and left the rest
@@ -313,8 +313,8 @@ class StoreSuite:
         done = ended(1, 1, key=KEY, results=b"r")
         self.write(store, OPENED, [Submitted([a_task(1)]), Placed(1, 1, 0, 1, 1, 1)], [done], [RunClosed(1)])
         self.write(store, [RunOpened(2, "w", "here", 7)])
-        assert store.recall(9, 0, 1, KEY, ()) == [MemoLookedUp(9, 0, 1, True, 1, 0, 1, 3)]
-        assert store.recall(9, 0, 1, b"other", ()) == [MemoLookedUp(9, 0, 1, False)]
+        assert store.look_up(9, 0, 1, KEY, ()) == [MemoLookedUp(9, 0, 1, True, 1, 0, 1, 3)]
+        assert store.look_up(9, 0, 1, b"other", ()) == [MemoLookedUp(9, 0, 1, False)]
         assert store.success(3, 1, 0) == done
         assert store.success(3, 1, 1) is None
         assert store.success(99, 1, 0) is None
@@ -324,7 +324,7 @@ class StoreSuite:
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)], [RunClosed(1)])
         self.write(store, [RunOpened(2, "w", "h", 7), Submitted([a_task(2)]), ended(2, 2, key=KEY)], [RunClosed(2)])
         self.write(store, [RunOpened(3, "w", "h", 7)])
-        assert store.recall(9, 0, 1, KEY, ())[0].source == 2
+        assert store.look_up(9, 0, 1, KEY, ())[0].source == 2
 
     def test_many_loose_tasks_recalled_together_get_what_each_gets_alone(self, opened, tmp_path):
         path = tmp_path / "made"
@@ -338,24 +338,24 @@ class StoreSuite:
         self.write(store, [RunOpened(2, "w", "h", 7), Submitted([a_task(701)]), newer], [RunClosed(2)])
         self.write(store, [RunOpened(3, "w", "h", 7)])
         wanted = [(record, key) for record, key in enumerate([*keys, b"checked", b"unheard of"], 1000)]
-        alone = [store.recall(record, 0, 1, key, ())[0] for record, key in wanted]
-        assert store.recall_loose(wanted) == alone
+        alone = [store.look_up(record, 0, 1, key, ())[0] for record, key in wanted]
+        assert store.look_up_tasks(wanted) == alone
         assert [found.found for found in alone[:3]] == [True, True, False]
         assert [found.found for found in alone[-2:]] == [True, False]
         path.unlink()
-        assert not store.recall_loose(wanted)[-2].found
-        assert store.recall_loose([]) == []
+        assert not store.look_up_tasks(wanted)[-2].found
+        assert store.look_up_tasks([]) == []
 
     def test_nothing_is_shared_within_a_run(self, opened):
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)])
         store.project()
-        assert store.recall(2, 0, 1, KEY, ()) == [MemoLookedUp(2, 0, 1, False)]
+        assert store.look_up(2, 0, 1, KEY, ()) == [MemoLookedUp(2, 0, 1, False)]
 
     def test_a_success_without_a_key_is_never_recalled(self, opened):
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1)], [RunClosed(1)], [RunOpened(2, "w", "h", 7)])
-        assert not store.recall(9, 0, 1, b"", ())[0].found
+        assert not store.look_up(9, 0, 1, b"", ())[0].found
 
     def test_a_success_whose_output_changed_or_is_gone_does_not_count(self, opened, tmp_path):
         path = tmp_path / "made"
@@ -363,11 +363,11 @@ class StoreSuite:
         detail = Detail(0, outputs=(output_of(path),))
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY, details=(detail,))], [RunClosed(1)])
-        assert store.recall(9, 0, 1, KEY, ())[0].found
+        assert store.look_up(9, 0, 1, KEY, ())[0].found
         os.utime(path, ns=(1, 1))
-        assert not store.recall(9, 0, 1, KEY, ())[0].found
+        assert not store.look_up(9, 0, 1, KEY, ())[0].found
         path.unlink()
-        assert not store.recall(9, 0, 1, KEY, ())[0].found
+        assert not store.look_up(9, 0, 1, KEY, ())[0].found
 
     def test_a_success_whose_result_file_is_gone_does_not_count(self, opened, tmp_path):
         path = tmp_path / "result"
@@ -375,9 +375,9 @@ class StoreSuite:
         store = opened()
         done = ended(1, 1, key=KEY, results=ResultFile(str(path), 5))
         self.write(store, OPENED, [Submitted([a_task(1)])], [done], [RunClosed(1)])
-        assert store.recall(9, 0, 1, KEY, ())[0].found
+        assert store.look_up(9, 0, 1, KEY, ())[0].found
         path.unlink()
-        assert not store.recall(9, 0, 1, KEY, ())[0].found
+        assert not store.look_up(9, 0, 1, KEY, ())[0].found
 
     def test_elements_of_arrays_are_recalled_piece_by_piece(self, opened, tmp_path):
         paths = [tmp_path / f"made{index}" for index in range(3)]
@@ -393,7 +393,7 @@ class StoreSuite:
         ]
         self.write(store, OPENED, [Submitted([an_array(1, 40, key=KEY)])], facts[:1], facts[1:], [RunClosed(1)])
         paths[1].unlink()
-        assert store.recall(9, 100, 145, KEY, [Reuse(102, 142, 1, 0)]) == [
+        assert store.look_up(9, 100, 145, KEY, [Reuse(102, 142, 1, 0)]) == [
             MemoLookedUp(9, 100, 102, False),
             MemoLookedUp(9, 102, 112, True, 1, 0, 1, 3),
             MemoLookedUp(9, 112, 122, True, 1, 10, 1, 4),
@@ -405,18 +405,18 @@ class StoreSuite:
             MemoLookedUp(9, 135, 145, False),
         ]
         # the middle of a success, one that continues another, and a second candidate for what the first lacks
-        assert store.recall(9, 3, 6, KEY, [Reuse(0, 40, 1, 0)]) == [MemoLookedUp(9, 3, 6, True, 1, 3, 1, 3)]
-        assert store.recall(9, 0, 6, KEY, [Reuse(0, 6, 1, 20), Reuse(0, 6, 1, 4)]) == [
+        assert store.look_up(9, 3, 6, KEY, [Reuse(0, 40, 1, 0)]) == [MemoLookedUp(9, 3, 6, True, 1, 3, 1, 3)]
+        assert store.look_up(9, 0, 6, KEY, [Reuse(0, 6, 1, 20), Reuse(0, 6, 1, 4)]) == [
             MemoLookedUp(9, 0, 5, True, 1, 4, 1, 3),
             MemoLookedUp(9, 5, 6, True, 1, 25, 2, 4),
         ]
-        assert store.recall(9, 0, 6, b"other", [Reuse(0, 40, 1, 0)]) == [MemoLookedUp(9, 0, 6, False)]
+        assert store.look_up(9, 0, 6, b"other", [Reuse(0, 40, 1, 0)]) == [MemoLookedUp(9, 0, 6, False)]
 
     def test_pieces_of_one_turn_that_continue_each_other_are_one(self, opened):
         store = opened()
         facts: list[Fact] = [ended(1, 1, start, start + 5, key=KEY) for start in range(0, 20, 5)]
         self.write(store, OPENED, [Submitted([an_array(1, 20, key=KEY)])], facts, [RunClosed(1)])
-        assert store.recall(9, 0, 20, KEY, [Reuse(0, 20, 1, 0)]) == [MemoLookedUp(9, 0, 20, True, 1, 0, 1, 3)]
+        assert store.look_up(9, 0, 20, KEY, [Reuse(0, 20, 1, 0)]) == [MemoLookedUp(9, 0, 20, True, 1, 0, 1, 3)]
 
     def test_old_arrays_come_with_their_table_or_pages_and_what_is_done(self, opened):
         store = opened()
@@ -502,10 +502,10 @@ class StoreSuite:
         others: list[Fact] = [RunOpened(4, "other", "h", 7, group=9), RunOpened(5, "w", "h", 7, group=10)]
         self.write(store, others)
         array, loose = KEY, b"l" * 16
-        assert [store.recall(9, 0, 1, loose, (), run)[0].found for run in (2, 3, 4, 5)] == [False, True, False, True]
-        assert [store.recall_loose([(9, loose)], run)[0].found for run in (2, 3, 4, 5)] == [False, True, False, True]
+        assert [store.look_up(9, 0, 1, loose, (), run)[0].found for run in (2, 3, 4, 5)] == [False, True, False, True]
+        assert [store.look_up_tasks([(9, loose)], run)[0].found for run in (2, 3, 4, 5)] == [False, True, False, True]
         reuse = [Reuse(0, 2, 2, 0)]
-        assert [store.recall(9, 0, 2, array, reuse, run)[0].found for run in (2, 3, 4, 5)] == [
+        assert [store.look_up(9, 0, 2, array, reuse, run)[0].found for run in (2, 3, 4, 5)] == [
             False, True, False, True,
         ]  # fmt: skip
         assert [[old.record for old in store.old_arrays(KEY, run)] for run in (2, 3, 4, 5)] == [[], [2], [], [2]]
@@ -619,7 +619,7 @@ class StoreSuite:
         assert store.blob(BODY) == b"content"  # run 3 has tasks with this body
         with pytest.raises(KeyError):
             store.blob(b"c" * 16)
-        assert store.recall(9, 0, 1, b"l" * 16, (), 3) == [MemoLookedUp(9, 0, 1, False)]
+        assert store.look_up(9, 0, 1, b"l" * 16, (), 3) == [MemoLookedUp(9, 0, 1, False)]
         assert store.snapshot(1) == (last.last_turn, b"the core")
         # the tables made anew from what is left say the same
         whole = self.tables(store)
@@ -978,8 +978,8 @@ class StoreSuite:
         self.write(store, [RunClosed(1)])
         store = opened()
         assert store.last_run().last_record == array
-        assert store.recall(array + 1, 0, 1_000_000, KEY, [Reuse(0, 1_000_000, array, 0)])[0].found
-        assert store.recall(array + 2, 0, 1, (5).to_bytes(16, "big"), ())[0].source == 5
+        assert store.look_up(array + 1, 0, 1_000_000, KEY, [Reuse(0, 1_000_000, array, 0)])[0].found
+        assert store.look_up(array + 2, 0, 1, (5).to_bytes(16, "big"), ())[0].source == 5
         assert [old.done for old in store.old_arrays(KEY)] == [[(0, 1_000_000)]]
         assert store.rows_read == 0
 

@@ -100,7 +100,7 @@ def test_a_turn_whose_answer_was_lost_is_not_written_twice(url):
     other.append(2, 2.0, turn(2))
     store.append(2, 2.0, turn(2))  # the same content: it was ours
     other.append(3, 2.0, turn(3))
-    with pytest.raises(InvariantBroken, match="somebody else"):
+    with pytest.raises(InvariantBroken, match="another process"):
         store.append(3, 2.0, turn(4))
     other.close()
     store._last = 3
@@ -127,7 +127,7 @@ def test_a_store_that_was_taken_meanwhile_is_not_written_after_a_lost_connection
     other = lock_store(url)
     with pytest.raises(StoreHeld, match="is held by pid"):
         store.append(2, 1.0, turn(2))
-    store._let_go()
+    store._disconnect()
     other.release()
     lock.release()
 

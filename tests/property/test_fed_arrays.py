@@ -130,7 +130,7 @@ def test_what_succeeded_is_let_go_of() -> None:
             twins.step("succeed", 0)
     record = twins.array(twins.fed)
     assert isinstance(record.states, StateWindow)
-    assert record.states.base >= 960
+    assert record.states.first_kept >= 960
     assert len(record.paged) <= 3
     assert len(record.found) <= 30
     assert record.length == record.counts[DONE] == 1000

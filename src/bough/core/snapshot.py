@@ -222,7 +222,7 @@ def kept_array(record: ArrayRecord) -> KeptArray:
     window = states if isinstance(states, StateWindow) else None
     return KeptArray(
         spec,
-        bytes(window.tail if window is not None else states),  # type: ignore[arg-type]
+        bytes(window.kept if window is not None else states),  # type: ignore[arg-type]
         record.held,
         record.held_ranges,
         record.priority,
@@ -237,8 +237,8 @@ def kept_array(record: ArrayRecord) -> KeptArray:
         record.paged,
         list(record.ready_ranges),
         record.shunned,
-        window.base if window is not None else 0,
-        window.odd if window is not None else {},
+        window.first_kept if window is not None else 0,
+        window.exceptions if window is not None else {},
     )
 
 

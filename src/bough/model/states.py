@@ -1,14 +1,11 @@
-"""The states of a task and their edges, once for all layers; the states of a growing array.
+"""The states of a task and their edges, once for all layers; the states of an array that grows.
 
-The states of a task and the edges between them; diagrams and tests are made from this table.
+`TaskState`, `EDGES` and the sets of states below are what the core, the stores, the client and the command line share;
+the page `docs/spec/states.md` and the tests are made from the table. `StateWindow` holds the states of an array that
+a generator feeds: a byte for each of its newest elements, and for the older ones only what did not succeed.
 
-Rule: a retry is a new attempt, not a new state. States are small integers because arrays keep one
-byte per task.
-
-The states of an array that goes on growing: what lies behind is summed up, the rest has a byte each.
-
-Elements below `base` succeeded, except for those in `odd`: failures, and the few that take longer than all others.
-Rule: of every element it says what a bytearray would; moving the base changes what it costs, never what it says.
+Rule: a retry is a new attempt, not a new state. A state is a small integer, because arrays keep one byte a task. A
+`StateWindow` answers for every element what a bytearray of all states would answer, in less memory.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ class TaskState(enum.IntEnum):
     """Where a task is in its life."""
 
     WAITING = 0  # some predecessor is not done, or a memo is being looked up, or a retry is not due
-    HELD = 1  # could run, but somebody holds it
+    HELD = 1  # could run, but a user holds it
     READY = 2  # could run now, has no executor
     PLACED = 3  # given to an executor, not known to have started
     RUNNING = 4  # the executor said that it started
@@ -52,9 +49,9 @@ class Trigger(enum.StrEnum):
     GIVE_BACK = "give back"
     RETRY_LATER = "retry later"
     FAIL = "fail"
-    RECALL = "recall"
-    TRAVEL = "travel"
-    ABANDON = "abandon"
+    FIND_RESULT = "find result"
+    CHAIN = "chain"
+    SKIP = "skip"
     CANCEL = "cancel"
     REVIVE = "revive"
     RESET = "reset"
@@ -64,23 +61,23 @@ _S, _T = TaskState, Trigger
 
 EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.WAITING, _T.FREE): _S.READY,  # the last predecessor succeeded, the memo was not found, the retry is due
-    (_S.WAITING, _T.RECALL): _S.DONE,  # an earlier run did it already
-    (_S.WAITING, _T.TRAVEL): _S.PLACED,  # short, and sent along with the one task it waits for
-    (_S.WAITING, _T.ABANDON): _S.SKIPPED,  # a predecessor did not succeed, or the run stops
+    (_S.WAITING, _T.FIND_RESULT): _S.DONE,  # an earlier run did it already
+    (_S.WAITING, _T.CHAIN): _S.PLACED,  # short, and sent together with the one task it waits for: a chain
+    (_S.WAITING, _T.SKIP): _S.SKIPPED,  # a predecessor did not succeed, or the run stops
     (_S.WAITING, _T.CANCEL): _S.CANCELLED,
-    (_S.HELD, _T.RELEASE): _S.READY,  # nobody holds it any more
-    (_S.HELD, _T.ABANDON): _S.SKIPPED,
+    (_S.HELD, _T.RELEASE): _S.READY,  # no hold is left on it
+    (_S.HELD, _T.SKIP): _S.SKIPPED,
     (_S.HELD, _T.CANCEL): _S.CANCELLED,
-    (_S.READY, _T.HOLD): _S.HELD,  # somebody holds it, or did so before it became ready
-    (_S.READY, _T.RECALL): _S.DONE,  # an executor that was given up came back with the result
-    (_S.HELD, _T.RECALL): _S.DONE,
+    (_S.READY, _T.HOLD): _S.HELD,  # a user holds it, or did so before it became ready
+    (_S.READY, _T.FIND_RESULT): _S.DONE,  # an executor that had been given up reconnected with the result
+    (_S.HELD, _T.FIND_RESULT): _S.DONE,
     (_S.READY, _T.PLACE): _S.PLACED,  # the policy chose an executor
-    (_S.READY, _T.ABANDON): _S.SKIPPED,  # fail-fast, or the run stops
+    (_S.READY, _T.SKIP): _S.SKIPPED,  # fail-fast, or the run stops
     (_S.READY, _T.CANCEL): _S.CANCELLED,
     (_S.PLACED, _T.START): _S.RUNNING,  # the executor confirmed
     (_S.PLACED, _T.SUCCEED): _S.DONE,  # so short that start and end came together
     (_S.PLACED, _T.GIVE_BACK): _S.READY,  # the executor was lost, or gave it back unstarted
-    (_S.PLACED, _T.RETRY_LATER): _S.WAITING,  # failed, and will be tried again
+    (_S.PLACED, _T.RETRY_LATER): _S.WAITING,  # failed, and will be retried
     (_S.PLACED, _T.FAIL): _S.FAILED,
     (_S.PLACED, _T.CANCEL): _S.CANCELLED,
     (_S.RUNNING, _T.SUCCEED): _S.DONE,
@@ -88,16 +85,16 @@ EDGES: Final[Mapping[tuple[TaskState, Trigger], TaskState]] = {
     (_S.RUNNING, _T.RETRY_LATER): _S.WAITING,
     (_S.RUNNING, _T.FAIL): _S.FAILED,
     (_S.RUNNING, _T.CANCEL): _S.CANCELLED,
-    (_S.FAILED, _T.REVIVE): _S.WAITING,  # somebody asked for another try
+    (_S.FAILED, _T.REVIVE): _S.WAITING,  # a user asked for a retry
     (_S.SKIPPED, _T.REVIVE): _S.WAITING,
     (_S.CANCELLED, _T.REVIVE): _S.WAITING,
-    (_S.DONE, _T.RESET): _S.WAITING,  # somebody wants it done again
-    (_S.READY, _T.RESET): _S.WAITING,  # something it depends on is to be done again
+    (_S.DONE, _T.RESET): _S.WAITING,  # a user wants it to run again
+    (_S.READY, _T.RESET): _S.WAITING,  # something it depends on is to run again
     (_S.HELD, _T.RESET): _S.WAITING,
 }
 
-# Sets of states that every layer tells apart. Arrays keep a byte a task: `as_bytes` gives a set as they want it.
-# The jobs database and the command line speak in labels: `labels_of` and `sql_list` give a set as they want it.
+# Sets of states that every layer tells apart. `as_bytes` gives a set as arrays keep it, a byte a task; `labels_of` and
+# `sql_list` give it in the words of the jobs database and the command line.
 PENDING: Final = frozenset({_S.WAITING, _S.HELD, _S.READY})
 OCCUPYING: Final = frozenset({_S.PLACED, _S.RUNNING})
 OPEN: Final = PENDING | OCCUPYING
@@ -121,96 +118,100 @@ def sql_list(states: Iterable[TaskState]) -> str:
     return ", ".join(f"'{label}'" for label in labels_of(states))
 
 
-# The table once more, as the hot paths want it: which states may come right before a state, as bytes.
+# The table once more, for the hot paths: which states may come right before a state, as bytes.
 BEFORE: Final[tuple[bytes, ...]] = tuple(
     bytes(sorted({int(old) for (old, _), new in EDGES.items() if new == state})) for state in TaskState
 )
 
 
-_DONE = int(TaskState.DONE)
-BLOCK = 1024  # elements that the base moves over at a time
-FEW = 16  # of them may go on without holding up the base
+BLOCK: Final = 1024  # elements that a window leaves behind at a time
+FEW: Final = 16  # of them may be unfinished when it does
+_DONE: Final = int(TaskState.DONE)
+_UNFINISHED: Final = as_bytes(OPEN)
 
 
 class StateWindow:
-    """See the module."""
+    """The states of an array, of which elements below `first_kept` succeeded but for those in `exceptions`.
 
-    __slots__ = ("base", "odd", "tail")
+    Exceptions are failures, and the few elements that take longer than all others around them.
+    """
 
-    def __init__(self, base: int = 0, odd: dict[int, int] | None = None, tail: bytes = b"") -> None:
-        self.base = base
-        self.odd = {} if odd is None else odd  # states of elements below the base that have not succeeded
-        self.tail = bytearray(tail)
+    __slots__ = ("exceptions", "first_kept", "kept")
+
+    def __init__(self, first_kept: int = 0, exceptions: dict[int, int] | None = None, kept: bytes = b"") -> None:
+        self.first_kept = first_kept
+        self.exceptions = {} if exceptions is None else exceptions  # states of older elements that did not succeed
+        self.kept = bytearray(kept)  # a byte for each element from `first_kept` on
 
     def __len__(self) -> int:
-        return self.base + len(self.tail)
+        return self.first_kept + len(self.kept)
 
     @overload
     def __getitem__(self, where: int) -> int: ...
     @overload
     def __getitem__(self, where: slice) -> bytearray: ...
     def __getitem__(self, where: int | slice) -> int | bytearray:
-        base = self.base
+        first = self.first_kept
         if not isinstance(where, slice):
-            return self.tail[where - base] if where >= base else self.odd.get(where, _DONE)
-        start, stop, _ = where.indices(base + len(self.tail))
-        if start >= base:
-            return self.tail[start - base : stop - base]
-        below = min(stop, base)
+            return self.kept[where - first] if where >= first else self.exceptions.get(where, _DONE)
+        start, stop, _ = where.indices(first + len(self.kept))
+        if start >= first:
+            return self.kept[start - first : stop - first]
+        below = min(stop, first)
         found = bytearray((_DONE,)) * (below - start)
-        for index in self.odd_in(start, below):
-            found[index - start] = self.odd[index]
-        if stop > base:
-            found += self.tail[: stop - base]
+        for index in self.exceptions_in(start, below):
+            found[index - start] = self.exceptions[index]
+        if stop > first:
+            found += self.kept[: stop - first]
         return found
 
     def __setitem__(self, where: slice, states: bytes | bytearray) -> None:
-        base, odd = self.base, self.odd
-        start, stop, _ = where.indices(base + len(self.tail))
-        if start >= base:
-            self.tail[start - base : stop - base] = states
+        first, exceptions = self.first_kept, self.exceptions
+        start, stop, _ = where.indices(first + len(self.kept))
+        if start >= first:
+            self.kept[start - first : stop - first] = states
             return
-        below = min(stop, base)
+        below = min(stop, first)
         for index, state in zip(range(start, below), states, strict=False):
             if state == _DONE:
-                odd.pop(index, None)
+                exceptions.pop(index, None)
             else:
-                odd[index] = state
-        if stop > base:
-            self.tail[: stop - base] = states[base - start :]
+                exceptions[index] = state
+        if stop > first:
+            self.kept[: stop - first] = states[first - start :]
 
     def extend(self, states: bytes) -> None:
-        """More elements came."""
-        self.tail += states
+        """Append elements."""
+        self.kept += states
 
     def count(self, state: int, start: int = 0, stop: int | None = None) -> int:
         """How many elements of a range are in a state."""
-        base = self.base
-        stop = base + len(self.tail) if stop is None else stop
-        many = self.tail.count(state, max(start - base, 0), max(stop - base, 0))
-        if start < base:
-            below = min(stop, base)
-            odd = self.odd_in(start, below)
+        first = self.first_kept
+        stop = first + len(self.kept) if stop is None else stop
+        many = self.kept.count(state, max(start - first, 0), max(stop - first, 0))
+        if start < first:
+            below = min(stop, first)
+            exceptions = self.exceptions_in(start, below)
             if state == _DONE:
-                many += max(below - start, 0) - len(odd)
+                many += max(below - start, 0) - len(exceptions)
             else:
-                many += sum(self.odd[index] == state for index in odd)
+                many += sum(self.exceptions[index] == state for index in exceptions)
         return many
 
     def runs(self, wanted: bytes, start: int, stop: int) -> Ranges:
         """The maximal runs within [start, stop) whose state is one of `wanted`."""
-        base = self.base
-        stop = min(stop, base + len(self.tail))
+        first = self.first_kept
+        stop = min(stop, first + len(self.kept))
         found: Ranges = []
-        if start < base:
-            found = self._runs_below(wanted, start, min(stop, base))
-        if stop > base:
-            after = runs_of(self.tail, wanted, max(start - base, 0), stop - base)
+        if start < first:
+            found = self._runs_below(wanted, start, min(stop, first))
+        if stop > first:
+            after = runs_of(self.kept, wanted, max(start - first, 0), stop - first)
             for low, high in after:
-                if found and found[-1][1] == low + base:
-                    found[-1][1] = high + base
+                if found and found[-1][1] == low + first:
+                    found[-1][1] = high + first
                 else:
-                    found.append([low + base, high + base])
+                    found.append([low + first, high + first])
         return found
 
     def _runs_below(self, wanted: bytes, start: int, stop: int) -> Ranges:
@@ -223,48 +224,45 @@ class StateWindow:
                 found.append([low, high])
 
         at = start
-        for index in self.odd_in(start, stop):
+        for index in self.exceptions_in(start, stop):
             if _DONE in wanted:
                 add(at, index)
-            if self.odd[index] in wanted:
+            if self.exceptions[index] in wanted:
                 add(index, index + 1)
             at = index + 1
         if _DONE in wanted and at < stop:
             add(at, stop)
         return found
 
-    def odd_in(self, start: int, stop: int) -> list[int]:
-        """The elements of a range below the base that have not succeeded, in order."""
-        odd = self.odd
-        if not odd:
+    def exceptions_in(self, start: int, stop: int) -> list[int]:
+        """The elements of a range below `first_kept` that have not succeeded, in order."""
+        exceptions = self.exceptions
+        if not exceptions:
             return []
-        if stop - start <= len(odd):
-            return [index for index in range(start, stop) if index in odd]
-        return sorted(index for index in odd if start <= index < stop)
+        if stop - start <= len(exceptions):
+            return [index for index in range(start, stop) if index in exceptions]
+        return sorted(index for index in exceptions if start <= index < stop)
 
     def advance(self) -> bool:
-        """Move the base over all that has ended, and over the few that go on among it; False if it stays.
+        """Leave behind all elements that have ended, and the few unfinished ones among them; False if none was left.
 
-        It is left alone until there is enough to move for the cost of looking through what is odd.
+        Nothing happens until enough elements can be left behind to pay for looking through the exceptions.
         """
-        tail, odd = self.tail, self.odd
-        if len(tail) < 2 * BLOCK + len(odd) // 4:
+        kept, exceptions = self.kept, self.exceptions
+        if len(kept) < 2 * BLOCK + len(exceptions) // 4:
             return False
         moved = 0
-        while len(tail) - moved >= BLOCK:
-            block = tail[moved : moved + BLOCK]
+        while len(kept) - moved >= BLOCK:
+            block = kept[moved : moved + BLOCK]
             if block.count(_DONE) < BLOCK:
-                if BLOCK - len(block.translate(None, _UNENDED)) > FEW:
+                if BLOCK - len(block.translate(None, _UNFINISHED)) > FEW:
                     break
-                start = self.base + moved
-                odd.update((index, state) for index, state in enumerate(block, start) if state != _DONE)
+                start = self.first_kept + moved
+                exceptions.update((index, state) for index, state in enumerate(block, start) if state != _DONE)
             moved += BLOCK
-        del tail[:moved]
-        self.base += moved
+        del kept[:moved]
+        self.first_kept += moved
         return moved > 0
-
-
-_UNENDED = bytes(int(state) for state in TaskState if state not in ENDED)
 
 
 def holds_any(ordered: list[int], start: int, stop: int) -> bool:

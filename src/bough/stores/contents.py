@@ -1,14 +1,9 @@
-"""Files by content, and which runs refer to them.
+"""Files by content, each once, under its digest in `files/AA/DIGEST` of a store; and which runs refer to them.
 
-Files by what they hold: each content once, under its digest, in `files/<aa>/<digest>` of a store.
-
-Rule: under its name a content is complete, on the disk and what its name says, or it is not there; whoever writes one
-writes it under a hidden name first.
-
-Which workflows need which contents, so that those of removed workflows can be deleted.
-
-One file for each run, `files/runs/RUN`, holds the digests it refers to, one behind the other. Rule: a reference is
-written down before anybody is told that the content is there; a content goes only when no run refers to it.
+`Contents` writes and reads them. `FileReferences` records which runs need which contents, so that those of removed runs
+can be deleted. Rule: a content with its final name is complete, on the disk and what its name says; a writer uses a
+hidden name first. A reference is written before any peer is told that the content is there, and a content is deleted
+only when no run refers to it.
 """
 
 from __future__ import annotations
@@ -27,10 +22,11 @@ from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
 
 _HIDDEN = ".part-"
+_SLICE = 100  # contents deleted at a time
 
 
 class Wanted(NamedTuple):
-    """A content that shall lie in a place; until it is whole it has a hidden name beside that."""
+    """A content to be copied to a path; until the copy is complete it has a hidden name beside that."""
 
     digest: bytes
     path: str
@@ -55,18 +51,18 @@ class Contents:
         return f"{self.folder}/{name[:2]}/{name}"
 
     def has(self, digest: bytes) -> bool:
-        """Whether it is here."""
+        """Whether a content is here."""
         return os.path.exists(self.path(digest))
 
     def size(self, digest: bytes) -> int:
-        """How many bytes it has; -1 when it is not here."""
+        """The bytes of a content; -1 when it is not here."""
         try:
             return os.stat(self.path(digest)).st_size
         except OSError:
             return -1
 
     def read(self, digest: bytes, offset: int, length: int) -> bytes:
-        """A piece of one."""
+        """A piece of a content."""
         try:
             descriptor = os.open(self.path(digest), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -77,7 +73,7 @@ class Contents:
             os.close(descriptor)
 
     def receive(self, digest: bytes = b"") -> Incoming:
-        """Begin to write one; without a digest it is found by writing."""
+        """Begin to write a content; without a digest its name is known only at the end."""
         private.make_folder(self.folder)
         return Incoming(self, digest, f"{self.folder}/{_HIDDEN}{os.getpid()}-{next(self._numbers)}")
 
@@ -89,9 +85,9 @@ class Contents:
             return incoming.finish(), incoming.size
 
     def give_out(self, files: Sequence[Wanted]) -> list[int]:
-        """Write copies to their places, all or, unless something happens in the last moment, none.
+        """Write copies to their paths: all, or none, unless the last renames fail.
 
-        The answer says when they were changed, in nanoseconds. OSError when one cannot be written.
+        The answer has their times of change in nanoseconds. OSError when one cannot be written.
         """
         try:
             times = [self._copy_out(one) for one in files]
@@ -119,7 +115,7 @@ class Contents:
             return kept_time(os.fstat(target.fileno()).st_mtime_ns)
 
     def sweep(self) -> None:
-        """Delete what was left half-written; only for who holds the store."""
+        """Delete contents that were left half-written; only the holder of the store may call this."""
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self.folder):
                 if name.startswith(_HIDDEN):
@@ -151,7 +147,7 @@ class Incoming:
         self.size += len(data)
 
     def finish(self, elsewhere: str = "") -> bytes:
-        """It is complete: give it its name, or another one. StoreFailed when it is not what it was to be."""
+        """Give the complete content its name, or another path; StoreFailed when it is not what was announced."""
         digest = self._digest.digest()
         if self._wanted and digest != self._wanted:
             self.drop()
@@ -165,7 +161,7 @@ class Incoming:
         return digest
 
     def drop(self) -> None:
-        """Leave nothing."""
+        """Delete what was written."""
         self._file.close()
         with contextlib.suppress(OSError):
             os.unlink(self._hidden)
@@ -186,11 +182,8 @@ def _sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-_SLICE = 100  # contents deleted at a time
-
-
 class FileReferences:
-    """See the module."""
+    """Which runs refer to which contents: a file for each run, `files/runs/RUN`, holds its digests end to end."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
@@ -205,7 +198,7 @@ class FileReferences:
                     self.runs[int(name)] = {data[at : at + DIGEST] for at in range(0, whole, DIGEST)}
 
     def add(self, run: int, digests: Iterable[bytes]) -> None:
-        """A run refers to these; OSError when that cannot be written down."""
+        """A run refers to these contents; OSError when that cannot be written."""
         known = self.runs.setdefault(run, set())
         new = [digest for digest in dict.fromkeys(digests) if digest not in known]
         if new:

@@ -1,4 +1,7 @@
-"""Which file systems are on the network: SQLite's write-ahead log needs shared memory and cannot be used there."""
+"""Which file systems are on the network: SQLite's write-ahead log needs shared memory and cannot be used there.
+
+Rule: it imports next to nothing, because the place of a socket is chosen before anything is loaded.
+"""
 
 from __future__ import annotations
 

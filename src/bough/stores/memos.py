@@ -1,7 +1,7 @@
-"""Find successes of earlier runs: by key for a loose task, by key and place for elements of arrays.
+"""Finds successes of earlier runs: by key for a loose task, by key and place for elements of arrays.
 
-Rule: a success counts only while its declared outputs, and the file that holds its result, are there
-and unchanged; nothing is shared within a run. In a service a workflow sees only runs of its own name.
+Rule: a success counts only while its declared outputs, and the file that holds its result, are there and unchanged.
+Within one run nothing is shared. In a service a workflow uses only runs of its own name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BY_KEYS: Final = (
     f"SELECT key, record, start, attempt, turn, checked FROM memo WHERE key IN (:{', :'.join(_NAMES)})"
     " AND {} ORDER BY turn"  # the latest of each key comes last
 )
-# rows of one record do not overlap, so the one before the first that begins inside may reach into it
+# rows of one record do not overlap, so the one before the first that begins inside may scope into it
 _BY_RANGE: Final = """
 SELECT start, stop, attempt, turn, checked FROM memo WHERE key = :key AND record = :record AND {}
 AND stop > :low AND start < :high AND start >= coalesce(
@@ -50,7 +50,7 @@ _Found = tuple[int, int, int, int, int]  # record, start, attempt, turn, checked
 
 
 class MemoScope(msgspec.Struct, frozen=True):
-    """Which runs' memos may be seen: those with a smaller number, and of a name if there is one."""
+    """Which runs' memos may be used: those with a smaller number, and of a name if there is one."""
 
     before: int
     name: str | None = None
@@ -66,7 +66,7 @@ class MemoScope(msgspec.Struct, frozen=True):
 
 
 class Memos:
-    """See the module."""
+    """Answers lookups from the tables of memos and arrays."""
 
     def __init__(
         self,
@@ -83,37 +83,36 @@ class Memos:
         self.contents = ""  # the folder of outputs that are kept by content
         self.before = 0  # memos of runs from this number up are not shared
 
-    def recall(
+    def look_up(
         self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, run: int = 0
     ) -> list[MemoLookedUp]:
         """Pieces found and not found, in order, covering [start, stop)."""
-        reach = self._reach(run)
+        scope = self._scope(run)
         if reuse:
-            found = list(self._array(record, start, stop, key, reuse, reach=reach))
+            found = list(self._array(record, start, stop, key, reuse, scope=scope))
         else:
-            found = list(self._loose(record, start, key, reach))
+            found = list(self._loose(record, start, key, scope))
         found.sort(key=lambda piece: piece.start)
         return list(_cover(record, start, stop, found))
 
-    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], *, run: int = 0) -> list[MemoLookedUp]:
+    def look_up_tasks(self, wanted: Sequence[tuple[RecordId, MemoKey]], *, run: int = 0) -> list[MemoLookedUp]:
         """One answer for each loose task, in order."""
-        reach = self._reach(run)
+        scope = self._scope(run)
         rows: dict[bytes, _Found] = {}
         for at in range(0, len(wanted), _TOGETHER):
             keys = [key for _, key in wanted[at : at + _TOGETHER]]
             keys += keys[-1:] * (_TOGETHER - len(keys))  # so that there is one statement
-            values = reach.values(**dict(zip(_NAMES, keys, strict=True)))
-            for key, *found in self._database.execute(reach.of(_BY_KEYS), values).fetchall():
+            values = scope.values(**dict(zip(_NAMES, keys, strict=True)))
+            for key, *found in self._database.execute(scope.of(_BY_KEYS), values).fetchall():
                 rows[bytes(key)] = tuple(found)
         return [
-            self._recalled(record, 0, rows.get(key)) or MemoLookedUp(record, 0, 1, found=False)
-            for record, key in wanted
+            self._checked(record, 0, rows.get(key)) or MemoLookedUp(record, 0, 1, found=False) for record, key in wanted
         ]
 
     def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
         """Arrays of earlier runs with a body of which something is done."""
-        reach = self._reach(run)
-        rows = self._database.execute(reach.of(_ARRAYS), reach.values(key=body)).fetchall()
+        scope = self._scope(run)
+        rows = self._database.execute(scope.of(_ARRAYS), scope.values(key=body)).fetchall()
         arrays = []
         for record, length, table in rows:
             done = merged(
@@ -125,9 +124,9 @@ class Memos:
         return arrays
 
     def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
-        """As `old_arrays`, of what a generator fed: only the numbers, because there may be any amount of it."""
-        reach = self._reach(run)
-        rows = self._database.execute(reach.of(_ARRAYS), reach.values(key=body)).fetchall()
+        """As `old_arrays`, for arrays that a generator fed: only their ids, because such an array may be very long."""
+        scope = self._scope(run)
+        rows = self._database.execute(scope.of(_ARRAYS), scope.values(key=body)).fetchall()
         return [
             RecordId(record)
             for record, _, _ in rows
@@ -135,10 +134,10 @@ class Memos:
         ]
 
     def fed_pages(self, record: int, after: int, run: int = 0) -> MemoPages:
-        """The next of such an array's pages, those of turns after a number, and what is done of them."""
-        reach = self._reach(run)
+        """The next pages of such an array, from turns after a number, and which of their elements succeeded."""
+        scope = self._scope(run)
         pages: list[tuple[int, int, bytes]] = []
-        if self._database.execute(reach.of(_IS_OLD), reach.values(record=record)).fetchone() is None:
+        if self._database.execute(scope.of(_IS_OLD), scope.values(record=record)).fetchone() is None:
             return MemoPages(pages, [], 0)
         turns = self._database.execute(_NEXT_PAGES, (record, after)).fetchall()
         last = 0
@@ -156,7 +155,7 @@ class Memos:
         done = merged((max(start, low), min(stop, high)) for start, stop in rows if stop > low)
         return MemoPages(pages, done, last)
 
-    def _reach(self, run: int) -> MemoScope:
+    def _scope(self, run: int) -> MemoScope:
         if not run:
             return MemoScope(self.before)
         if run not in self._names:
@@ -168,13 +167,13 @@ class Memos:
             self._names[run] = row[0]
         return MemoScope(run, self._names[run])
 
-    def _loose(self, record: int, start: int, key: MemoKey, reach: MemoScope) -> Iterator[MemoLookedUp]:
-        row = self._database.execute(reach.of(_BY_KEY), reach.values(key=key)).fetchone()
-        found = self._recalled(record, start, row)
+    def _loose(self, record: int, start: int, key: MemoKey, scope: MemoScope) -> Iterator[MemoLookedUp]:
+        row = self._database.execute(scope.of(_BY_KEY), scope.values(key=key)).fetchone()
+        found = self._checked(record, start, row)
         if found is not None:
             yield found
 
-    def _recalled(self, record: int, start: int, row: _Found | None) -> MemoLookedUp | None:
+    def _checked(self, record: int, start: int, row: _Found | None) -> MemoLookedUp | None:
         if row is None:
             return None
         source, source_start, attempt, turn, checked = row
@@ -183,7 +182,7 @@ class Memos:
         return MemoLookedUp(RecordId(record), start, start + 1, True, RecordId(source), source_start, attempt, turn)
 
     def _array(
-        self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, reach: MemoScope
+        self, record: int, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], *, scope: MemoScope
     ) -> Iterator[MemoLookedUp]:
         missing = [(start, stop)]
         for candidate in reuse:
@@ -195,7 +194,7 @@ class Memos:
                     left.append((low, high))
                     continue
                 left.append((low, at))
-                for piece in self._range(record, candidate.source, key, (at, end), shift, reach=reach):
+                for piece in self._range(record, candidate.source, key, (at, end), shift, scope=scope):
                     left.append((at, piece.start))
                     yield piece
                     at = piece.stop
@@ -203,12 +202,12 @@ class Memos:
             missing = [piece for piece in left if piece[0] < piece[1]]
 
     def _range(
-        self, record: int, source: int, key: MemoKey, place: tuple[int, int], shift: int, *, reach: MemoScope
+        self, record: int, source: int, key: MemoKey, place: tuple[int, int], shift: int, *, scope: MemoScope
     ) -> Iterator[MemoLookedUp]:
         """Successes of a source for a range of elements, which lie `shift` further there."""
         low, high = place
-        values = reach.values(key=key, record=source, low=low + shift, high=high + shift)
-        for begin, end, attempt, turn, checked in self._database.execute(reach.of(_BY_RANGE), values).fetchall():
+        values = scope.values(key=key, record=source, low=low + shift, high=high + shift)
+        for begin, end, attempt, turn, checked in self._database.execute(scope.of(_BY_RANGE), values).fetchall():
             first, last = max(begin, low + shift), min(end, high + shift)
             pieces: Iterable[tuple[int, int]] = [(first, last)]
             if checked:
@@ -219,7 +218,7 @@ class Memos:
                 )
 
     def _is_there(self, turn: int, record: int, index: int) -> bool:
-        """Whether what a success made is there and unchanged."""
+        """Whether the outputs of a success, and the file of its result, are there and unchanged."""
         success = self._success(turn, record, index)
         if success is None:
             return False

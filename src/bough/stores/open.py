@@ -1,4 +1,4 @@
-"""Find the right kind of store for what a user calls it: a folder, or the address of a PostgreSQL database.
+"""Opens, locks or reads the store that a user named: a folder, or the address of a PostgreSQL database.
 
 Rule: psycopg is imported only for stores that need it.
 """
@@ -17,14 +17,14 @@ _PREFIXES = ("postgresql://", "postgres://")
 
 
 class HeldStore(Protocol):
-    """A hold on a store."""
+    """The lock of a store."""
 
     def release(self) -> None:
-        """Let others have the store."""
+        """Release the lock."""
 
 
 def is_postgres(where: str) -> bool:
-    """Whether a store's place is a database's address, not a folder."""
+    """Whether a store is named by the address of a database, not by a folder."""
     return where.startswith(_PREFIXES)
 
 
@@ -39,7 +39,7 @@ def open_store(where: str) -> SqlStore:
 
 
 def lock_store(where: str) -> HeldStore:
-    """Take the lock of a store; `StoreHeld` names who has it."""
+    """Take the lock of a store; `StoreHeld` names the process that has it."""
     if not is_postgres(where):
         return StoreLock(where)
     need_psycopg()
@@ -59,7 +59,7 @@ def open_jobs(where: str, seconds: float = 0.0) -> Jobs:
 
 
 def need_psycopg() -> None:
-    """See that the driver is installed."""
+    """Check that the driver is installed."""
     try:
         import psycopg  # noqa: F401
     except ImportError as error:

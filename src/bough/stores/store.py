@@ -1,9 +1,10 @@
 """What a store keeps and promises: the journal, the blobs, the memos and the jobs database of a session or a service.
 
 A *session's* store holds the runs of one workflow, one after the other. A *service's* store holds runs of its own,
-each of which holds the runs of workflows that were opened in it; there `run` says on whose behalf is asked.
-Rule: what `append` returned from has been handed to the operating system and survives `kill -9` of
-every process of ours; what `sync` returned from survives a power cut.
+each of which holds the runs of workflows that were opened in it. There the argument `run` names the workflow's run
+that the question is asked for.
+Rule: what `append` wrote when it returns has been handed to the operating system and survives `kill -9` of every
+process of ours; what `sync` wrote when it returns survives a power cut.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class LastRun(msgspec.Struct, frozen=True):
     """How the store was left. `run` is the session's, or the service's own: workflows' runs do not count."""
 
     run: int  # 0: there was none
-    clean: bool  # the run said that it closed
+    clean: bool  # the run was closed properly
     last_turn: int  # of the whole store
     last_record: int
     last_group: int
@@ -48,7 +49,7 @@ class MemoPages(msgspec.Struct, frozen=True):
 
     pages: list[tuple[int, int, bytes]]
     done: list[tuple[int, int]]  # successful elements among them, merged and sorted
-    turn: int  # to ask behind it; 0: there is no more
+    turn: int  # ask for the pages after this turn next; 0: there are no more
 
 
 class Store(Protocol):
@@ -58,19 +59,19 @@ class Store(Protocol):
 
     @property
     def kind(self) -> str:
-        """Whose store it is: "session", "service", or "" when nothing was written yet."""
+        """What the store belongs to: "session", "service", or "" when nothing was written yet."""
 
     def claim(self, kind: str) -> None:
-        """Say whose store this is to be, before the first turn; `UserError` when it is the other's already."""
+        """Make this the store of a session or a service, before the first turn; `UserError` when it is the other's."""
 
     def last_run(self) -> LastRun:
         """How the store was left."""
 
     def has_run(self, run: int) -> bool:
-        """Whether a run was not removed, as far as the tables know, which need not have caught up."""
+        """Whether the tables know a run that was not removed; they may be behind the journal."""
 
     def workflow_names(self) -> list[str]:
-        """The names of all workflows of a service, likewise."""
+        """The names of all workflows of a service that the tables know."""
 
     def append(self, turn: int, now: Seconds, facts: Sequence[Fact]) -> None:
         """Write the facts of one turn as one row. Turn numbers grow by one over the store's whole life."""
@@ -116,12 +117,12 @@ class Store(Protocol):
         """All facts that were set aside, in the order of the journal."""
 
     def set_aside(self, found: Sequence[SetAside], after: int) -> None:
-        """Keep for people what the core passed over when it replayed the turns after one."""
+        """Record the facts that the core passed over when it replayed the turns after one."""
 
     def rebuild(self) -> None:
         """Forget the jobs database; `project` makes it again from the whole journal."""
 
-    def recall(  # noqa: PLR0917
+    def look_up(  # noqa: PLR0917
         self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
     ) -> list[MemoLookedUp]:
         """Successes of earlier runs for the elements [start, stop), found and not found, in order, covering all.
@@ -130,17 +131,17 @@ class Store(Protocol):
         are those of the same name with a smaller number; 0: all that came before the present one.
         """
 
-    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
-        """As `recall`, for many loose tasks of a workflow at once: one answer for each, in order."""
+    def look_up_tasks(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
+        """As `look_up`, for many loose tasks of a workflow at once: one answer for each, in order."""
 
     def success(self, turn: int, record: RecordId, index: int) -> SpanEnded | None:
         """The success that covers an element, from the journal row that holds it; turn 0: which one is not known."""
 
     def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
-        """Arrays of earlier runs with this body, newest run first; `run` as for `recall`."""
+        """Arrays of earlier runs with this body, newest run first; `run` as for `look_up`."""
 
     def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
-        """Arrays of earlier runs that generators fed, with this body, newest run first; `run` as for `recall`."""
+        """Arrays of earlier runs that generators fed, with this body, newest run first; `run` as for `look_up`."""
 
     def fed_pages(self, record: RecordId, after: int, run: int = 0) -> MemoPages:
         """What came of such an array in turns after a number: a piece of it that is soon read."""
@@ -154,15 +155,15 @@ class Store(Protocol):
     def remove_runs(self, runs: Sequence[int] = (), at_most: int = 500) -> bool:
         """Take what was said of removed runs out of the journal and give the space back; True once all is done.
 
-        To be called after `RunRemoved` was appended for each of `runs` and a snapshot was saved after that; also goes
-        on with what an earlier process left. A call looks at no more than `at_most` turns. Call until True.
+        Call it after `RunRemoved` was appended for each of `runs` and a snapshot was saved after that. It also
+        continues what an earlier process began. One call looks at no more than `at_most` turns: call until True.
         """
 
     def forgotten_files(self) -> list[str]:
-        """Files of results and arguments that removed runs had, since this was last asked: nobody needs them."""
+        """Files of results and arguments that only removed runs had, found since the last call: to be deleted."""
 
-    def close(self, patience: Seconds | None = None) -> None:
-        """Catch up, sync and let go of the store.
+    def close(self, within: Seconds | None = None) -> None:
+        """Catch up, sync and close the store.
 
-        With `patience` it catches up for so many seconds at the most; whoever opens the store next does the rest.
+        With `within` it catches up for at most so many seconds; the next process that opens the store does the rest.
         """

@@ -1,7 +1,7 @@
-"""What went wrong with a store, said so that a person can act.
+"""Turns exceptions of SQLite and the file system into errors that say what a person can do.
 
-Rule: no exception of SQLite or of the file system leaves `stores`; it becomes a `StoreFailed`, which
-is transient where trying again can help.
+Rule: no exception of SQLite or of the file system leaves `stores`; it becomes a `StoreFailed`, which is transient where
+trying again can help.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_of_data(error: BaseException) -> bool:
-    """Whether an exception speaks of what was to be folded, and not of the database, the disk or this process."""
+    """Whether an exception is caused by the data to be folded, not by the database, the disk or this process."""
     cause = error.__cause__ if isinstance(error, StoreFailed) and error.__cause__ is not None else error
     names = {kind.__name__ for kind in type(cause).__mro__}
     if "Error" in names or isinstance(cause, sqlite3.Error):  # a database's own

@@ -1,7 +1,7 @@
-"""The folder of a store on the disk: journal, outputs, results and arguments, which are its owner's alone.
+"""The folder of a store on the disk: journal, outputs, results and arguments, which only its owner can read.
 
-A store in PostgreSQL has one, too. Rule: the folder of an old store is closed to others when its owner opens it; one
-that holds other things and that others can reach is refused, and stays as it is.
+A store in PostgreSQL has one, too. Rule: the folder of an old store is closed to others when its owner opens it; a
+folder that holds other things and that others can reach is refused, and stays as it is.
 """
 
 from __future__ import annotations

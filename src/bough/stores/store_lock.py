@@ -1,7 +1,7 @@
-"""Who holds a store: a lock on the file `lock`, with pid and host inside for others to read.
+"""The lock of a store in a folder: a kernel lock on the file `lock`, which holds the pid and host of its holder.
 
-Rule: the lock is the kernel's, so it is gone with the process, however that ends; the file stays and names its last
-holder, since whoever only looks (`is_held`) writes nothing into it.
+Rule: the lock is the kernel's, so it ends with the process, however that ends. The file stays and names its last
+holder, since a process that only asks (`is_held`) writes nothing into it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_OFFERED: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, e
 
 
 class StoreLock:
-    """Held from construction to `release`; `StoreHeld` names who has it instead."""
+    """Held from construction to `release`; `StoreHeld` names the process that has it."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = os.fspath(directory)
@@ -36,7 +36,7 @@ class StoreLock:
         try:
             self._take(number)
             text = f"{os.getpid()} {socket.gethostname()}\n".encode()
-            os.pwrite(number, text, 0)  # in place of the last holder's: whoever reads meanwhile finds a whole line
+            os.pwrite(number, text, 0)  # over the last holder's: a reader finds a whole line at any time
             os.ftruncate(number, len(text))
         except BaseException as error:
             os.close(number)
@@ -53,7 +53,7 @@ class StoreLock:
             raise StoreHeld(held_by(self.directory))
 
     def release(self) -> None:
-        """Let others have the store."""
+        """Release the lock."""
         if self._number >= 0:
             os.close(self._number)
             self._number = -1
@@ -66,7 +66,7 @@ class StoreLock:
 
 
 def _take(number: int, kind: int) -> bool | None:
-    """Take a lock without waiting; False if somebody has it, None if there are no locks."""
+    """Take a lock without waiting; False if another process has it, None if there are no locks."""
     for lock in (fcntl.flock, fcntl.lockf):  # some network file systems offer only the second
         try:
             lock(number, kind | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def _take(number: int, kind: int) -> bool | None:
 
 
 def is_held(directory: str | os.PathLike[str]) -> bool:
-    """Whether somebody holds a store; looking leaves no trace, and keeps only who comes in this instant waiting."""
+    """Whether a process holds a store; the question changes nothing, and delays only a process that locks just now."""
     try:
         number = os.open(os.path.join(directory, FILE), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -105,7 +105,7 @@ def holder(directory: str | os.PathLike[str]) -> tuple[int, str]:
 
 
 def held_by(directory: str | os.PathLike[str]) -> str:
-    """The message for the second to come."""
+    """The message for the process that comes second."""
     return f"the store {directory} is held by {who_holds(directory)}; wait for it or end it"
 
 

@@ -137,11 +137,11 @@ class FakeStore:
         self.projected += 1
         return True
 
-    def recall(self, record, start, stop, key, reuse, run=0) -> list[MemoLookedUp]:
+    def look_up(self, record, start, stop, key, reuse, run=0) -> list[MemoLookedUp]:
         return [MemoLookedUp(record, start, stop, found=False)]
 
-    def recall_loose(self, wanted, run=0) -> list[MemoLookedUp]:
-        return [self.recall(record, 0, 1, key, (), run)[0] for record, key in wanted]
+    def look_up_tasks(self, wanted, run=0) -> list[MemoLookedUp]:
+        return [self.look_up(record, 0, 1, key, (), run)[0] for record, key in wanted]
 
     def success(self, turn, record, index) -> SpanEnded | None:
         self.reads += 1
@@ -156,7 +156,7 @@ class FakeStore:
     def declared_paths(self, run=0) -> list[str]:
         return ["/a"]
 
-    def close(self, patience=None) -> None:
+    def close(self, within=None) -> None:
         self.closed = True
 
 

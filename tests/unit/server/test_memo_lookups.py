@@ -25,11 +25,13 @@ class Shelf:
         self.projected += 1
         return True
 
-    def recall(self, record: int, start: int, stop: int, key: bytes, reuse: object, run: int = 0) -> list[MemoLookedUp]:
+    def look_up(
+        self, record: int, start: int, stop: int, key: bytes, reuse: object, run: int = 0
+    ) -> list[MemoLookedUp]:
         self.asked.append((record,))
         return [MemoLookedUp(RecordId(record), start, stop, found=True)]
 
-    def recall_loose(self, wanted: list[tuple[int, bytes]], run: int = 0) -> list[MemoLookedUp]:
+    def look_up_tasks(self, wanted: list[tuple[int, bytes]], run: int = 0) -> list[MemoLookedUp]:
         if self.broken:
             raise StoreFailed("it is gone")
         self.asked.append(tuple(record for record, _ in wanted))

@@ -107,7 +107,7 @@ class FeedElements(ArrayElements):
         """See `ArrayElements.grow`."""
         with self.condition:
             if self.states.advance():
-                base = self.states.base
+                base = self.states.first_kept
                 self._running = {start: said for start, said in self._running.items() if said.stop > base}
                 if not self.keep and isinstance(self.rows, CommandRows):
                     held = (at for at, span in zip(self._starts, self._spans, strict=True) if not _is_bad(span[1]))

@@ -263,7 +263,7 @@ def let_go(array: ArrayRecord) -> None:
     states = array.states
     if not isinstance(states, StateWindow) or not states.advance():
         return
-    base, odd = states.base, states.odd
+    base, odd = states.first_kept, states.exceptions
     ordered = sorted(odd)
     array.paged = [page for page in array.paged if page.stop > base or holds_any(ordered, page.start, page.stop)]
     array.found = _merged(array.successes(), base)

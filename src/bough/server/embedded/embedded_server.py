@@ -146,7 +146,7 @@ class Shutdown:
     def _close_store(self) -> None:
         """The end of the run is written: what is not folded soon, or not for want of space, is folded later."""
         try:
-            self._shell.store.close(patience=_MOMENT)
+            self._shell.store.close(within=_MOMENT)
         except StoreFailed as error:
             if not error.transient:
                 raise

@@ -335,7 +335,7 @@ class Service:
             await self._catch_up(shell)
             await shell.upkeep.stop()
             shell.upkeep.save_snapshot(self._machine.state.turn)
-            self._store.close(patience=_CATCH_UP)
+            self._store.close(within=_CATCH_UP)
             self._numbers.close()
             code = 0
         except BoughError as error:

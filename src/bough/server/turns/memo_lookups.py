@@ -76,9 +76,9 @@ class MemoLookups:
                     self._is_projected = True
                 if len(orders) > 1:
                     wanted: list[tuple[RecordId, MemoKey]] = [(order.record, order.key) for order in orders]
-                    return self._store.recall_loose(wanted, run)
+                    return self._store.look_up_tasks(wanted, run)
                 only = orders[0]
-                return self._store.recall(only.record, only.start, only.stop, only.key, only.reuse, run)
+                return self._store.look_up(only.record, only.start, only.stop, only.key, only.reuse, run)
             except StoreFailed as error:
                 log(f"results of earlier runs could not be looked up: {error}")
         return [MemoLookedUp(order.record, order.start, order.stop, found=False) for order in orders]

@@ -1,7 +1,8 @@
-"""One array while facts about it are folded: a byte per element, and rows for what has something of its own.
+"""One array while facts about it are folded: a byte per element, and rows for elements with values of their own.
 
-What succeeded of an array that still grows is summed up, see `core.window`. Rule: the columns `done`, `failed`,
-`skipped` and `cancelled` always equal the numbers of those bytes.
+An array that still grows, or is very long, keeps its states in a `StateWindow`. The translation tables below say how a
+fact changes the states of a slice. Rule: the columns `done`, `failed`, `skipped` and `cancelled` always equal the
+numbers of those bytes.
 """
 
 from __future__ import annotations
@@ -11,10 +12,20 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bough.model.states import BLOCK, ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, StateWindow, TaskState
-from bough.stores.jobs.rows import ElementRow, SpanRow, TaskRow
+from bough.model.states import (
+    BLOCK,
+    ENDED,
+    LABELS,
+    OCCUPYING,
+    OPEN,
+    PENDING,
+    UNSUCCESSFUL,
+    StateWindow,
+    TaskState,
+    as_bytes,
+)
+from bough.stores.jobs.rows import ENDED_LABELS, ElementRow, SpanRow, TaskRow
 
-LABELS: Final = tuple(state.label for state in TaskState)
 CODES: Final = {label: code for code, label in enumerate(LABELS)}
 RANGED: Final = frozenset({TaskState.HELD, TaskState.SKIPPED, TaskState.CANCELLED})  # states kept as ranges
 
@@ -27,7 +38,6 @@ def moves(to: TaskState, since: Iterable[TaskState] = tuple(TaskState)) -> bytes
     return bytes(table)
 
 
-NOT_ENDED: Final = frozenset(TaskState) - ENDED
 PLACE: Final = moves(TaskState.PLACED)
 START: Final = moves(TaskState.RUNNING)
 SUCCEED: Final = moves(TaskState.DONE)
@@ -35,28 +45,28 @@ FAIL: Final = moves(TaskState.FAILED)
 WAIT: Final = moves(TaskState.WAITING)
 FREE: Final = moves(TaskState.READY, {TaskState.WAITING})
 GIVE_BACK: Final = moves(TaskState.READY, OCCUPYING)
-ABANDON: Final = moves(TaskState.SKIPPED, NOT_ENDED)
-CANCEL: Final = moves(TaskState.CANCELLED, NOT_ENDED)
+SKIP: Final = moves(TaskState.SKIPPED, OPEN)
+CANCEL: Final = moves(TaskState.CANCELLED, OPEN)
 HOLD: Final = moves(TaskState.HELD, PENDING)
 RELEASE: Final = {first: moves(first, {TaskState.HELD}) for first in (TaskState.WAITING, TaskState.READY)}
 REVIVE: Final = {first: moves(first, UNSUCCESSFUL) for first in (TaskState.WAITING, TaskState.READY)}
 RESET: Final = {first: moves(first) for first in (TaskState.WAITING, TaskState.READY)}
 
-_OPEN = re.compile(b"\x03+|\x04+")
+_OCCUPIED: Final = re.compile(b"|".join(re.escape(bytes((code,))) + b"+" for code in as_bytes(OCCUPYING)))
 _BIG: Final = 1 << 20  # elements
 
 
 class FoldedArray:
-    """See the module."""
+    """An array's row, the states of its elements, and the rows of some of them."""
 
-    __slots__ = ("bad", "counts", "dirty", "ranges", "ranges_changed", "row", "starts", "states")
+    __slots__ = ("counts", "dirty", "ranges", "ranges_changed", "row", "starts", "states", "unsuccessful")
 
     def __init__(self, row: TaskRow, rows: Iterable[SpanRow] = (), elements: Iterable[ElementRow] = ()) -> None:
         self.row = row
         self.states: bytearray | StateWindow = StateWindow() if row.is_open or row.length > _BIG else bytearray()
-        self.bad: dict[int, ElementRow] = {}  # rows of elements that have not succeeded
+        self.unsuccessful: dict[int, ElementRow] = {}  # rows of elements that have not succeeded
         self.dirty: set[int] = set()  # those of them to be written
-        self.ranges: list[SpanRow] = []  # held, not run and cancelled ones, sorted, without overlap
+        self.ranges: list[SpanRow] = []  # held, skipped and cancelled ones, sorted, without overlap
         self.starts: list[int] = []
         self.ranges_changed = False
         for span in rows:
@@ -68,7 +78,7 @@ class FoldedArray:
         self._reach(row.length)
         for element in elements:
             self.states[element.idx : element.idx + 1] = bytes([CODES[element.state]])
-            self.bad[element.idx] = element
+            self.unsuccessful[element.idx] = element
         self.counts = [self.states.count(code) for code in range(len(LABELS))]
 
     @property
@@ -77,7 +87,7 @@ class FoldedArray:
         return TaskState.WAITING if self.row.waits else TaskState.READY
 
     def grow(self, length: int) -> None:
-        """Pages were added."""
+        """Add the elements of new pages."""
         more = length - len(self.states)
         if more > 0:
             self._reach(length)
@@ -85,7 +95,7 @@ class FoldedArray:
             self.row.length = length
 
     def _reach(self, length: int) -> None:
-        """Make it so long, a block at a time, so that what succeeded meanwhile can be summed up."""
+        """Extend the states to a length, a block at a time, so that a window can leave old elements behind."""
         states = self.states
         while (more := length - len(states)) > 0:
             if isinstance(states, StateWindow):
@@ -96,10 +106,10 @@ class FoldedArray:
     def move(self, start: int, stop: int, table: bytes) -> list[tuple[int, int]]:
         """Change states of a slice; the ranges that changed."""
         states = self.states
-        if isinstance(states, StateWindow) and start < states.base and table[TaskState.DONE] == TaskState.DONE:
-            odd = states.odd_in(start, min(stop, states.base))
-            changed = [piece for index in odd for piece in self._move(index, index + 1, table)]
-            return changed + (self._move(states.base, stop, table) if stop > states.base else [])
+        if isinstance(states, StateWindow) and start < states.first_kept and table[TaskState.DONE] == TaskState.DONE:
+            older = states.exceptions_in(start, min(stop, states.first_kept))
+            changed = [piece for index in older for piece in self._move(index, index + 1, table)]
+            return changed + (self._move(states.first_kept, stop, table) if stop > states.first_kept else [])
         return self._move(start, stop, table)
 
     def _move(self, start: int, stop: int, table: bytes) -> list[tuple[int, int]]:
@@ -120,21 +130,21 @@ class FoldedArray:
 
     def rows_in(self, start: int, stop: int) -> list[int]:
         """Elements of a slice that have a row and have not succeeded."""
-        if not self.bad:
+        if not self.unsuccessful:
             return []
-        if stop - start <= len(self.bad):
-            return [index for index in range(start, stop) if index in self.bad]
-        return [index for index in self.bad if start <= index < stop]
+        if stop - start <= len(self.unsuccessful):
+            return [index for index in range(start, stop) if index in self.unsuccessful]
+        return [index for index in self.unsuccessful if start <= index < stop]
 
     def element(self, index: int) -> ElementRow:
         """The row of an element, made when it has none; it will be written."""
         self.dirty.add(index)
-        if index not in self.bad:
-            self.bad[index] = ElementRow(self.row.id, index)
-        return self.bad[index]
+        if index not in self.unsuccessful:
+            self.unsuccessful[index] = ElementRow(self.row.id, index)
+        return self.unsuccessful[index]
 
     def add_range(self, row: SpanRow) -> None:
-        """Remember elements that are held, were cancelled or will not run."""
+        """Add a range of elements that are held, skipped or cancelled."""
         at = bisect_right(self.starts, row.start)
         self.ranges_changed = True
         if at and (before := self.ranges[at - 1]).stop == row.start and _alike(before, row):
@@ -146,16 +156,16 @@ class FoldedArray:
     def open_pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
         """The placed and running pieces of a slice."""
         states = self.states[start:stop]
-        for found in _OPEN.finditer(states):
+        for found in _OCCUPIED.finditer(states):
             yield start + found.start(), start + found.end(), LABELS[states[found.start()]]
 
-    def settle(self) -> None:
+    def update_row(self) -> None:
         """Bring the row's counts and state up to date."""
         row, counts = self.row, self.counts
         row.done, row.failed = counts[TaskState.DONE], counts[TaskState.FAILED]
         row.skipped, row.cancelled = counts[TaskState.SKIPPED], counts[TaskState.CANCELLED]
         row.state = self._state().label
-        if row.state not in _ENDED_LABELS:
+        if row.state not in ENDED_LABELS:
             row.ended = None
 
     def _state(self) -> TaskState:
@@ -172,7 +182,7 @@ class FoldedArray:
         return TaskState.WAITING
 
     def _carve(self, start: int, stop: int) -> None:
-        """Forget what was remembered of a slice."""
+        """Cut a slice out of the ranges."""
         low = bisect_right(self.starts, start) - 1
         if low < 0 or self.ranges[low].stop <= start:
             low += 1
@@ -189,9 +199,6 @@ class FoldedArray:
             self.ranges[low:high] = kept
             self.starts[low:high] = [row.start for row in kept]
             self.ranges_changed = True
-
-
-_ENDED_LABELS = frozenset(state.label for state in ENDED)
 
 
 def _cut(row: SpanRow, start: int, stop: int) -> SpanRow:

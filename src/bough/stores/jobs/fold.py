@@ -1,14 +1,9 @@
-"""Folds facts turn by turn: which fold hears which fact; changed descriptions.
+"""Folds journalled facts into the jobs database and the memos, turn by turn.
 
-Fold a changed description: rows that are gone leave their run, rows that are changed say what they are now.
-
-What a workflow no longer has stays for who asks for it by its number: its rows have the run's number negated, so that
-no name finds them and nothing counts them. Rule: they go with their run when that is removed.
-
-Fold journalled facts into the jobs database and the memos, turn by turn.
-
-Rule: the tables depend on the facts only, never on how many turns were folded at once, nor on the
-process that folded them.
+`JobsFold` knows which handler takes which fact; the work on rows is done in `fold_tasks`, `fold_runs` and, for changed
+workflow descriptions, in `AmendmentFold` below.
+Rule: the tables depend on the facts only, never on how many turns were folded at once, nor on the process that folded
+them.
 """
 
 from __future__ import annotations
@@ -20,77 +15,14 @@ from bough.model.commands.command import array_text, task_text
 from bough.model.events import facts as f
 from bough.model.events.facts import Amended
 from bough.model.outcomes import Cause, Failure, ResultFile
-from bough.model.states import PENDING
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.stores.jobs.fold_runs import ON, RunFold
-from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold, enter
-from bough.stores.jobs.rows import TaskRow, shown
-from bough.stores.jobs.tables import ENDED_LABELS, Blob, JobsTables, Success
+from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold, enter, first_state
+from bough.stores.jobs.rows import ENDED_LABELS, PENDING_LABELS, TaskRow, shown
+from bough.stores.jobs.tables import Blob, JobsTables, Success
 from bough.stores.sql.database import Database
 
-_PENDING: Final = frozenset(state.label for state in PENDING)
 _WITHDRAWN: Final = Failure(Cause.CANCELLED, "the workflow's description no longer has it")
-
-
-class AmendFold:
-    """See the module."""
-
-    def __init__(self, ledger: JobsTables, loose: TaskFold, runs: RunFold) -> None:
-        self._ledger = ledger
-        self._loose = loose
-        self._runs = runs
-
-    def remove(self, now: float, fact: Amended) -> None:
-        """What is gone is ended, and leaves its run."""
-        self._ledger.write()  # so that there are rows to change
-        for record in fact.removed:
-            row = self._ledger.task(record)
-            if row is not None:
-                if row.state not in ENDED_LABELS:
-                    self._loose.stop(row, now, "cancelled", _WITHDRAWN)
-                row.run = -fact.run
-                self._move("tasks", fact.run, record)
-                self._move("attributes", fact.run, record, "kind = 'task' AND ")
-        for group in fact.removed_groups:
-            self._move("groups", fact.run, group)
-            self._move("group_after", fact.run, group)
-            self._move("attributes", fact.run, group, "kind = 'group' AND ")
-
-    def _move(self, table: str, run: int, number: int, which: str = "") -> None:
-        self._ledger.execute(f"UPDATE {table} SET run = ? WHERE {which}run = ? AND id = ?", (-run, run, number))
-
-    def change(self, fact: Amended) -> None:
-        """What is changed is what it is now; whether it runs again is said elsewhere."""
-        for item in fact.changed:
-            if isinstance(item, GroupSpec):
-                self._ledger.execute("DELETE FROM group_after WHERE run = ? AND id = ?", (fact.run, item.id))
-                on = [(item.id, fact.run, ON[dep.on], dep.id, dep.index) for dep in item.after]
-                self._ledger.gathered["group_after"] += on
-                self._put_attributes(fact.run, "group", item.id, item.attributes)
-            elif isinstance(item, TaskSpec) and (row := self._ledger.task(item.id)) is not None:
-                self._change_task(row, item)
-                self._put_attributes(fact.run, "task", item.id, item.terms.attributes)
-
-    def _put_attributes(self, run: int, kind: str, number: int, own: Sequence[tuple[str, str]]) -> None:
-        self._ledger.execute("DELETE FROM attributes WHERE run = ? AND kind = ? AND id = ?", (run, kind, number))
-        self._ledger.gathered["attributes"] += [(kind, number, *map(shown, pair), run) for pair in own]
-
-    def _change_task(self, row: TaskRow, spec: TaskSpec) -> None:
-        ledger = self._ledger
-        row.command, row.cores, row.priority = shown(task_text(spec)), spec.needs.cores, spec.priority
-        row.waits, row.releases = int(bool(spec.after)), int(spec.terms.release)
-        own = (row.command, row.cores, row.waits, row.releases, row.id)
-        ledger.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)
-        ledger.execute("DELETE FROM after WHERE id = ?", (row.id,))
-        ledger.gathered["after"] += [(row.id, ON[dep.on], dep.id, dep.index, -1) for dep in spec.after]
-        if row.state in _PENDING and row.state != "held":
-            enter(row, "waiting" if row.waits else "ready")
-
-    def close(self, fact: Amended) -> None:
-        """New groups are closed."""
-        for item in fact.added:
-            if isinstance(item, GroupSpec):
-                self._runs.close_group(item.id)
 
 
 KINDS: Final = {Kind.FUNCTION: "function", Kind.COMMAND: "command"}
@@ -100,16 +32,16 @@ Targeted = f.Cancelled | f.Killed | f.Held | f.Released | f.Retried
 
 
 class JobsFold:
-    """See the module."""
+    """Takes the facts of turn after turn, and writes the tables when it is told to commit."""
 
     def __init__(
-        self, database: Database, blob: Blob, success: Success, settled: Callable[[bytes], None] = lambda _: None
+        self, database: Database, blob: Blob, success: Success, blob_used: Callable[[bytes], None] = lambda _: None
     ) -> None:
-        self._ledger = JobsTables(database, blob, success)
-        self._loose = TaskFold(self._ledger)
-        self._spans = ArrayRangeFold(self._ledger)
-        self._runs = RunFold(self._ledger, self._loose, self._spans, settled)
-        self._amends = AmendFold(self._ledger, self._loose, self._runs)
+        self._tables = JobsTables(database, blob, success)
+        self._tasks = TaskFold(self._tables)
+        self._ranges = ArrayRangeFold(self._tables)
+        self._runs = RunFold(self._tables, self._tasks, self._ranges, blob_used)
+        self._amendments = AmendmentFold(self._tables, self._tasks, self._runs)
         self._now = 0.0
         self._turn = 0
         self._handlers: dict[type, Callable[..., None]] = {
@@ -129,8 +61,8 @@ class JobsFold:
             f.ElementFailed: self._on_element_failed,
             f.SpanReturned: self._on_span_returned,
             f.RetryDue: self._on_retry_due,
-            f.MemoLookedUp: self._on_recalled,
-            f.Skipped: self._on_not_runnable,
+            f.MemoLookedUp: self._on_memo_looked_up,
+            f.Skipped: self._on_skipped,
             f.Cancelled: self._on_targeted,
             f.Killed: self._on_targeted,
             f.Held: self._on_targeted,
@@ -145,12 +77,12 @@ class JobsFold:
     @property
     def position(self) -> int:
         """The last turn that was folded."""
-        return self._ledger.marks.turn
+        return self._tables.marks.turn
 
     @property
     def heavy(self) -> bool:
         """Whether it is time to commit."""
-        return self._ledger.weight >= HEAVY
+        return self._tables.weight >= HEAVY
 
     def fold(self, turn: int, now: float, facts: Sequence[f.Fact]) -> None:
         """Take the facts of the next turn."""
@@ -159,22 +91,22 @@ class JobsFold:
             handle = self._handlers.get(type(fact))
             if handle:
                 handle(fact)
-        self._ledger.marks.turn = turn
+        self._tables.marks.turn = turn
 
     def commit(self) -> None:
         """Write what was folded."""
-        self._ledger.commit()
+        self._tables.commit()
 
     def fold_one(self, turn: int, now: float, fact: f.Fact) -> None:
         """Take one fact of the next turn and write what follows from it into the open transaction."""
-        before = self._ledger.marks.turn
+        before = self._tables.marks.turn
         self.fold(turn, now, (fact,))
-        self._ledger.marks.turn = before
-        self._ledger.save()
+        self._tables.marks.turn = before
+        self._tables.save()
 
     def reserve(self, numbers: Mapping[str, int]) -> None:
-        """A fact that is not folded gave these numbers away."""
-        self._ledger.reserve(numbers)
+        """Reserve ids that a fact gave which is not folded."""
+        self._tables.reserve(numbers)
 
     # --- runs, executors and submissions ---
 
@@ -203,7 +135,7 @@ class JobsFold:
         self._add(fact.items)
 
     def _add(self, items: Sequence[Item]) -> None:
-        marks = self._ledger.marks
+        marks = self._tables.marks
         for item in items:
             if type(item) is TaskSpec:
                 self._add_task(item)
@@ -216,7 +148,7 @@ class JobsFold:
 
     def _add_task(self, spec: TaskSpec) -> None:
         waits, run = int(bool(spec.after)), self._runs.run_of(spec.group)
-        self._ledger.add(
+        self._tables.add(
             TaskRow(
                 spec.id,
                 run,
@@ -225,7 +157,7 @@ class JobsFold:
                 KINDS[spec.kind],
                 1,
                 0,
-                "waiting" if waits else "ready",
+                first_state(waits),
                 0,
                 shown(task_text(spec)),
                 self._now,
@@ -239,17 +171,17 @@ class JobsFold:
             self._add_after(spec.id, -1, spec.after)
         if spec.terms.attributes:
             self._add_attributes(spec, run)
-        shared = 0 if run == self._ledger.marks.run else run  # a session's paths are those of all its runs
+        shared = 0 if run == self._tables.marks.run else run  # a session's paths are those of all its runs
         if shared:
             self._runs.use(spec.body, run)
         if spec.writes:
-            self._ledger.gathered["declared"] += [(shown(path), shared) for path in spec.writes]
+            self._tables.gathered["declared"] += [(shown(path), shared) for path in spec.writes]
 
     def _add_array(self, spec: ArraySpec) -> None:
-        ledger, waits = self._ledger, int(bool(spec.after or spec.element_after))
+        tables, waits = self._tables, int(bool(spec.after or spec.element_after))
         run = self._runs.run_of(spec.group)
         length = max(spec.length, max((page.stop for page in spec.pages), default=0))
-        ledger.add(
+        tables.add(
             TaskRow(
                 spec.id,
                 run,
@@ -260,7 +192,7 @@ class JobsFold:
                 1,
                 "waiting",
                 0,
-                shown(array_text(spec, ledger.blob)),
+                shown(array_text(spec, tables.blob)),
                 self._now,
                 priority=spec.priority,
                 cores=spec.needs.cores,
@@ -274,165 +206,165 @@ class JobsFold:
         for index, after in spec.element_after:
             self._add_after(spec.id, index, after)
         self._add_attributes(spec, run)
-        if run != ledger.marks.run:
+        if run != tables.marks.run:
             self._runs.use(spec.body, run)
             self._runs.use(spec.table, run)
         if spec.key:
-            ledger.gathered["arrays"].append((spec.id, run, spec.key, length, spec.table))
+            tables.gathered["arrays"].append((spec.id, run, spec.key, length, spec.table))
             if spec.pages:
-                ledger.gathered["array_pages"].append((spec.id, self._turn))
+                tables.gathered["array_pages"].append((spec.id, self._turn))
 
     def _add_after(self, record: int, index: int, after: Sequence[Dep]) -> None:
-        self._ledger.gathered["after"] += [(record, ON[dep.on], dep.id, dep.index, index) for dep in after]
+        self._tables.gathered["after"] += [(record, ON[dep.on], dep.id, dep.index, index) for dep in after]
 
     def _add_attributes(self, spec: TaskSpec | ArraySpec, run: int) -> None:
         own = spec.terms.attributes
-        self._ledger.gathered["attributes"] += [("task", spec.id, *map(shown, pair), run) for pair in own]
+        self._tables.gathered["attributes"] += [("task", spec.id, *map(shown, pair), run) for pair in own]
 
     def _on_pages_added(self, fact: f.PagesAdded) -> None:
-        row = self._ledger.task(fact.record)
+        row = self._tables.task(fact.record)
         if row is None:
             return
-        self._spans.grown(row, self._now, fact)
-        self._ledger.gathered["lengths"].append((row.length, row.id))
+        self._ranges.grown(row, self._now, fact)
+        self._tables.gathered["lengths"].append((row.length, row.id))
         if fact.pages:
-            self._ledger.gathered["array_pages"].append((fact.record, self._turn))
+            self._tables.gathered["array_pages"].append((fact.record, self._turn))
 
     # --- spans ---
 
     def _on_placed(self, fact: f.Placed) -> None:
-        marks = self._ledger.marks
+        marks = self._tables.marks
         marks.span = max(marks.span, fact.span)
-        row = self._ledger.task(fact.record)
+        row = self._tables.task(fact.record)
         if row is None:
             return
         if row.is_array:
-            self._spans.placed(row, self._now, fact)
+            self._ranges.placed(row, self._now, fact)
         else:
-            self._loose.placed(row, self._now, fact)
+            self._tasks.placed(row, self._now, fact)
 
     def _on_span_started(self, fact: f.SpanStarted) -> None:
-        span = self._ledger.open.get(fact.span)
-        row = self._ledger.task(fact.record or (span.record if span else 0))
+        span = self._tables.open.get(fact.span)
+        row = self._tables.task(fact.record or (span.record if span else 0))
         if row is None:
             return
         if row.is_array:
-            self._spans.started(row, self._now, span, fact.start, fact.stop)
+            self._ranges.started(row, self._now, span, fact.start, fact.stop)
         else:
-            self._loose.started(row, self._now, span)
+            self._tasks.started(row, self._now, span)
 
     def _on_span_ended(self, fact: f.SpanEnded) -> None:
-        row = self._ledger.task(fact.record)
+        row = self._tables.task(fact.record)
         if row is None:
             return
         if row.is_array:
-            self._spans.ended(row, self._now, self._turn, fact)
+            self._ranges.ended(row, self._now, self._turn, fact)
         else:
-            self._loose.ended(row, self._now, self._turn, fact)
+            self._tasks.ended(row, self._now, self._turn, fact)
         if fact.key:
             checked = isinstance(fact.results, ResultFile) or any(detail.outputs for detail in fact.details)
             memo = (fact.key, row.id, fact.start, fact.stop, fact.attempt, self._turn, row.run, int(checked))
-            self._ledger.gathered["memo"].append(memo)
+            self._tables.gathered["memo"].append(memo)
 
     def _on_element_failed(self, fact: f.ElementFailed) -> None:
-        row = self._ledger.task(fact.record)
+        row = self._tables.task(fact.record)
         if row is None:
             return
         if row.is_array:
-            self._spans.failed(row, self._now, self._turn, fact)
+            self._ranges.failed(row, self._now, self._turn, fact)
         else:
-            self._loose.failed(row, self._now, self._turn, fact)
+            self._tasks.failed(row, self._now, self._turn, fact)
 
     def _on_span_returned(self, fact: f.SpanReturned) -> None:
-        span = self._ledger.open.get(fact.span)
-        row = self._ledger.task(span.record) if span else None
+        span = self._tables.open.get(fact.span)
+        row = self._tables.task(span.record) if span else None
         if span is None or row is None:
             return
         if row.is_array:
-            self._spans.given_back(row, self._now, span, fact.start, fact.stop, lost=None)
+            self._ranges.given_back(row, self._now, span, fact.start, fact.stop, lost=None)
         else:
-            self._loose.given_back(row, self._now, span, lost=None)
+            self._tasks.given_back(row, self._now, span, lost=None)
 
     def _on_retry_due(self, fact: f.RetryDue) -> None:
-        row = self._ledger.task(fact.record)
+        row = self._tables.task(fact.record)
         if row and row.is_array:
-            self._spans.due(row, fact.index)
+            self._ranges.due(row, fact.index)
         elif row and row.state == "waiting":
             row.state = "ready"
 
-    def _on_recalled(self, fact: f.MemoLookedUp) -> None:
-        row = self._ledger.task(fact.record)
+    def _on_memo_looked_up(self, fact: f.MemoLookedUp) -> None:
+        row = self._tables.task(fact.record)
         if row and row.is_array:
-            self._spans.recalled(row, self._now, fact)
+            self._ranges.memo_found(row, self._now, fact)
         elif row:
-            self._loose.recalled(row, self._now, fact)
-        if row and fact.found and row.run != self._ledger.marks.run:
-            self._ledger.gathered["borrowed"].append((fact.turn, fact.source, row.run))
+            self._tasks.memo_found(row, self._now, fact)
+        if row and fact.found and row.run != self._tables.marks.run:
+            self._tables.gathered["borrowed"].append((fact.turn, fact.source, row.run))
 
-    def _on_not_runnable(self, fact: f.Skipped) -> None:
-        row = self._ledger.task(fact.record)
+    def _on_skipped(self, fact: f.Skipped) -> None:
+        row = self._tables.task(fact.record)
         if row and row.is_array:
-            self._spans.abandoned(row, self._now, fact.start, fact.stop, fact.failure)
+            self._ranges.skipped(row, self._now, fact.start, fact.stop, fact.failure)
         elif row:
-            self._loose.abandoned(row, self._now, fact.failure)
+            self._tasks.skipped(row, self._now, fact.failure)
 
-    # --- what people do to tasks, arrays and groups ---
+    # --- actions of users on tasks, arrays and groups ---
 
     def _on_targeted(self, fact: Targeted) -> None:
         if fact.target.is_group and (isinstance(fact, f.Released) or (isinstance(fact, f.Held) and fact.disabled)):
             self._runs.group_held(fact.target.id, disabled=isinstance(fact, f.Held))
         for row in self._targets(fact.target):
             if not row.is_array:
-                self._do_loose(fact, row)
+                self._act_on_task(fact, row)
                 continue
             start, stop = 0, row.length
             if not fact.target.is_group and fact.stop:
                 start, stop = fact.target.index, min(fact.stop, row.length)
             elif fact.target.on is On.TASK:
                 start, stop = fact.target.index, fact.target.index + 1
-            self._do_range(fact, row, start, stop)
+            self._act_on_range(fact, row, start, stop)
 
-    def _do_loose(self, fact: Targeted, row: TaskRow) -> None:
+    def _act_on_task(self, fact: Targeted, row: TaskRow) -> None:
         match fact:
             case f.Cancelled():
-                self._loose.cancelled(row, self._now)
+                self._tasks.cancelled(row, self._now)
             case f.Killed():
-                self._loose.killed(row, self._now)
+                self._tasks.killed(row, self._now)
             case f.Held():
-                self._loose.held(row)
+                self._tasks.held(row)
             case f.Released():
-                self._loose.released(row)
+                self._tasks.released(row)
             case f.Retried():
-                self._loose.retried(row)
+                self._tasks.retried(row)
 
-    def _do_range(self, fact: Targeted, row: TaskRow, start: int, stop: int) -> None:
+    def _act_on_range(self, fact: Targeted, row: TaskRow, start: int, stop: int) -> None:
         match fact:
             case f.Cancelled():
-                self._spans.cancelled(row, self._now, start, stop)
+                self._ranges.cancelled(row, self._now, start, stop)
             case f.Killed():
-                self._spans.killed(row, self._now, self._turn, start, stop)
+                self._ranges.killed(row, self._now, self._turn, start, stop)
             case f.Held():
-                self._spans.held(row, self._now, start, stop)
+                self._ranges.held(row, self._now, start, stop)
             case f.Released():
-                self._spans.released(row, start, stop)
+                self._ranges.released(row, start, stop)
             case f.Retried():
-                self._spans.retried(row, start, stop)
+                self._ranges.retried(row, start, stop)
 
     def _on_amended(self, fact: f.Amended) -> None:
-        self._amends.remove(self._now, fact)
-        self._amends.change(fact)
+        self._amendments.remove(self._now, fact)
+        self._amendments.change(fact)
         self._on_reset(fact)
         self._add(fact.added)
-        self._amends.close(fact)
+        self._amendments.close(fact)
 
     def _on_reset(self, fact: f.Reset | f.Amended) -> None:
         for record, start, stop in fact.parts:
-            row = self._ledger.task(record)
+            row = self._tables.task(record)
             if row and row.is_array:
-                self._spans.reset(row, self._now, start, stop)
+                self._ranges.reset(row, self._now, start, stop)
             elif row:
-                self._loose.reset(row, self._now)
-        for group in {row.grp for record, _, _ in fact.parts if (row := self._ledger.task(record))}:
+                self._tasks.reset(row, self._now)
+        for group in {row.grp for record, _, _ in fact.parts if (row := self._tables.task(record))}:
             self._runs.group_released(group, released=False)
 
     def _on_group_released(self, fact: f.GroupReleased) -> None:
@@ -447,6 +379,71 @@ class JobsFold:
         if target.is_group:
             records = self._runs.records_in(target.id)
         for record in records:
-            row = self._ledger.task(record)
+            row = self._tables.task(record)
             if row:
                 yield row
+
+
+class AmendmentFold:
+    """Facts about a changed workflow description.
+
+    A task or group that the description no longer has leaves its run: its rows have the run's number negated, so that
+    no name finds them and nothing counts them. It can still be found by its id, until the run is removed.
+    """
+
+    def __init__(self, tables: JobsTables, tasks: TaskFold, runs: RunFold) -> None:
+        self._tables = tables
+        self._tasks = tasks
+        self._runs = runs
+
+    def remove(self, now: float, fact: Amended) -> None:
+        """Removed tasks are ended, and leave their run with the removed groups."""
+        self._tables.write()  # so that there are rows to change
+        for record in fact.removed:
+            row = self._tables.task(record)
+            if row is not None:
+                if row.state not in ENDED_LABELS:
+                    self._tasks.stop(row, now, "cancelled", _WITHDRAWN)
+                row.run = -fact.run
+                self._move("tasks", fact.run, record)
+                self._move("attributes", fact.run, record, "kind = 'task' AND ")
+        for group in fact.removed_groups:
+            self._move("groups", fact.run, group)
+            self._move("group_after", fact.run, group)
+            self._move("attributes", fact.run, group, "kind = 'group' AND ")
+
+    def _move(self, table: str, run: int, number: int, which: str = "") -> None:
+        self._tables.execute(f"UPDATE {table} SET run = ? WHERE {which}run = ? AND id = ?", (-run, run, number))
+
+    def change(self, fact: Amended) -> None:
+        """Write changed descriptions; the fact's `parts` say what runs again."""
+        for item in fact.changed:
+            if isinstance(item, GroupSpec):
+                self._tables.execute("DELETE FROM group_after WHERE run = ? AND id = ?", (fact.run, item.id))
+                on = [(item.id, fact.run, ON[dep.on], dep.id, dep.index) for dep in item.after]
+                self._tables.gathered["group_after"] += on
+                self._put_attributes(fact.run, "group", item.id, item.attributes)
+            elif isinstance(item, TaskSpec) and (row := self._tables.task(item.id)) is not None:
+                self._change_task(row, item)
+                self._put_attributes(fact.run, "task", item.id, item.terms.attributes)
+
+    def _put_attributes(self, run: int, kind: str, number: int, own: Sequence[tuple[str, str]]) -> None:
+        self._tables.execute("DELETE FROM attributes WHERE run = ? AND kind = ? AND id = ?", (run, kind, number))
+        self._tables.gathered["attributes"] += [(kind, number, *map(shown, pair), run) for pair in own]
+
+    def _change_task(self, row: TaskRow, spec: TaskSpec) -> None:
+        tables = self._tables
+        row.command, row.cores, row.priority = shown(task_text(spec)), spec.needs.cores, spec.priority
+        row.waits, row.releases = int(bool(spec.after)), int(spec.terms.release)
+        own = (row.command, row.cores, row.waits, row.releases, row.id)
+        tables.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)
+        tables.execute("DELETE FROM after WHERE id = ?", (row.id,))
+        tables.gathered["after"] += [(row.id, ON[dep.on], dep.id, dep.index, -1) for dep in spec.after]
+        if row.state in PENDING_LABELS and row.state != "held":
+            enter(row, first_state(row.waits))
+
+    def close(self, fact: Amended) -> None:
+        """New groups are closed."""
+        for item in fact.added:
+            if isinstance(item, GroupSpec):
+                self._runs.close_group(item.id)

@@ -1,4 +1,4 @@
-"""Fold what happened to runs, their groups and executors.
+"""Folds facts about runs, their groups and executors.
 
 A session has one run at a time, whose root group is 0. A service's own run has the executors; each workflow in it is
 a run whose tasks lie in one group and below. Rule: rows of a workflow's groups have paths relative to that group.
@@ -12,6 +12,7 @@ from typing import Final
 from bough.model.events import facts as f
 from bough.model.ids import ROOT
 from bough.model.outcomes import Cause, Failure
+from bough.model.states import ENDED, sql_list
 from bough.model.tasks import GroupSpec, On
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold
 from bough.stores.jobs.rows import shown
@@ -29,6 +30,7 @@ UPDATE groups SET disabled = 0 WHERE run = ? AND disabled = 1 AND id IN (SELECT 
 _EXECUTOR: Final = replace(
     "executors", "id", 'run, site, host, pid, cores, memory, gpus, joined, "left", reason'
 )  # fmt: skip
+_UNFINISHED: Final = f"SELECT id FROM tasks WHERE run = ? AND state NOT IN ({sql_list(ENDED)})"
 _SWEEP: Final = """
 INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT (first) DO UPDATE SET removed = excluded.removed,
 last = CASE WHEN excluded.last > sweeps.last THEN excluded.last ELSE sweeps.last END"""
@@ -49,15 +51,15 @@ _BY_RUN: Final = ("tasks", "groups", "group_after", "attributes", "declared", "r
 
 
 class RunFold:
-    """See the module."""
+    """Facts about runs, groups and executors."""
 
     def __init__(
-        self, ledger: JobsTables, loose: TaskFold, spans: ArrayRangeFold, settled: Callable[[bytes], None]
+        self, tables: JobsTables, tasks_fold: TaskFold, spans: ArrayRangeFold, blob_used: Callable[[bytes], None]
     ) -> None:
-        self._ledger = ledger
-        self._loose = loose
-        self._spans = spans
-        self._settled = settled  # told of blobs that are used
+        self._tables = tables
+        self._tasks = tasks_fold
+        self._ranges = spans
+        self._blob_used = blob_used  # called with each blob that a run uses
         self._run_of: dict[int, int] = {}
         self._used: set[tuple[bytes, int]] = set()
 
@@ -66,13 +68,13 @@ class RunFold:
     def run_of(self, group: int) -> int:
         """The run whose group this is."""
         if group == ROOT:
-            return self._ledger.marks.run
+            return self._tables.marks.run
         run = self._run_of.get(group)
         if run is None:
             if len(self._run_of) > _KNOWN:
                 self._run_of.clear()
-            found = self._ledger.rows("SELECT max(run) FROM groups WHERE id = ?", (group,))[0][0]
-            run = self._run_of[group] = self._ledger.marks.run if found is None else int(str(found))
+            found = self._tables.rows("SELECT max(run) FROM groups WHERE id = ?", (group,))[0][0]
+            run = self._run_of[group] = self._tables.marks.run if found is None else int(str(found))
         return run
 
     def use(self, blob: bytes, run: int) -> None:
@@ -81,24 +83,24 @@ class RunFold:
             if len(self._used) > _KNOWN:
                 self._used.clear()
             self._used.add((blob, run))
-            self._ledger.gathered["blob_uses"].append((blob, run))
-            self._settled(blob)
+            self._tables.gathered["blob_uses"].append((blob, run))
+            self._blob_used(blob)
 
     def records_in(self, group: int) -> list[int]:
         """Everything in a group and below; the root of a service holds all workflows."""
-        self._ledger.write()
+        self._tables.write()
         run = self.run_of(group)
-        if group == ROOT and self._ledger.marks.service:
-            found = self._ledger.rows("SELECT id FROM tasks WHERE run >= ? ORDER BY id", (run,))
+        if group == ROOT and self._tables.marks.service:
+            found = self._tables.rows("SELECT id FROM tasks WHERE run >= ? ORDER BY id", (run,))
         else:
-            found = self._ledger.rows(_IN_GROUP, (group, run, run))
+            found = self._tables.rows(_IN_GROUP, (group, run, run))
         return [int(str(values[0])) for values in found]
 
     # --- runs ---
 
     def opened(self, now: float, turn: int, fact: f.RunOpened) -> None:
         """A run began."""
-        ledger, marks = self._ledger, self._ledger.marks
+        tables, marks = self._tables, self._tables.marks
         marks.last = max(marks.last, fact.run)
         if fact.group == ROOT:
             marks.run, marks.clean = fact.run, 0
@@ -110,127 +112,126 @@ class RunFold:
             fact.run, shown(fact.name), shown(fact.host), fact.pid, now, None, None, fact.policy, turn, fact.group,
             shown(fact.directory), shown(fact.user),
         )  # fmt: skip
-        ledger.execute(_RUN, values)
-        ledger.execute(_GROUP, (fact.group, fact.run, None, "", "", 0))
+        tables.execute(_RUN, values)
+        tables.execute(_GROUP, (fact.group, fact.run, None, "", "", 0))
 
     def closed(self, now: float, fact: f.RunClosed) -> None:
-        """A run ended; a service's own takes those in it along."""
-        ledger, runs = self._ledger, [fact.run]
-        if fact.run == ledger.marks.run:
-            ledger.marks.clean = 1
+        """A run ended, and with a service's own run all workflows in it."""
+        tables, runs = self._tables, [fact.run]
+        if fact.run == tables.marks.run:
+            tables.marks.clean = 1
             inside = "SELECT run FROM runs WHERE run > ? AND closed IS NULL ORDER BY run"
-            runs += [int(str(values[0])) for values in ledger.rows(inside, (fact.run,))]
+            runs += [int(str(values[0])) for values in tables.rows(inside, (fact.run,))]
         for run in runs:
-            ledger.execute("UPDATE runs SET closed = ?, reason = ? WHERE run = ?", (now, shown(fact.reason), run))
+            tables.execute("UPDATE runs SET closed = ?, reason = ? WHERE run = ?", (now, shown(fact.reason), run))
             gone = 'UPDATE executors SET "left" = ?, reason = ? WHERE run = ? AND "left" IS NULL'
-            ledger.execute(gone, (now, "the run ended", run))
+            tables.execute(gone, (now, "the run ended", run))
             if fact.reason != "done":
-                self._abandon(run, now, fact.reason)
+                self._skip_unfinished(run, now, fact.reason)
 
-    def _abandon(self, run: int, now: float, reason: str) -> None:
-        ledger = self._ledger
-        ledger.write()
+    def _skip_unfinished(self, run: int, now: float, reason: str) -> None:
+        tables = self._tables
+        tables.write()
         failure = Failure(Cause.CLOSED, f"the run ended before it could run ({reason})")
-        unfinished = "SELECT id FROM tasks WHERE run = ? AND state NOT IN ('done', 'failed', 'skipped', 'cancelled')"
-        for (record,) in ledger.rows(unfinished, (run,)):
-            row = ledger.task(record)  # type: ignore[arg-type]
+        for (record,) in tables.rows(_UNFINISHED, (run,)):
+            row = tables.task(record)  # type: ignore[arg-type]
             if row and row.is_array:
-                self._spans.abandoned(row, now, 0, row.length, failure)
+                self._ranges.skipped(row, now, 0, row.length, failure)
                 row.is_open = 0
             elif row:
-                self._loose.abandoned(row, now, failure)
+                self._tasks.skipped(row, now, failure)
 
     def revived(self, turn: int, run: int) -> None:
-        """What a run was kept as when it was retired is of no use any more."""
-        self._ledger.execute("DELETE FROM snapshots WHERE run = ? AND turn < ?", (run, turn))
+        """A retired run is in the core again: its old snapshot is useless."""
+        self._tables.execute("DELETE FROM snapshots WHERE run = ? AND turn < ?", (run, turn))
 
     def removed(self, turn: int, run: int) -> None:
-        """Nothing of a run is known any more; where its facts are is remembered until they are swept out."""
-        ledger = self._ledger
-        found = ledger.rows("SELECT turn FROM runs WHERE run = ?", (run,))
+        """Delete all rows of a run; `sweeps` says where its facts are until `removal` has taken them out."""
+        tables = self._tables
+        found = tables.rows("SELECT turn FROM runs WHERE run = ?", (run,))
         if not found:
             return
-        ledger.write()
-        ledger.forget_run(run)
-        kept = ledger.rows("SELECT turn FROM snapshots WHERE run = ?", (run,))
+        tables.write()
+        tables.forget_run(run)
+        kept = tables.rows("SELECT turn FROM snapshots WHERE run = ?", (run,))
         if kept:  # it was retired in the turn after that, and nothing was said of it between then and now
-            ledger.execute(_SWEEP, (turn, turn, turn))
-        ledger.execute(_SWEEP, (found[0][0], int(str(kept[0][0])) + 1 if kept else turn, turn))
-        for (lent,) in ledger.rows("SELECT DISTINCT turn FROM borrowed WHERE run = ?", (run,)):
-            ledger.execute(_SWEEP, (lent, lent, turn))
+            tables.execute(_SWEEP, (turn, turn, turn))
+        tables.execute(_SWEEP, (found[0][0], int(str(kept[0][0])) + 1 if kept else turn, turn))
+        for (lent,) in tables.rows("SELECT DISTINCT turn FROM borrowed WHERE run = ?", (run,)):
+            tables.execute(_SWEEP, (lent, lent, turn))
         for table, column in _BY_TASK.items():
             inside = f"{column} IN (SELECT id FROM tasks WHERE run IN (?, ?))"
-            ledger.execute(f"DELETE FROM {table} WHERE {inside}", (run, -run))
+            tables.execute(f"DELETE FROM {table} WHERE {inside}", (run, -run))
         for table in _BY_RUN:
-            ledger.execute(f"DELETE FROM {table} WHERE run IN (?, ?)", (run, -run))  # also what had left it
+            tables.execute(f"DELETE FROM {table} WHERE run IN (?, ?)", (run, -run))  # also what had left it
         once = "INSERT INTO blob_uses SELECT blob, 0 FROM blob_uses WHERE run = ? ON CONFLICT DO NOTHING"
-        ledger.execute(once, (run,))
-        ledger.execute("DELETE FROM blob_uses WHERE run = ?", (run,))
+        tables.execute(once, (run,))
+        tables.execute("DELETE FROM blob_uses WHERE run = ?", (run,))
         self._run_of = {group: other for group, other in self._run_of.items() if other != run}
 
     # --- groups ---
 
     def add_group(self, spec: GroupSpec) -> None:
         """A group was submitted."""
-        ledger = self._ledger
-        ledger.marks.group = max(ledger.marks.group, spec.id)
+        tables = self._tables
+        tables.marks.group = max(tables.marks.group, spec.id)
         run = self.run_of(spec.parent)
         self._run_of[spec.id] = run
-        above = ledger.rows("SELECT path FROM groups WHERE run = ? AND id = ?", (run, spec.parent))
+        above = tables.rows("SELECT path FROM groups WHERE run = ? AND id = ?", (run, spec.parent))
         name = shown(spec.name)
         path = f"{above[0][0]}/{name}" if above and above[0][0] else name
-        ledger.execute(_GROUP, (spec.id, run, spec.parent, name, path, 0))
+        tables.execute(_GROUP, (spec.id, run, spec.parent, name, path, 0))
         on = [(spec.id, run, ON[dep.on], dep.id, dep.index) for dep in spec.after]
-        ledger.gathered["group_after"] += on
+        tables.gathered["group_after"] += on
         if spec.attributes:
-            ledger.gathered["attributes"] += [("group", spec.id, *map(shown, pair), run) for pair in spec.attributes]
+            tables.gathered["attributes"] += [("group", spec.id, *map(shown, pair), run) for pair in spec.attributes]
 
     def group_closed(self, fact: f.GroupClosed) -> None:
         """Nothing more will be added to a group."""
         self.close_group(fact.group)
 
     def close_group(self, group: int) -> None:
-        """As `group_closed`, for whoever knows it otherwise."""
+        """Mark a group as closed."""
         run = self.run_of(group)
-        self._ledger.execute("UPDATE groups SET closed = 1 WHERE run = ? AND id = ?", (run, group))
+        self._tables.execute("UPDATE groups SET closed = 1 WHERE run = ? AND id = ?", (run, group))
 
     def group_held(self, group: int, *, disabled: bool) -> None:
-        """A group was disabled; or released, and with it all below."""
+        """A user disabled a group, or released it with all groups below it."""
         run = self.run_of(group)
         if disabled:
-            self._ledger.execute("UPDATE groups SET disabled = 1 WHERE run = ? AND id = ?", (run, group))
+            self._tables.execute("UPDATE groups SET disabled = 1 WHERE run = ? AND id = ?", (run, group))
         else:
-            self._ledger.execute(_ENABLED, (group, run, run))
+            self._tables.execute(_ENABLED, (group, run, run))
 
     def group_released(self, group: int, *, released: bool) -> None:
-        """A running task let those start that wait for its group; or what it had done was reset."""
+        """A task released those that wait for its group; or that task was reset."""
         run, value = self.run_of(group), int(released)
-        self._ledger.execute("UPDATE groups SET released = ? WHERE run = ? AND id = ?", (value, run, group))
+        self._tables.execute("UPDATE groups SET released = ? WHERE run = ? AND id = ?", (value, run, group))
 
     # --- executors ---
 
     def executor_joined(self, now: float, fact: f.ExecutorJoined) -> None:
-        """An executor came, or came back."""
-        marks = self._ledger.marks
+        """An executor connected or reconnected."""
+        marks = self._tables.marks
         marks.executor = max(marks.executor, fact.executor)
         has = fact.capacity
         values = (shown(fact.site), shown(fact.host), fact.pid, has.cores, has.memory, has.gpus, now, None, None)
-        self._ledger.execute(_EXECUTOR, (fact.executor, marks.run, *values))
+        self._tables.execute(_EXECUTOR, (fact.executor, marks.run, *values))
 
     def executor_resized(self, fact: f.ExecutorResized) -> None:
         """There are more or fewer executors behind a relay."""
         has = fact.capacity
         sized = "UPDATE executors SET cores = ?, memory = ?, gpus = ? WHERE id = ?"
-        self._ledger.execute(sized, (has.cores, has.memory, has.gpus, fact.executor))
+        self._tables.execute(sized, (has.cores, has.memory, has.gpus, fact.executor))
 
     def executor_lost(self, now: float, fact: f.ExecutorLost) -> None:
-        """An executor is gone; what it had is given back."""
+        """An executor was lost: the spans it had are given back."""
         gone = 'UPDATE executors SET "left" = ?, reason = ? WHERE id = ?'
-        self._ledger.execute(gone, (now, shown(fact.reason), fact.executor))
-        for span in [span for span in self._ledger.open.values() if span.executor == fact.executor]:
-            row = self._ledger.task(span.record)
+        self._tables.execute(gone, (now, shown(fact.reason), fact.executor))
+        for span in [span for span in self._tables.open.values() if span.executor == fact.executor]:
+            row = self._tables.task(span.record)
             lost = fact.reason or "the executor was lost"
             if row and row.is_array:
-                self._spans.given_back(row, now, span, 0, row.length, lost=lost)
+                self._ranges.given_back(row, now, span, 0, row.length, lost=lost)
             elif row:
-                self._loose.given_back(row, now, span, lost=lost)
+                self._tasks.given_back(row, now, span, lost=lost)

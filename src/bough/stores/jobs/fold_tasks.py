@@ -1,8 +1,8 @@
-"""... of loose tasks and of ranges of arrays.
+"""Folds facts about loose tasks, and about ranges of arrays, into their rows.
 
-Fold what happened to loose tasks into their rows and attempts.
-
-Fold what happened to ranges of arrays into spans, elements and counts.
+`TaskFold` changes the row of one loose task and the rows of its attempts. `ArrayRangeFold` changes a slice of an array:
+states, spans, and the rows of single elements. `fold` decides which of the two a fact goes to.
+Rule: a method concerns one kind of fact, and a fact that no longer fits the state of its task changes nothing.
 """
 
 from __future__ import annotations
@@ -12,50 +12,58 @@ from typing import Final
 from bough.model.events.facts import ElementFailed, MemoLookedUp, PagesAdded, Placed, SpanEnded
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.states import OCCUPYING, PENDING, UNSUCCESSFUL, TaskState
+from bough.model.states import TaskState
 from bough.stores.jobs import array_states as moves
 from bough.stores.jobs.array_states import FoldedArray
-from bough.stores.jobs.rows import AttemptRow, Open, SpanRow, TaskRow, put_detail, put_failure, shown
-from bough.stores.jobs.tables import ENDED_LABELS, JobsTables
-
-_PENDING = frozenset(state.label for state in PENDING)
-_OCCUPYING = frozenset(state.label for state in OCCUPYING)
-_UNSUCCESSFUL = frozenset(state.label for state in UNSUCCESSFUL)
+from bough.stores.jobs.rows import (
+    ENDED_LABELS,
+    OCCUPYING_LABELS,
+    PENDING_LABELS,
+    UNSUCCESSFUL_LABELS,
+    AttemptRow,
+    OpenSpan,
+    SpanRow,
+    TaskRow,
+    put_detail,
+    put_failure,
+    shown,
+)
+from bough.stores.jobs.tables import JobsTables
 
 
 class TaskFold:
-    """See the module."""
+    """Facts about loose tasks."""
 
-    def __init__(self, ledger: JobsTables) -> None:
-        self._ledger = ledger
+    def __init__(self, tables: JobsTables) -> None:
+        self._tables = tables
 
     def placed(self, row: TaskRow, now: float, fact: Placed) -> None:
-        """It was given to an executor."""
-        host = self._ledger.host(fact.executor)
+        """The core gave the task to an executor."""
+        host = self._tables.host(fact.executor)
         attempt = AttemptRow(row.id, 0, fact.attempt, fact.executor, host, now, span=fact.span)
-        self._ledger.place(Open(fact.span, row.id, fact.attempt, fact.executor, now, [(0, 1)], row=attempt))
-        self._ledger.put_attempt(attempt)
+        self._tables.place(OpenSpan(fact.span, row.id, fact.attempt, fact.executor, now, [(0, 1)], row=attempt))
+        self._tables.put_attempt(attempt)
         enter(row, "placed")
         row.attempt, row.executor, row.host = fact.attempt, fact.executor, host
         row.started = row.ended = row.seconds = None
 
-    def started(self, row: TaskRow, now: float, span: Open | None) -> None:
-        """The executor said that it runs."""
+    def started(self, row: TaskRow, now: float, span: OpenSpan | None) -> None:
+        """The executor says that the task runs."""
         enter(row, "running")
         row.started = now
         if span and span.row:
             span.row.state, span.row.started = "running", now
-            self._ledger.put_attempt(span.row)
+            self._tables.put_attempt(span.row)
 
     def ended(self, row: TaskRow, now: float, turn: int, fact: SpanEnded) -> None:
-        """It succeeded."""
-        if fact.span not in self._ledger.open:
-            self._overtaken(row, now)
+        """The task succeeded."""
+        if fact.span not in self._tables.open:
+            self._stop_others(row, now)
         enter(row, "done")
         row.attempt, row.turn, row.ended, row.seconds = fact.attempt or row.attempt, turn, now, fact.seconds
         row.cause = row.message = row.signal = row.exit_code = None
         if fact.executor:
-            row.executor, row.host = fact.executor, fact.host or self._ledger.host(fact.executor)
+            row.executor, row.host = fact.executor, fact.host or self._tables.host(fact.executor)
         if row.started is None:
             row.started = now - fact.seconds
         self._detail(row, fact.details[0] if fact.details else None)
@@ -63,11 +71,11 @@ class TaskFold:
         attempt.state, attempt.started, attempt.ended, attempt.exit_code = "done", row.started, row.ended, row.exit_code
 
     def failed(self, row: TaskRow, now: float, turn: int, fact: ElementFailed) -> None:
-        """An attempt failed; perhaps it will be tried again."""
+        """An attempt failed; the core may retry the task."""
         enter(row, "waiting" if fact.retry_at >= 0 else "failed")
         row.attempt, row.turn, row.ended = fact.attempt or row.attempt, turn, now
         if fact.executor:
-            row.executor, row.host = fact.executor, fact.host or self._ledger.host(fact.executor)
+            row.executor, row.host = fact.executor, fact.host or self._tables.host(fact.executor)
         self._detail(row, fact.detail)
         put_failure(row, fact.failure)
         attempt = self._attempt(row, fact.span, row.attempt)
@@ -77,106 +85,106 @@ class TaskFold:
         if fact.retry_at >= 0:
             row.ended = None
 
-    def given_back(self, row: TaskRow, now: float, span: Open, *, lost: str | None) -> None:
-        """It is ready again: given back unstarted, or its executor was lost."""
-        if row.state in _OCCUPYING:
+    def given_back(self, row: TaskRow, now: float, span: OpenSpan, *, lost: str | None) -> None:
+        """The task is ready again: its executor gave it back unstarted, or was lost."""
+        if row.state in OCCUPYING_LABELS:
             enter(row, "ready")
             row.started = row.executor = row.host = None
         attempt = span.row
-        self._ledger.heard(span, 0, 1)
+        self._tables.take_from_span(span, 0, 1)
         if attempt is None:
             return
         if lost is None:
-            self._ledger.drop_attempt(attempt)
+            self._tables.drop_attempt(attempt)
         else:
             attempt.state, attempt.ended, attempt.cause, attempt.message = "lost", now, Cause.LOST.value, shown(lost)
-            self._ledger.put_attempt(attempt)
+            self._tables.put_attempt(attempt)
 
-    def recalled(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
-        """An earlier run did it."""
+    def memo_found(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
+        """A lookup ended: an earlier run may have done the task."""
         if not fact.found:
             return
         enter(row, "done")
         row.reused, row.turn, row.attempt, row.ended = 1, fact.turn, fact.source_attempt, now
-        success = self._ledger.success(fact.turn, fact.source, fact.source_start)
+        success = self._tables.success(fact.turn, fact.source, fact.source_start)
         if success:
             row.seconds = success.seconds
             for detail in success.details:
                 if detail.index == fact.source_start:
                     self._detail(row, detail)
 
-    def abandoned(self, row: TaskRow, now: float, failure: Failure) -> None:
-        """It will not run."""
+    def skipped(self, row: TaskRow, now: float, failure: Failure) -> None:
+        """The task will not run."""
         if row.state not in ENDED_LABELS:
             self.stop(row, now, "skipped", failure)
 
     def cancelled(self, row: TaskRow, now: float) -> None:
-        """Somebody cancelled it."""
+        """A user cancelled the task."""
         if row.state not in ENDED_LABELS:
             self.stop(row, now, "cancelled", Failure(Cause.CANCELLED))
 
     def killed(self, row: TaskRow, now: float) -> None:
-        """Somebody killed it."""
-        if row.state in _OCCUPYING:
+        """A user killed the task."""
+        if row.state in OCCUPYING_LABELS:
             self.stop(row, now, "failed", Failure(Cause.KILLED, "killed on request"))
 
     def held(self, row: TaskRow) -> None:
-        """It shall not start."""
-        if row.state in _PENDING:
+        """A user holds the task."""
+        if row.state in PENDING_LABELS:
             enter(row, "held")
 
     def released(self, row: TaskRow) -> None:
-        """It may start."""
+        """A user released the task."""
         if row.state == "held":
-            enter(row, "waiting" if row.waits else "ready")
+            enter(row, first_state(row.waits))
 
     def retried(self, row: TaskRow) -> None:
-        """It is tried again."""
-        if row.state in _UNSUCCESSFUL:
-            enter(row, "waiting" if row.waits else "ready")
+        """The task is retried."""
+        if row.state in UNSUCCESSFUL_LABELS:
+            enter(row, first_state(row.waits))
             row.ended = None
 
     def reset(self, row: TaskRow, now: float) -> None:
-        """It has not started, whatever was; its attempts are remembered."""
-        if row.state in _OCCUPYING:
+        """The task counts as not started; the rows of its attempts stay."""
+        if row.state in OCCUPYING_LABELS:
             self.stop(row, now, "cancelled", Failure(Cause.CANCELLED, "it was reset"))
-        self._ledger.forget_successes(row.id, 0, 1)
-        enter(row, "waiting" if row.waits else "ready")
+        self._tables.forget_successes(row.id, 0, 1)
+        enter(row, first_state(row.waits))
         row.started = row.ended = row.seconds = row.executor = row.host = None
         row.cause = row.message = row.signal = row.exit_code = row.memory = row.cpu = None
         row.reused = 0
 
     def stop(self, row: TaskRow, now: float, state: str, failure: Failure) -> None:
-        """It ended without success, and so did what an executor has of it."""
+        """The task ended without success, and so did the attempt that an executor has."""
         enter(row, state)
         row.ended = now
         put_failure(row, failure)
-        for number in list(self._ledger.of_record.get(row.id, ())):
-            span = self._ledger.open[number]
-            self._ledger.heard(span, 0, 1)
+        for number in list(self._tables.of_record.get(row.id, ())):
+            span = self._tables.open[number]
+            self._tables.take_from_span(span, 0, 1)
             if span.row:
                 span.row.state, span.row.ended = ("lost" if state == "skipped" else state), now
                 put_failure(span.row, failure)
-                self._ledger.put_attempt(span.row)
+                self._tables.put_attempt(span.row)
 
-    def _overtaken(self, row: TaskRow, now: float) -> None:
-        """An executor that was given up brought the result; whoever has the task now is stopped."""
-        for number in list(self._ledger.of_record.get(row.id, ())):
-            span = self._ledger.open[number]
-            self._ledger.heard(span, 0, 1)
+    def _stop_others(self, row: TaskRow, now: float) -> None:
+        """A late attempt succeeded: the attempts that run now are stopped."""
+        for number in list(self._tables.of_record.get(row.id, ())):
+            span = self._tables.open[number]
+            self._tables.take_from_span(span, 0, 1)
             if span.row:
                 span.row.state, span.row.ended, span.row.message = "cancelled", now, "another attempt was first"
-                self._ledger.put_attempt(span.row)
+                self._tables.put_attempt(span.row)
 
     def _attempt(self, row: TaskRow, number: int, attempt: int) -> AttemptRow:
-        """The row of the attempt that a span was."""
-        span = self._ledger.open.get(number)
+        """The row of a span's attempt."""
+        span = self._tables.open.get(number)
         if span and span.row:
             found = span.row
-            self._ledger.heard(span, 0, 1)
+            self._tables.take_from_span(span, 0, 1)
         else:  # cancelled, killed or lost before
             found = AttemptRow(row.id, 0, attempt, row.executor, row.host, None, span=number)
-        self._ledger.put_attempt(found)
+        self._tables.put_attempt(found)
         return found
 
     def _detail(self, row: TaskRow, detail: Detail | None) -> None:
@@ -184,7 +192,12 @@ class TaskFold:
             return
         put_detail(row, detail)
         for made in detail.outputs:
-            self._ledger.gathered["files"].append((row.id, 0, made.slot, made.path, made.size, made.mtime_ns))
+            self._tables.gathered["files"].append((row.id, 0, made.slot, made.path, made.size, made.mtime_ns))
+
+
+def first_state(waits: int) -> str:
+    """The state in which a task begins, with dependencies or without."""
+    return "waiting" if waits else "ready"
 
 
 def enter(row: TaskRow, state: str) -> None:
@@ -197,52 +210,52 @@ def enter(row: TaskRow, state: str) -> None:
 
 
 _RANGED: Final = {
-    TaskState.SKIPPED: moves.ABANDON,
+    TaskState.SKIPPED: moves.SKIP,
     TaskState.CANCELLED: moves.CANCEL,
     TaskState.HELD: moves.HOLD,
 }
 
 
 class ArrayRangeFold:
-    """See the module."""
+    """Facts about ranges of arrays."""
 
-    def __init__(self, ledger: JobsTables) -> None:
-        self._ledger = ledger
+    def __init__(self, tables: JobsTables) -> None:
+        self._tables = tables
 
     def grown(self, row: TaskRow, now: float, fact: PagesAdded) -> None:
-        """Pages were added to an open array."""
-        fold = self._ledger.array(row)
+        """A client added pages to an open array."""
+        fold = self._tables.array(row)
         fold.grow(max((page.stop for page in fact.pages), default=0))
         if fact.last:
             row.is_open, row.ended = 0, now
 
     def placed(self, row: TaskRow, now: float, fact: Placed) -> None:
-        """A span was given to an executor."""
-        fold = self._ledger.array(row)
+        """The core gave a span to an executor."""
+        fold = self._tables.array(row)
         fold.move(fact.start, fact.stop, moves.PLACE)
-        for index in fold.rows_in(fact.start, fact.stop):  # tried again: what an earlier attempt left no longer holds
+        for index in fold.rows_in(fact.start, fact.stop):  # a retry: what an earlier attempt left no longer holds
             element = fold.element(index)
             element.attempt, element.executor = fact.attempt, fact.executor
-            element.host = self._ledger.host(fact.executor)
+            element.host = self._tables.host(fact.executor)
             element.started = element.ended = element.seconds = None
             element.cause = element.message = element.signal = element.exit_code = None
         rest = [(fact.start, fact.stop)]
-        self._ledger.place(Open(fact.span, row.id, fact.attempt, fact.executor, now, rest))
+        self._tables.place(OpenSpan(fact.span, row.id, fact.attempt, fact.executor, now, rest))
         row.attempt = max(row.attempt, fact.attempt)
         if row.started is None:
             row.started = now
 
-    def started(self, row: TaskRow, now: float, span: Open | None, start: int, stop: int) -> None:
-        """Elements run."""
-        self._ledger.array(row).move(start, stop, moves.START)
+    def started(self, row: TaskRow, now: float, span: OpenSpan | None, start: int, stop: int) -> None:
+        """The executor says that elements run."""
+        self._tables.array(row).move(start, stop, moves.START)
         if span:
             span.started = span.started or now
-            self._ledger.touch(span)
+            self._tables.touch(span)
 
     def ended(self, row: TaskRow, now: float, turn: int, fact: SpanEnded) -> None:
         """Elements succeeded."""
-        span = self._ledger.open.get(fact.span)
-        fold = self._ledger.array(row)
+        span = self._tables.open.get(fact.span)
+        fold = self._tables.array(row)
         fold.move(fact.start, fact.stop, moves.SUCCEED)
         row.ended = now
         row.seconds = (row.seconds or 0) + fact.seconds
@@ -253,22 +266,22 @@ class ArrayRangeFold:
             row.id, fact.start, fact.stop, "done", attempt, executor, placed, started, now, fact.seconds, turn,
             span=fact.span,
         )  # fmt: skip
-        self._ledger.span_rows.append(done)
+        self._tables.span_rows.append(done)
         self._succeed(fold, done, fact.details, host=fact.host)
         if span:
-            self._ledger.heard(span, fact.start, fact.stop)
-        else:  # an executor that was given up brought results; whoever has the elements now is stopped
-            for number in list(self._ledger.of_record.get(row.id, ())):
-                self._ledger.heard(self._ledger.open[number], fact.start, fact.stop)
+            self._tables.take_from_span(span, fact.start, fact.stop)
+        else:  # a late attempt succeeded: the attempts that run now are stopped
+            for number in list(self._tables.of_record.get(row.id, ())):
+                self._tables.take_from_span(self._tables.open[number], fact.start, fact.stop)
 
     def failed(self, row: TaskRow, now: float, turn: int, fact: ElementFailed) -> None:
-        """One element failed; perhaps it will be tried again."""
-        span = self._ledger.open.get(fact.span)
-        fold, index = self._ledger.array(row), fact.index
+        """One element failed; the core may retry it."""
+        span = self._tables.open.get(fact.span)
+        fold, index = self._tables.array(row), fact.index
         fold.move(index, index + 1, moves.WAIT if fact.retry_at >= 0 else moves.FAIL)
         row.ended = now
         element = fold.element(index)
-        host = fact.host or self._ledger.host(fact.executor)
+        host = fact.host or self._tables.host(fact.executor)
         element.attempt, element.executor, element.host = fact.attempt, fact.executor or None, host
         element.started, element.ended, element.turn = span.started if span else None, now, turn
         if fact.detail:
@@ -279,20 +292,20 @@ class ArrayRangeFold:
             element.started, element.ended, "lost" if fact.failure.cause is Cause.LOST else "failed", span=fact.span,
         )  # fmt: skip
         put_failure(attempt, fact.failure)
-        self._ledger.put_attempt(attempt)
+        self._tables.put_attempt(attempt)
         if span:
-            self._ledger.heard(span, index, index + 1)
+            self._tables.take_from_span(span, index, index + 1)
 
-    def given_back(self, row: TaskRow, now: float, span: Open, start: int, stop: int, *, lost: str | None) -> None:
-        """Elements are ready again: given back unstarted, or their executor was lost."""
-        fold = self._ledger.array(row)
+    def given_back(self, row: TaskRow, now: float, span: OpenSpan, start: int, stop: int, *, lost: str | None) -> None:
+        """Elements are ready again: their executor gave them back unstarted, or was lost."""
+        fold = self._tables.array(row)
         for low, high in list(span.rest):
             begin, end = max(low, start), min(high, stop)
             if begin >= end:
                 continue
             fold.move(begin, end, moves.GIVE_BACK)
             if lost is not None:
-                self._ledger.span_rows.append(
+                self._tables.span_rows.append(
                     SpanRow(
                         row.id,
                         begin,
@@ -308,40 +321,40 @@ class ArrayRangeFold:
                         span=span.span,
                     )
                 )
-        self._ledger.heard(span, start, stop)
+        self._tables.take_from_span(span, start, stop)
 
-    def recalled(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
-        """Elements were done in an earlier run."""
+    def memo_found(self, row: TaskRow, now: float, fact: MemoLookedUp) -> None:
+        """A lookup ended: an earlier run may have done the elements."""
         if not fact.found:
             return
-        fold = self._ledger.array(row)
+        fold = self._tables.array(row)
         fold.move(fact.start, fact.stop, moves.SUCCEED)
         row.ended = now
         row.reused += fact.stop - fact.start
         done = SpanRow(row.id, fact.start, fact.stop, "done", fact.source_attempt, ended=now, turn=fact.turn, reused=1)
-        self._ledger.span_rows.append(done)
+        self._tables.span_rows.append(done)
         details: list[Detail] = []
         if row.kind == "command":  # elements of function arrays seldom have anything of their own
             at = fact.source_start
             while at < fact.source_start + fact.stop - fact.start:
-                success = self._ledger.success(fact.turn, fact.source, at)
+                success = self._tables.success(fact.turn, fact.source, at)
                 if success is None:
                     break
                 details += (detail for detail in success.details if detail.index >= at)
                 at = success.stop
         self._succeed(fold, done, details, fact.start - fact.source_start)
 
-    def abandoned(self, row: TaskRow, now: float, start: int, stop: int, failure: Failure) -> None:
+    def skipped(self, row: TaskRow, now: float, start: int, stop: int, failure: Failure) -> None:
         """Elements will not run."""
         self._range(row, now, (start, stop), TaskState.SKIPPED, failure)
 
     def cancelled(self, row: TaskRow, now: float, start: int, stop: int) -> None:
-        """Somebody cancelled elements."""
+        """A user cancelled elements."""
         self._range(row, now, (start, stop), TaskState.CANCELLED, Failure(Cause.CANCELLED))
 
     def killed(self, row: TaskRow, now: float, turn: int, start: int, stop: int) -> None:
-        """Somebody killed elements: those that an executor has fail."""
-        spans = [self._ledger.open[number] for number in self._ledger.of_record.get(row.id, ())]
+        """A user killed elements: those that an executor has fail."""
+        spans = [self._tables.open[number] for number in self._tables.of_record.get(row.id, ())]
         for span in spans:
             for low, high in list(span.rest):
                 for index in range(max(low, start), min(high, stop)):
@@ -357,25 +370,25 @@ class ArrayRangeFold:
                     self.failed(row, now, turn, fact)
 
     def held(self, row: TaskRow, now: float, start: int, stop: int) -> None:
-        """Elements shall not start."""
+        """A user holds elements."""
         self._range(row, now, (start, stop), TaskState.HELD, None)
 
     def released(self, row: TaskRow, start: int, stop: int) -> None:
-        """Elements may start."""
-        fold = self._ledger.array(row)
+        """A user released elements."""
+        fold = self._tables.array(row)
         fold.move(start, stop, moves.RELEASE[fold.first])
 
     def retried(self, row: TaskRow, start: int, stop: int) -> None:
-        """Elements are tried again."""
-        fold = self._ledger.array(row)
+        """Elements are retried."""
+        fold = self._tables.array(row)
         fold.move(start, stop, moves.REVIVE[fold.first])
 
     def reset(self, row: TaskRow, now: float, start: int, stop: int) -> None:
-        """Elements have not started, whatever was: successes are cut out of what is written."""
-        fold = self._ledger.array(row)
-        for number in list(self._ledger.of_record.get(row.id, ())):
-            self._ledger.heard(self._ledger.open[number], start, stop)
-        self._ledger.forget_successes(row.id, start, stop)
+        """Elements count as not started: their successes are cut out of the tables."""
+        fold = self._tables.array(row)
+        for number in list(self._tables.of_record.get(row.id, ())):
+            self._tables.take_from_span(self._tables.open[number], start, stop)
+        self._tables.forget_successes(row.id, start, stop)
         fold.move(start, stop, moves.RESET[fold.first])
         for index in fold.rows_in(start, stop):
             element = fold.element(index)
@@ -384,12 +397,12 @@ class ArrayRangeFold:
         row.ended = None
 
     def due(self, row: TaskRow, index: int) -> None:
-        """An element waited long enough."""
-        self._ledger.array(row).move(index, index + 1, moves.FREE)
+        """The wait before the retry of an element is over."""
+        self._tables.array(row).move(index, index + 1, moves.FREE)
 
     def _range(self, row: TaskRow, now: float, place: tuple[int, int], to: TaskState, failure: Failure | None) -> None:
         """Bring elements to a state that is kept as ranges."""
-        fold = self._ledger.array(row)
+        fold = self._tables.array(row)
         for low, high in fold.move(*place, _RANGED[to]):
             piece = SpanRow(row.id, low, high, to.label)
             if failure:
@@ -402,8 +415,8 @@ class ArrayRangeFold:
                 element = fold.element(index)
                 element.ended = now
                 put_failure(element, failure)
-            for number in list(self._ledger.of_record.get(row.id, ())):
-                self._ledger.heard(self._ledger.open[number], low, high)
+            for number in list(self._tables.of_record.get(row.id, ())):
+                self._tables.take_from_span(self._tables.open[number], low, high)
 
     def _succeed(
         self,
@@ -413,11 +426,11 @@ class ArrayRangeFold:
         shift: int = 0,
         host: str = "",
     ) -> None:
-        """Give rows to elements that have something of their own, and update those that failed before."""
+        """Give rows to elements with values of their own, and update the rows of those that failed before."""
         for index in fold.rows_in(done.start, done.stop):
             element = fold.element(index)
             element.attempt, element.executor, element.turn = done.attempt, done.executor, done.turn
-            element.host = host or self._ledger.host(done.executor or 0)
+            element.host = host or self._tables.host(done.executor or 0)
             element.started, element.ended = done.started, done.ended
             element.cause = element.message = element.signal = element.exit_code = None
         for detail in details:
@@ -425,7 +438,7 @@ class ArrayRangeFold:
             if done.start <= index < done.stop:
                 element = fold.element(index)
                 element.attempt, element.executor, element.turn = done.attempt, done.executor, done.turn
-                element.host = host or self._ledger.host(done.executor or 0)
+                element.host = host or self._tables.host(done.executor or 0)
                 element.started, element.ended, element.reused = done.started, done.ended, done.reused
                 self._detail(fold, index, detail)
 
@@ -433,4 +446,4 @@ class ArrayRangeFold:
         put_detail(fold.element(index), detail)
         for made in detail.outputs:
             values = (fold.row.id, index, made.slot, made.path, made.size, made.mtime_ns)
-            self._ledger.gathered["files"].append(values)
+            self._tables.gathered["files"].append(values)

@@ -1,8 +1,8 @@
-"""The jobs database as readers see it: read-only, also while a run goes on.
+"""Read-only access to the jobs database for people and tools, also while a run is open.
 
-A reader that is a stranger's is opened with `seconds`: then a statement that takes longer is given up, and SQLite
-refuses statements and values of unusual size. Rule: nothing that comes through here changes the store or reads
-another file, whatever SQL says.
+A reader for other users' statements is opened with `seconds`: a statement that takes longer is stopped, and SQLite
+refuses statements and values of unusual size. Rule: no statement changes the store or reads another file, whatever its
+SQL says.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from bough.errors import UnknownName, UserError
+from bough.model.states import OCCUPYING, sql_list
 from bough.stores.sql.schema import FILE
 from bough.stores.store_errors import failed, reported
 
@@ -25,7 +26,7 @@ Parameters = Sequence[Value] | Mapping[str, Value]
 Take = Callable[[list[tuple[Value, ...]]], None]  # is given rows as they are read
 
 CHUNK: Final = 256  # rows read at a time
-LARGEST: Final = 16 << 20  # bytes of one value or row that a stranger may ask for
+LARGEST: Final = 16 << 20  # bytes of one value or row in a limited reader
 
 _READS: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
@@ -57,12 +58,12 @@ def _allow(action: int, first: str | None, second: str | None, *_: str | None) -
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a group is there for the sake of its dependencies only."""
+    """Whether a group exists only for its dependencies."""
     return path.rpartition("/")[2].startswith(".")
 
 
 def too_slow(seconds: float) -> UserError:
-    """Why a statement was given up."""
+    """Why a statement was stopped."""
     return UserError(
         f"the statement took longer than {seconds:g} s, which is the server's limit (--query-time): ask for less,"
         " with where and limit"
@@ -83,7 +84,7 @@ class Jobs(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
 
     def query(self, sql: str, parameters: Parameters = ()) -> tuple[list[str], list[tuple[Value, ...]]]:
         """Names of the columns, and all rows; otherwise as `read`."""
@@ -103,17 +104,18 @@ class Jobs(ABC):
     def groups(self, run: int) -> list[Row]:
         """The groups of a run, each with the numbers of its own tasks (elements counted) by state.
 
-        Those whose names begin with a dot are there for the sake of their dependencies, and not among them.
+        Groups whose names begin with a dot exist only for their dependencies, and are left out.
         """
+        busy = sql_list(OCCUPYING)
         # the column `notrun` is in the tables of all versions
         rows = self.rows(
-            """
+            f"""
             SELECT groups.id, groups.parent, groups.name, groups.path, groups.closed,
               coalesce(sum(length), 0) AS total, coalesce(sum(done), 0) AS done, coalesce(sum(failed), 0) AS failed,
               coalesce(sum(notrun), 0) AS skipped, coalesce(sum(cancelled), 0) AS cancelled,
               coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
-                WHERE spans.id = tasks.id AND spans.state IN ('placed', 'running'))
-                WHEN tasks.state IN ('placed', 'running') THEN 1 ELSE 0 END), 0) AS running,
+                WHERE spans.id = tasks.id AND spans.state IN ({busy}))
+                WHEN tasks.state IN ({busy}) THEN 1 ELSE 0 END), 0) AS running,
               coalesce(sum(CASE WHEN is_array = 1 THEN (SELECT coalesce(sum(stop - start), 0) FROM spans
                 WHERE spans.id = tasks.id AND spans.state = 'held')
                 WHEN tasks.state = 'held' THEN 1 ELSE 0 END), 0) AS held
@@ -166,7 +168,7 @@ class Jobs(ABC):
 
 
 class JobsDatabase(Jobs):
-    """See the module; the one in a SQLite file. `seconds`: how long a statement may take, 0: for ever."""
+    """The jobs database of a store in a folder. `seconds`: how long a statement may take, 0: without limit."""
 
     def __init__(self, directory: Path | str, seconds: float = 0.0) -> None:
         self.path = str(Path(directory) / FILE)
@@ -224,5 +226,5 @@ class JobsDatabase(Jobs):
         return failed(self.path, error)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()

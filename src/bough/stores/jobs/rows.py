@@ -1,19 +1,28 @@
-"""Rows of the jobs database as mutable structs, their fields in the order of the table's columns.
+"""Rows of the jobs database as mutable structs, and the sets of states that their column `state` is compared with.
 
-Rule: the order of fields here is the order of columns in `schema.py`; a test compares them.
+Rule: the order of fields here is the order of columns in `schema`; a test compares them.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from bough.model.outcomes import Detail, Failure
+from bough.model.states import ENDED, OCCUPYING, PENDING, UNSUCCESSFUL, labels_of
 
-ZERO = "\ufffd"  # what stands for a NUL character, which PostgreSQL's texts cannot hold
+ZERO: Final = "\ufffd"  # what stands for a NUL character, which PostgreSQL's texts cannot hold
+
+# sets of states as the column `state` holds them
+PENDING_LABELS: Final = frozenset(labels_of(PENDING))
+OCCUPYING_LABELS: Final = frozenset(labels_of(OCCUPYING))
+ENDED_LABELS: Final = frozenset(labels_of(ENDED))
+UNSUCCESSFUL_LABELS: Final = frozenset(labels_of(UNSUCCESSFUL))
 
 
 def shown(text: str) -> str:
-    """A text of somebody else's as every database holds it."""
+    """A text of a user as every database can hold it."""
     return text.replace("\0", ZERO) if "\0" in text else text
 
 
@@ -58,11 +67,11 @@ class TaskRow(msgspec.Struct, gc=False):
     cancelled: int = 0
     is_open: int = 0
     waits: int = 0  # it has dependencies
-    releases: int = 0  # its success lets those start that wait for its group
+    releases: int = 0  # its success releases those that wait for its group
 
 
 class ElementRow(msgspec.Struct, gc=False):
-    """One element of an array that has something of its own."""
+    """One element of an array that has values of its own."""
 
     id: int
     idx: int
@@ -128,8 +137,8 @@ class SpanRow(msgspec.Struct, gc=False):
     span: int = 0
 
 
-class Open(msgspec.Struct):
-    """A span that an executor has; `rest` are the elements of it that are not heard of yet."""
+class OpenSpan(msgspec.Struct):
+    """A span that an executor has; `rest` are its elements that have not ended."""
 
     span: int
     record: int
@@ -142,7 +151,7 @@ class Open(msgspec.Struct):
     row: AttemptRow | None = None  # of a loose task
 
     def take(self, start: int, stop: int) -> None:
-        """Elements of it were heard of."""
+        """Take elements out of `rest`: they ended or were given back."""
         if self.rest == [(start, stop)]:  # all that was left, as always of a loose task
             self.rest = []
             return
@@ -155,7 +164,7 @@ class Open(msgspec.Struct):
 
 
 def put_detail(row: TaskRow | ElementRow, detail: Detail) -> None:
-    """What an executor measured of one run."""
+    """Write what an executor measured into a row."""
     row.exit_code = detail.exit_code
     row.memory = detail.memory or None
     row.cpu = detail.cpu or None
@@ -171,7 +180,7 @@ def put_detail(row: TaskRow | ElementRow, detail: Detail) -> None:
 
 
 def put_failure(row: TaskRow | ElementRow | AttemptRow, failure: Failure) -> None:
-    """Why it did not succeed."""
+    """Write into a row why its task did not succeed."""
     row.cause = failure.cause.value
     row.message = shown(failure.message)
     row.exit_code = failure.exit_code

@@ -1,14 +1,10 @@
-"""The tables while facts are folded: rows in memory, written together by statements made from the rows.
+"""The tables of the jobs database while facts are folded: rows in memory, written together.
 
-The statements that write the jobs database, made from the fields of its rows.
-
-Rule: columns that never change are not written again, and rows that have only the common columns are
-written by statements that name only those.
-
-The jobs database while it is being folded: rows in memory, changes gathered, written together.
-
-Rule: everything needed to go on is in the tables, so a fresh process continues where the last one
-committed; rows in memory are only a cache of what is still changing.
+The first half holds the statements that write rows, made from the fields of the row structs. The second half is
+`JobsTables`, which reads rows when a fact concerns them, gathers the changes, and writes them in one transaction.
+Rule: all that folding needs is in the tables, so that a new process continues where the last one committed; rows in
+memory are only a cache of what still changes. Columns that never change are not written again, and a row that has only
+the common columns is written by a statement that names only those.
 """
 
 from __future__ import annotations
@@ -21,28 +17,36 @@ import msgspec
 from msgspec.structs import astuple
 
 from bough.model.events.facts import SpanEnded
-from bough.model.states import ENDED
-from bough.stores.jobs.array_states import LABELS, RANGED, FoldedArray
-from bough.stores.jobs.rows import AttemptRow, ElementRow, Open, SpanRow, TaskRow
+from bough.model.states import LABELS, OCCUPYING, sql_list
+from bough.stores.jobs.array_states import RANGED, FoldedArray
+from bough.stores.jobs.rows import ENDED_LABELS, AttemptRow, ElementRow, OpenSpan, SpanRow, TaskRow
 from bough.stores.sql.database import Database
 
-_RANGED: Final = ", ".join(f"'{LABELS[state]}'" for state in sorted(RANGED))
+MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
+ENDED_CACHED: Final = 5_000  # rows kept before those that have ended are dropped
+KNOWN_HOSTS: Final = 10_000  # of executors
+
+Success = Callable[[int, int, int], SpanEnded | None]
+Blob = Callable[[bytes], bytes]
+
+# --- statements -------------------------------------------------------------------------------------------------------
+
 _TASK: Final = f"SELECT {', '.join(TaskRow.__struct_fields__)} FROM tasks WHERE id = ?"
-IS_OPEN: Final = "state IN ('placed', 'running')"
-ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({_RANGED})"
+IS_OPEN: Final = f"state IN ({sql_list(OCCUPYING)})"
+ERASE_RANGES: Final = f"DELETE FROM spans WHERE id = ? AND state IN ({sql_list(RANGED)})"
 ERASE_SPAN: Final = f"DELETE FROM spans WHERE span = ? AND {IS_OPEN}"
 
 
-def _marks(row: type[msgspec.Struct] | int) -> str:
+def _placeholders(row: type[msgspec.Struct] | int) -> str:
     count = row if isinstance(row, int) else len(row.__struct_fields__)
     return ", ".join("?" * count)
 
 
-def _save(table: str, row: type[msgspec.Struct], key: str, settled: str) -> str:
+def _save(table: str, row: type[msgspec.Struct], key: str, unchanging: str) -> str:
     """Insert or update; columns that never change are left alone, which spares their indexes."""
-    kept = {*key.split(", "), *settled.split()}
+    kept = {*key.split(", "), *unchanging.split()}
     changes = ", ".join(f"{name} = excluded.{name}" for name in row.__struct_fields__ if name not in kept)
-    return f"INSERT INTO {table} VALUES ({_marks(row)}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
+    return f"INSERT INTO {table} VALUES ({_placeholders(row)}) ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
 
 def replace(table: str, key: str, others: str) -> str:
@@ -50,21 +54,21 @@ def replace(table: str, key: str, others: str) -> str:
     names = [*key.split(", "), *others.split(", ")]
     changes = ", ".join(f"{name} = excluded.{name}" for name in others.split(", "))
     return (
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({_marks(len(names))})"
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({_placeholders(len(names))})"
         f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
     )
 
 
 def _once(table: str, columns: int) -> str:
     """Insert a row unless it is there."""
-    return f"INSERT INTO {table} VALUES ({_marks(columns)}) ON CONFLICT DO NOTHING"
+    return f"INSERT INTO {table} VALUES ({_placeholders(columns)}) ON CONFLICT DO NOTHING"
 
 
 SAVE: Final = {
     "tasks": _save("tasks", TaskRow, "id", "run grp name kind is_array command submitted cores waits releases"),
     "attempts": _save("attempts", AttemptRow, "id, idx, attempt, span", ""),
     "elements": _save("elements", ElementRow, "id, idx", ""),
-    "spans": f"INSERT INTO spans VALUES ({_marks(SpanRow)})",
+    "spans": f"INSERT INTO spans VALUES ({_placeholders(SpanRow)})",
 }
 
 
@@ -83,7 +87,7 @@ _CHANGING: Final = (
     *("state", "attempt", "started", "ended", "seconds", "executor", "host", "reused"),
     *("turn", "done", "priority"),
 )
-INSERT_COMMON: Final = f"INSERT INTO tasks ({', '.join(_COMMON)}) VALUES ({_marks(len(_COMMON))})"
+INSERT_COMMON: Final = f"INSERT INTO tasks ({', '.join(_COMMON)}) VALUES ({_placeholders(len(_COMMON))})"
 UPDATE_COMMON: Final = f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ?"
 common: Final = attrgetter(*_COMMON)
 changing: Final = attrgetter(*_CHANGING, "id")
@@ -105,17 +109,12 @@ GATHERED: Final = {
 }
 
 
-def is_rich(row: TaskRow) -> bool:
+def has_rare(row: TaskRow) -> bool:
     """Whether a row has more than the common columns."""
     return bool(row.is_array) or _rare(row) != _DEFAULTS
 
 
-MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
-ENDED_CACHED: Final = 5_000  # rows kept before it is looked which of them have ended, and those are forgotten
-KNOWN_HOSTS: Final = 10_000  # of executors
-ENDED_LABELS: Final = frozenset(state.label for state in ENDED)
-Success = Callable[[int, int, int], SpanEnded | None]
-Blob = Callable[[bytes], bytes]
+# --- rows in memory ---------------------------------------------------------------------------------------------------
 
 
 class Marks(msgspec.Struct):
@@ -133,11 +132,11 @@ class Marks(msgspec.Struct):
 
 
 COLUMNS: Final = "turn, run, clean, record, grp, executor, span, last, service"
-HIGHEST: Final = ("record", "group", "executor", "span", "last")  # what must never be used again
+HIGHEST: Final = ("record", "group", "executor", "span", "last")  # ids that are never given twice
 
 
 def keep_numbers(database: Database) -> None:
-    """What was the highest stays so when the tables are folded anew from a journal that has less to say."""
+    """Write down the highest ids, for when the tables are folded anew from a journal that lacks removed runs."""
     columns = ", ".join("grp" if name == "group" else name for name in HIGHEST)
     highest = database.execute(f"SELECT {columns} FROM position").fetchone()
     database.execute(
@@ -147,13 +146,13 @@ def keep_numbers(database: Database) -> None:
 
 
 class JobsTables:
-    """See the module."""
+    """Rows of the tables in memory, and what of them is to be written."""
 
     def __init__(self, database: Database, blob: Blob, success: Success) -> None:
         self._database = database
         self.blob = blob
         self.success = success
-        self.open: dict[int, Open] = {}
+        self.open: dict[int, OpenSpan] = {}
         self.of_record: dict[int, set[int]] = {}  # open spans by record
         self.gathered: dict[str, list[tuple[object, ...]]] = {name: [] for name in GATHERED}
         self.attempts: dict[tuple[int, int, int, int], AttemptRow] = {}
@@ -163,30 +162,30 @@ class JobsTables:
         self._arrays: dict[int, FoldedArray] = {}
         self._dirty: set[int] = set()
         self._new: set[int] = set()  # rows that are not in the table yet
-        self._rich: set[int] = set()  # rows in memory that have, or had, more than the common columns
+        self._with_rare: set[int] = set()  # rows in memory that have, or had, more than the common columns
         self._dirty_spans: set[int] = set()
         self._dropped_attempts: set[tuple[int, int, int, int]] = set()
         self._hosts: dict[int, str] = {0: ""}
-        self._look_at = ENDED_CACHED  # rows
+        self._check_above = ENDED_CACHED  # rows in memory above which ended ones are dropped
         self.marks = Marks(*self.rows(f"SELECT {COLUMNS} FROM position")[0])  # type: ignore[arg-type]
         if not self.marks.turn:
             self._begin_anew()
         self._load_open()
 
     def _begin_anew(self) -> None:
-        """Facts of removed runs are gone from the journal, but their numbers are never used again."""
+        """Reserve the ids of removed runs: their facts are gone from the journal."""
         for (value,) in self.rows("SELECT value FROM about WHERE name = 'highest'"):
             self.reserve({name: int(number) for name, number in zip(HIGHEST, str(value).split(), strict=True)})
 
     def reserve(self, numbers: Mapping[str, int]) -> None:
-        """These were given away, by the name of their mark: what is given next is higher."""
+        """These ids were given, by the name of their mark: the next ones are higher."""
         for name, number in numbers.items():
             setattr(self.marks, name, max(number, getattr(self.marks, name)))
 
     # --- reading ---
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        """What a query finds, in what is written."""
+        """The rows that a query finds among those written."""
         return self._database.execute(sql, parameters).fetchall()
 
     def task(self, record: int) -> TaskRow | None:
@@ -197,8 +196,8 @@ class JobsTables:
             if not found:
                 return None
             row = self._tasks[record] = TaskRow(*found[0])  # type: ignore[arg-type]
-            if is_rich(row):
-                self._rich.add(record)
+            if has_rare(row):
+                self._with_rare.add(record)
         self._dirty.add(record)
         return row
 
@@ -218,7 +217,7 @@ class JobsTables:
         return fold
 
     def host(self, executor: int) -> str:
-        """Where an executor is."""
+        """The host of an executor."""
         if executor not in self._hosts:
             if len(self._hosts) > KNOWN_HOSTS:
                 self._hosts = {0: ""}
@@ -228,7 +227,7 @@ class JobsTables:
 
     @property
     def weight(self) -> int:
-        """How much is gathered."""
+        """How many rows are to be written."""
         return len(self._dirty) + len(self.span_rows) + len(self.element_rows) + len(self.gathered["files"])
 
     # --- changing ---
@@ -246,14 +245,14 @@ class JobsTables:
         if row.is_array:
             self._arrays[row.id] = FoldedArray(row)
 
-    def place(self, span: Open) -> None:
-        """A span was given out."""
+    def place(self, span: OpenSpan) -> None:
+        """Add a span that an executor has."""
         self.open[span.span] = span
         self.of_record.setdefault(span.record, set()).add(span.span)
         self._dirty_spans.add(span.span)
 
-    def heard(self, span: Open, start: int, stop: int) -> None:
-        """Elements of a span were heard of; it is forgotten with the last one."""
+    def take_from_span(self, span: OpenSpan, start: int, stop: int) -> None:
+        """Elements of a span ended or were given back; with the last of them the span is dropped."""
         span.take(start, stop)
         self._dirty_spans.add(span.span)
         if not span.rest and span.span in self.open:
@@ -266,7 +265,7 @@ class JobsTables:
                 self._erase_span(span)
 
     def forget_successes(self, record: int, start: int, stop: int) -> None:
-        """Elements were reset: what says that they are done is cut, so that no later run finds it either."""
+        """Elements were reset: cut out their successes, so that no later run finds them either."""
         self.write()
         execute, place = self._database.execute, (record, stop, start)
         for table, condition, at in (("spans", "id = ? AND state = 'done'", 1), ("memo", "record = ?", 2)):
@@ -281,24 +280,24 @@ class JobsTables:
         execute("DELETE FROM elements WHERE id = ? AND idx < ? AND idx >= ? AND state = 'done'", place)
         self.task(record)
 
-    def touch(self, span: Open) -> None:
-        """A span's state changed."""
+    def touch(self, span: OpenSpan) -> None:
+        """Note that a span's state changed."""
         self._dirty_spans.add(span.span)
 
     def put_attempt(self, row: AttemptRow) -> None:
-        """An attempt's row is new or changed."""
+        """Note that an attempt's row is new or changed."""
         key = (row.id, row.idx, row.attempt, row.span)
         self._dropped_attempts.discard(key)
         self.attempts[key] = row
 
     def drop_attempt(self, row: AttemptRow) -> None:
-        """An attempt came to nothing and does not count."""
+        """Delete an attempt that never started and does not count."""
         key = (row.id, row.idx, row.attempt, row.span)
         self.attempts.pop(key, None)
         self._dropped_attempts.add(key)
 
     def forget_run(self, run: int) -> None:
-        """Nothing of a run is to be written any more; all that was gathered must be written before."""
+        """Drop all rows of a run from memory; what was gathered must be written before."""
         gone = {record for record, row in self._tasks.items() if abs(row.run) == run}
         gone |= {record for record in self.of_record if (row := self.task(record)) and abs(row.run) == run}
         for record in gone:
@@ -306,7 +305,7 @@ class JobsTables:
                 del self.open[number]
             self._arrays.pop(record, None)
             self._tasks.pop(record, None)
-        self._rich -= gone
+        self._with_rare -= gone
         self._dirty.clear()
 
     # --- writing ---
@@ -366,8 +365,8 @@ class JobsTables:
         inserts, updates, saves = [], [], []
         for record in sorted(self._dirty):
             row = self._tasks[record]
-            if record in self._rich or is_rich(row):
-                self._rich.add(record)
+            if record in self._with_rare or has_rare(row):
+                self._with_rare.add(record)
                 saves.append(row)
             elif record in self._new:
                 inserts.append(common(row))
@@ -378,13 +377,13 @@ class JobsTables:
         self._many("tasks", saves)
 
     def _write_array(self, fold: FoldedArray) -> None:
-        fold.settle()
+        fold.update_row()
         for index in fold.dirty:
-            row = fold.bad[index]
+            row = fold.unsuccessful[index]
             row.state = LABELS[fold.states[index]]
             self.element_rows[row.id, index] = row
             if row.state == "done":
-                del fold.bad[index]
+                del fold.unsuccessful[index]
         fold.dirty.clear()
         if fold.ranges_changed:
             self._database.execute(ERASE_RANGES, (fold.row.id,))
@@ -420,38 +419,42 @@ class JobsTables:
                     )
         self._dirty_spans.clear()
 
-    def _erase_span(self, span: Open) -> None:
+    def _erase_span(self, span: OpenSpan) -> None:
         self.begin()
         self._database.execute(ERASE_SPAN, (span.span,))
 
     def _shrink(self) -> None:
-        """Forget rows that will hardly change any more."""
+        """Drop rows from memory that will hardly change any more."""
         self._forget(record for record, fold in self._arrays.items() if fold.row.state in ENDED_LABELS)
-        if len(self._tasks) > self._look_at:
+        if len(self._tasks) > self._check_above:
             ended = [record for record, row in self._tasks.items() if row.state in ENDED_LABELS]
             for record in ended:
                 del self._tasks[record]
-            self._rich.difference_update(ended)
-            self._look_at = max(ENDED_CACHED, 2 * len(self._tasks))  # all are looked at once for each that came
+            self._with_rare.difference_update(ended)
+            self._check_above = max(ENDED_CACHED, 2 * len(self._tasks))  # so each new row costs one look at another
         if len(self._tasks) > MAX_CACHED:
             self._tasks = {record: fold.row for record, fold in self._arrays.items()}
-            self._rich &= self._tasks.keys()
+            self._with_rare &= self._tasks.keys()
 
     def _forget(self, records: Iterable[int]) -> None:
         for record in list(records):
             del self._arrays[record]
             self._tasks.pop(record, None)
-            self._rich.discard(record)
+            self._with_rare.discard(record)
 
     def _load_open(self) -> None:
         for values in self.rows(f"SELECT * FROM attempts WHERE {IS_OPEN}"):
             row = AttemptRow(*values)  # type: ignore[arg-type]
-            span = Open(row.span, row.id, row.attempt, row.executor or 0, row.placed, [(0, 1)], row.started, row=row)
+            span = OpenSpan(
+                row.span, row.id, row.attempt, row.executor or 0, row.placed, [(0, 1)], row.started, row=row
+            )
             self.place(span)
         for values in self.rows(f"SELECT * FROM spans WHERE {IS_OPEN} ORDER BY span, start"):
             piece = SpanRow(*values)  # type: ignore[arg-type]
             if piece.span not in self.open:
-                known = Open(piece.span, piece.id, piece.attempt, piece.executor or 0, piece.placed, [], written=True)
+                known = OpenSpan(
+                    piece.span, piece.id, piece.attempt, piece.executor or 0, piece.placed, [], written=True
+                )
                 self.place(known)
             known = self.open[piece.span]
             if known.rest and known.rest[-1][1] == piece.start:  # only their states differ

@@ -1,17 +1,11 @@
-"""What a store must not lose, as it was at one instant: read beside a server that goes on writing.
+"""Copies, backs up and checks stores: reads all that must not be lost, as of one instant.
 
-Rule: nothing is written, and all that is read through one reader belongs together.
-
-Copy a store to another place, or back one up while a server writes to it.
-
-Only what must not be lost is copied: journal, blobs, snapshots; the tables are folded anew. Files beside a store
-(`results/`, `args/`, `out/`) stay where they are, and the journal names them by their full paths. Rule: a copy is there
-completely, and compared with its source, or not at all.
-
-Look whether a store is sound: every turn can be read, every blob is what its name says, nothing is missing.
-
-What was set aside is told, and is no problem: the rest of the store serves. Rule: looking changes nothing and may be
-done beside a running server.
+`StoreReader` reads the journal, blobs and snapshots of a store, also beside a server that writes to it. `copy` and
+`backup` copy these; the jobs database is folded anew. Files beside a store (`results/`, `args/`, `out/`) stay where
+they are, and the journal names them by their full paths. `check` reads everything and names what is wrong; a fact that
+was set aside is named too, and is no problem.
+Rule: reading changes nothing, and all that one reader reads belongs together. A copy is complete and compared with its
+source, or it is not there.
 """
 
 from __future__ import annotations
@@ -54,11 +48,16 @@ DURABLE: Final = {
         "turn": "int8", "position": "int8", "scope": "text", "kind": "text", "reason": "text", "data": "bytea",
     },
 }  # fmt: skip
+BATCH_BYTES: Final = 4 << 20  # of rows copied at a time
+MOST_ROWS: Final = 5_000  # in one batch
+_OURS: Final = frozenset({"highest"})  # rows of `about` that a copy keeps
+MOST: Final = 20  # problems of a damaged file that are named
+_REPAIR: Final = "bough store repair mends it"
 _ROW: Final = struct.Struct("<QdQ")
 
 
 class StoreReader:
-    """One store at one instant."""
+    """A store as it was at one instant; a server may go on writing to it."""
 
     def __init__(
         self, where: str, database: Database, rows: Callable[[str], Iterator[tuple[Any, ...]]], there: str
@@ -66,7 +65,7 @@ class StoreReader:
         self.where = where
         self.database = database
         self._rows = rows
-        self._there = there  # asks whether a table is there
+        self._there = there  # the query that finds a table by its name
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of a durable table in the order of its key, lazily; none if the store is older than the table."""
@@ -138,11 +137,6 @@ def _postgres(where: str) -> Iterator[StoreReader]:
             database.close()
 
 
-BATCH_BYTES: Final = 4 << 20
-MOST_ROWS: Final = 5_000  # in one batch
-_OURS: Final = frozenset({"highest"})  # what `about` says of the store, not of its place
-
-
 class Copied(msgspec.Struct, frozen=True):
     """What was copied."""
 
@@ -155,7 +149,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def copy(source: str, target: str) -> Copied:
-    """Copy a store that nobody holds to a place where there is none, and compare the two."""
+    """Copy a store that no process holds to a place where there is none, and compare the two."""
     if not is_postgres(source) and not (Path(source) / FILE).is_file():
         raise UnknownName(f"there is no store in {source}: it would hold a {FILE}")
     with ExitStack() as stack:
@@ -257,10 +251,6 @@ def _compare(reader: StoreReader, target: str) -> Copied:
 def _told(reader: StoreReader, source: str, target: str) -> Copied:
     turns, blobs, snapshots = (reader.count(table) for table in ("journal", "blobs", "snapshots"))
     return Copied(source, target, turns, blobs, snapshots, reader.digest())
-
-
-MOST: Final = 20  # problems told
-_REPAIR: Final = "bough store repair puts it right"
 
 
 class Checked(msgspec.Struct):

@@ -1,9 +1,9 @@
-"""Facts of a journal that were set aside, so that the rest of the store serves: which, why, and what they were.
+"""Facts of a journal that were set aside, so that the rest of the store can be used: which, why, and their bytes.
 
-`unreadable` facts are damaged or out of bounds, and nobody uses them. Facts `without effect` are those that the core
+`unreadable` facts are damaged or out of bounds, and nothing uses them. Facts `without effect` are those that the core
 passed over when it replayed the journal, mostly because they are about an unreadable one. Facts `not in the tables`
-could not be folded: the core knows them, the jobs database does not. Rule: the journal itself is left as it is; what is
-written here tells people, and keeps the fold from trying in vain.
+could not be folded: the core knows them, the jobs database does not. Rule: the journal itself stays as it is; the table
+`quarantine` tells people, and keeps the fold from trying the same fact again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_IN_TABLES: Final = "not in the tables"
 COLUMNS: Final = "turn, position, scope, kind, reason, data"
 _INSERT: Final = "INSERT INTO quarantine VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 MOST_TOLD: Final = 20  # facts that are named one by one
-_HIGHEST: Final = 1 << 60  # a number above it was never given
+_HIGHEST: Final = 1 << 60  # no id is above it
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -49,30 +49,30 @@ class Quarantine:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.tell: Callable[[str], None] = lambda _: None  # called with a line for the operator
-        self.spoilt: dict[int, list[SetAside]] = {}  # by turn, what could not be read
-        self._untold: list[SetAside] = []  # what of it is not written down yet
+        self.spoilt: dict[int, list[SetAside]] = {}  # by turn, facts that could not be read
+        self._unwritten: list[SetAside] = []  # those of them that are not in the table yet
         self._explained = False
 
     def unreadable(self, turn: int, found: Iterable[Spoilt]) -> None:
-        """Facts of a turn cannot be read."""
+        """Note that facts of a turn cannot be read."""
         if turn not in self.spoilt:
             self.spoilt[turn] = spoilt(turn, found)
-            self._untold += self.spoilt[turn]
+            self._unwritten += self.spoilt[turn]
 
     def write_down(self) -> None:
-        """Keep what could not be read; not inside of a transaction, which may be undone."""
-        if self._untold:
-            insert(self._database, self._untold)
-            found, self._untold = self._untold, []
+        """Write the noted facts into the table; not inside of a transaction, which may be rolled back."""
+        if self._unwritten:
+            insert(self._database, self._unwritten)
+            found, self._unwritten = self._unwritten, []
             self.say(found)
 
     def passed_over(self, found: Sequence[SetAside], after: int) -> None:
-        """Keep, in a transaction, what the core passed over in turns after one, and forget what it did before."""
+        """Write, in a transaction, what the core passed over in turns after one, in place of an earlier answer."""
         self._database.execute("DELETE FROM quarantine WHERE scope = ? AND turn > ?", (WITHOUT_EFFECT, after))
         insert(self._database, found)
 
     def try_again(self) -> None:
-        """Let what could not be folded be folded again."""
+        """Delete the rows of facts that could not be folded, so that they are folded again."""
         self._database.execute("DELETE FROM quarantine WHERE scope = ?", (NOT_IN_TABLES,))
 
     def all(self) -> list[SetAside]:
@@ -82,7 +82,7 @@ class Quarantine:
         return [SetAside(turn, at, scope, kind, why, bytes(data)) for turn, at, scope, kind, why, data in rows]
 
     def say(self, found: Sequence[SetAside]) -> None:
-        """Tell the operator, and once what can be done about it."""
+        """Tell the operator what was set aside, and once what to do about it."""
         for one in found[:MOST_TOLD]:
             self.tell(f"set aside, {one}")
         if len(found) > MOST_TOLD:
@@ -98,14 +98,14 @@ def spoilt(turn: int, found: Iterable[Spoilt]) -> list[SetAside]:
 
 
 def insert(database: Database, found: Sequence[SetAside]) -> None:
-    """Keep what was found; harmless for what is there already."""
+    """Write facts into the table; harmless for those that are there already."""
     rows = [(one.turn, one.position, one.scope, one.kind, one.reason, one.data) for one in found]
     for row in rows:  # one by one: there are few, and none twice
         database.execute(_INSERT, row)
 
 
 def not_in_tables(database: Database) -> dict[int, set[int]]:
-    """The positions by turn of facts that the fold leaves out."""
+    """The positions by turn of facts that are not folded."""
     found: dict[int, set[int]] = {}
     for turn, position in database.execute(
         "SELECT turn, position FROM quarantine WHERE scope = ?", (NOT_IN_TABLES,)
@@ -115,7 +115,7 @@ def not_in_tables(database: Database) -> dict[int, set[int]]:
 
 
 def numbers_in(data: bytes) -> dict[str, int]:
-    """The highest numbers that a fact gave away, whatever is wrong with it: they are not to be given again."""
+    """The highest ids that a fact gave, whatever is wrong with it: they must not be given again."""
     try:
         said = msgspec.msgpack.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,10 +1,9 @@
-"""Take what was said of removed runs out of the journal, a slice at a time.
+"""Takes the facts of removed runs out of the journal, a slice at a time.
 
-What the tables still know is alive: a fact about a record, a group or a run that they do not know any more is dropped,
-wherever it is met. That a run was opened and removed is dropped last, in this order, when nothing else of it is left:
-tables that are folded anew in the meantime must know whose its facts are. Rule: a success that a living run reuses
-stays; only rows that no replay will read are touched. A slice is done wholly or not at all, and doing one twice is
-harmless.
+The tables decide: a fact about a record, a group or a run that they do not know is dropped, wherever it is. That a run
+was opened and removed is dropped last, in this order, when nothing else of it is left: tables that are folded anew in
+the meantime must know which run its facts belong to. Rule: a success that a living run reuses stays; only rows that no
+replay will read are changed. A slice is one transaction, and doing one twice is harmless.
 """
 
 from __future__ import annotations
@@ -117,24 +116,24 @@ def files_of(facts: Iterable[f.Fact]) -> set[str]:
 
 
 class Removal:
-    """See the module."""
+    """Rewrites the journal of one store without the facts of removed runs."""
 
     def __init__(self, database: Database, decode: Callable[[int, bytes], list[f.Fact]]) -> None:
         self._database = database
         self._decode = decode
         self.files: list[str] = []
-        self.rewritten: set[int] = set()  # turns that are not what they were
-        self._husks: set[int] = set()  # turns that say that a run was opened or removed of which nothing else is left
+        self.rewritten: set[int] = set()  # turns whose rows changed
+        self._last_turns: set[int] = set()  # that hold the last facts of removed runs: opened, removed
 
     def sweep(self, at_most: int, *, now: bool) -> bool:
         """Rewrite the next rows; True when none are left. The tables must have caught up.
 
-        Rows that a replay would read wait for the next snapshot, or, if it must be `now`, are an error.
+        Rows that a replay would read wait for the next snapshot; with `now` they are an error.
         """
         database = self._database
         pending = self._pending(now=now)
         if pending is None:
-            return self._drop_husks(at_most)
+            return self._drop_last_facts(at_most)
         first, last, removed = pending
         rows, after = self._slice(first, last, at_most)
         facts = {turn: self._decode(turn, data) for turn, data in rows}
@@ -151,15 +150,15 @@ class Removal:
                 changed.append((turn, kept))
                 files |= files_of(some) - files_of(kept)
             if any(isinstance(fact, _LAST) and fact.run in dead.runs for fact in kept):
-                self._husks.add(turn)
+                self._last_turns.add(turn)
         with self._writing(changed):
-            self._sweeps_on(first, last, after, removed)
+            self._continue_after(first, last, after, removed)
         self.files += sorted(files)
         self.rewritten |= {turn for turn, _ in changed}
         return False
 
     def _pending(self, *, now: bool) -> tuple[int, int, int] | None:
-        """The rows that are looked at next: ranges that overlap are one, because one look is enough for all."""
+        """The next range of rows; ranges that overlap are merged, because one pass is enough for all."""
         found = self._database.execute("SELECT first, last, removed FROM sweeps ORDER BY first").fetchall()
         if not found:
             return None
@@ -194,7 +193,7 @@ class Removal:
             raise
 
     def _slice(self, first: int, last: int, at_most: int) -> tuple[list[tuple[int, bytes]], int]:
-        """Rows from a turn on, and the turn to go on with."""
+        """Rows from a turn on, and the turn to continue with."""
         sizes = self._database.execute(
             "SELECT turn, length(facts) FROM journal WHERE turn >= ? AND turn <= ? ORDER BY turn LIMIT ?",
             (first, last, at_most),
@@ -226,9 +225,9 @@ class Removal:
         runs = found_in(self._database, "SELECT run FROM runs WHERE run IN ({})", named.runs)
         return NamedRuns(named.records - records - {0}, named.groups - groups - {0}, named.runs - runs)
 
-    def _drop_husks(self, at_most: int) -> bool:
-        """Drop the last that is said of removed runs; True when nothing is left to be dropped."""
-        turns = sorted(self._husks)[:at_most]
+    def _drop_last_facts(self, at_most: int) -> bool:
+        """Drop the last facts of removed runs; True when there are none."""
+        turns = sorted(self._last_turns)[:at_most]
         if not turns:
             return True
         rows = [(turn, self._database.execute(_ROW, (turn,)).fetchone()) for turn in turns]
@@ -241,13 +240,13 @@ class Removal:
                 changed.append((turn, kept))
         with self._writing(changed):
             pass
-        self._husks.difference_update(turns)
+        self._last_turns.difference_update(turns)
         self.rewritten |= {turn for turn, _ in changed}
         return False
 
     @contextmanager
     def _writing(self, changed: list[tuple[int, list[f.Fact]]]) -> Iterator[None]:
-        """Write changed rows, and what else is written meanwhile, together or not at all."""
+        """Write changed rows, and what the body writes, in one transaction."""
         database = self._database
         newest = database.execute("SELECT max(turn) FROM journal").fetchone()[0]
         database.execute("BEGIN IMMEDIATE")
@@ -266,8 +265,8 @@ class Removal:
                 database.execute("ROLLBACK")
             raise
 
-    def _sweeps_on(self, first: int, last: int, after: int, removed: int) -> None:
-        """Remember where to go on; at the end, snapshots of what is gone go too. Those of retired runs stay."""
+    def _continue_after(self, first: int, last: int, after: int, removed: int) -> None:
+        """Write down where to continue; at the end delete old snapshots, except those of retired runs."""
         database = self._database
         database.execute("DELETE FROM sweeps WHERE first = ?", (first,))
         if after <= last:
@@ -280,7 +279,7 @@ class Removal:
             database.execute(_OLD_SNAPSHOTS, (removed,))
 
     def drop_blobs(self, needed: Iterable[bytes]) -> list[bytes]:
-        """Delete some of the blobs that only removed runs used, and forget about those that are needed again."""
+        """Delete some blobs that only removed runs used, but none that is `needed` again."""
         database, needed = self._database, set(needed)
         unused = [bytes(row[0]) for row in database.execute(_UNUSED, (MOST_BLOBS,)).fetchall()]
         gone = [blob for blob in unused if blob not in needed]

@@ -1,8 +1,8 @@
-"""Put a store right that nobody uses: what a server does when it meets something wrong, at once and for all of it.
+"""Repairs a store that no process uses: does at once, for all of it, what a server does when it meets something wrong.
 
-What cannot be read is set aside, the jobs database is made again from the journal if it lacks something, and a run
-that goes on is replayed, from the journal if its snapshot is of no use. Rule: nothing is taken out of the journal, and
-doing it twice changes nothing.
+Facts that cannot be read are set aside, the jobs database is made again from the journal if it lacks something, and an
+open run is replayed, from the journal if its snapshot is of no use. Rule: nothing is taken out of the journal, and
+a second repair changes nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Repaired(msgspec.Struct):
     store: str
     set_aside: list[SetAside] = []  # by this repair; without what they were
     rebuilt: bool = False  # the jobs database was made again from the journal
-    resnapshot: bool = False  # the run that goes on has another snapshot than before
-    said: list[str] = []  # what happened meanwhile
-    problems: list[str] = []  # what is wrong still
+    resnapshot: bool = False  # the open run has another snapshot than before
+    said: list[str] = []  # lines for the operator
+    problems: list[str] = []  # what is still wrong
 
 
 def repair(where: str, *, rebuild: bool = False) -> Repaired:
-    """Put a store right; `rebuild`: make the jobs database again, whether or not it seems to lack something."""
+    """Repair a store; `rebuild`: make the jobs database again, also when nothing seems to be missing."""
     with open_reader(where) as reader:  # it must be there
         done = Repaired(reader.where)
     with ExitStack() as stack:
@@ -53,7 +53,7 @@ def repair(where: str, *, rebuild: bool = False) -> Repaired:
 
 
 def _read_all(store: SqlStore) -> None:
-    """See what cannot be read, also where nobody would look for a long time."""
+    """Find all facts that cannot be read, also in old turns that no replay reads."""
     for _ in store.journal():
         pass
 
@@ -66,7 +66,7 @@ def _lacks_something(store: SqlStore) -> bool:
 
 
 def _replay(store: SqlStore, done: Repaired) -> None:
-    """See that a server can go on with the last run, if that was not closed."""
+    """Check that a server can continue the last run, if that was not closed."""
     last = store.last_run()
     if not last.run or last.clean:
         return
@@ -74,5 +74,5 @@ def _replay(store: SqlStore, done: Repaired) -> None:
     try:
         replay_run(store, last.run, 0, load_placement("fifo"))
     except (BoughError, KeyError) as error:
-        done.problems.append(f"run {last.run} cannot be gone on with: {error}")
+        done.problems.append(f"run {last.run} cannot be continued: {error}")
     done.resnapshot = store.snapshot(last.run) != before

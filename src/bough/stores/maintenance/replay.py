@@ -1,9 +1,9 @@
-"""The machine as a run left it: from its newest snapshot and the journal after that.
+"""Makes the machine as a run left it: from its newest snapshot and the journal after that.
 
 A snapshot that cannot be restored is passed over for the journal from the run's beginning. A journal that cannot be
-replayed, because facts were set aside, is replayed again with care: what does not fit is passed over (see
-`core.fitting`), and what raises is left out. Rule: a whole journal pays nothing for this; a state that was put together
-with care is checked against the core's laws, and saved as a snapshot so that it need not be done again.
+replayed, because facts were set aside, is replayed again fact by fact: what does not fit the state is passed over, and
+what raises is left out. Rule: a sound journal pays nothing for this; a state that was made fact by fact is checked
+against the core's invariants, and saved as a snapshot so that it need not be made again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ def replay_run(store: Store, run: int, opened: int, policy: PlacementPolicy, pic
     except Exception as error:
         if isinstance(error, MemoryError) or (isinstance(error, BoughError) and not isinstance(error, InternalError)):
             raise
-        store.tell(f"the journal cannot be replayed as it is ({type(error).__name__}: {error}); it is read with care")
+        store.tell(
+            f"the journal cannot be replayed as it is ({type(error).__name__}: {error}); it is replayed fact by fact"
+        )
     return replay.carefully()
 
 
 class _Replay:
-    """See the module."""
+    """One replay of one run."""
 
     def __init__(self, store: Store, run: int, opened: int, policy: PlacementPolicy, pickup: int) -> None:
         self._store = store
@@ -48,12 +50,12 @@ class _Replay:
         self._machine, self._whole = self._start()
 
     def quickly(self) -> Machine:
-        """As it is."""
+        """Replay the journal as it is."""
         machine = self._machine
         for number, now, facts in self._store.journal(self._begun):
             machine.replay(number, now, facts)
         unreadable = [one for one in self._store.quarantined() if one.turn > self._begun and one.scope == UNREADABLE]
-        if unreadable:  # it may not have been noticed that something is missing
+        if unreadable:  # the core may not have noticed what is missing
             raise InvariantBroken(f"{len(unreadable)} facts cannot be read")
         if not self._whole:
             self._save(machine)
@@ -77,7 +79,7 @@ class _Replay:
         return self._new(self._begun), saved is None
 
     def carefully(self) -> Machine:
-        """Without what does not fit. It is built again for each fact that raises, but not from the beginning."""
+        """Replay without what does not fit; start again, from the turn before, for each fact that raises."""
         begun, raised, found = self._begun, Raised(), Found()
         at, data = begun, self._from
         while True:
@@ -91,11 +93,11 @@ class _Replay:
                     machine = self._at(at, data)
                     self._replay(machine, at, error.turn - 1, raised, found)
                     at, data = error.turn - 1, machine.snapshot()
-        machine.reserve(self._store.last_run().last_span)  # also those of facts that cannot be read
+        machine.reserve(self._store.last_run().last_span)  # also the ids in facts that cannot be read
         try:
             check(machine.state)
         except InvariantBroken as error:
-            what = f"the journal does not say enough to go on with run {self._run} ({error})"
+            what = f"the journal does not say enough to continue run {self._run} ({error})"
             raise InvariantBroken(f"{what}: {WHAT_TO_DO}") from error
         self._store.set_aside([one for turn in sorted(found) for one in found[turn]], begun)
         self._save(machine)

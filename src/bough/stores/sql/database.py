@@ -1,7 +1,7 @@
-"""The little that folding, memos and removal ask of a database, so that SQLite and PostgreSQL share them.
+"""The small part of SQL that folding, memos and removal use, as a protocol that SQLite and PostgreSQL share.
 
-Statements are written in SQLite's words, with `?` and `:name` for values, and only with what PostgreSQL
-knows too (`ON CONFLICT`, no `OR REPLACE`). Rule: a `sqlite3.Connection` fits as it is.
+Statements are written for SQLite, with `?` and `:name` for values, and use only what PostgreSQL knows too
+(`ON CONFLICT`, no `OR REPLACE`). Rule: a `sqlite3.Connection` fits as it is.
 """
 
 from __future__ import annotations

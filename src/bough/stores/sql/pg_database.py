@@ -1,11 +1,9 @@
-"""Many rows at once into PostgreSQL: COPY into a table on the side, then one statement for all of them.
+"""A connection to PostgreSQL that speaks as `database.Database` asks, with bulk inserts, and its errors.
 
-Rule: the outcome is that of running the statement for each row in turn; of rows with one key the last counts.
-
-A connection to PostgreSQL that speaks as `database.Database` asks, and what is wrong when it does not.
-
-Statements come in SQLite's words and are translated once each. Rule: a lost connection is said once, as a transient
-`StoreFailed`; the next statement connects again, and `on_connect` puts right what may have been lost.
+Statements come in SQLite's words and are translated once each. Many rows are copied into a temporary table and inserted
+by one statement. Rule: a lost connection is reported once, as a transient `StoreFailed`; the next statement connects
+again, and `on_connect` writes again what may have been lost. A bulk insert has the outcome of running the statement for
+each row in turn: of rows with one key the last counts.
 """
 
 from __future__ import annotations
@@ -25,62 +23,6 @@ from psycopg.types.string import StrDumper
 from bough.errors import StoreFailed, UserError
 from bough.stores.sql.database import Values
 
-FEWEST: Final = 50  # rows below which this does not pay
-_INSERT: Final = re.compile(r"\s*INSERT INTO (\w+)(?: \(([^)]*)\))? VALUES \([?, ]*\)(.*)", re.DOTALL)
-_KEY: Final = re.compile(r"ON CONFLICT \(([^)]*)\) DO UPDATE")
-
-Connection = psycopg.Connection[tuple[Any, ...]]
-
-
-class BulkInsert(msgspec.Struct, frozen=True):
-    """What to do with the rows of one statement."""
-
-    table: str
-    columns: list[str]  # empty: all
-    clause: str  # ON CONFLICT ...
-    key: list[int]  # places of the key's columns; empty: rows cannot meet
-
-    @property
-    def aside(self) -> str:
-        """The table that rows are copied into first."""
-        return f"incoming_{self.table}"
-
-
-def plan(statement: str) -> BulkInsert | None:
-    """How to run an INSERT for many rows; None for other statements."""
-    found = _INSERT.fullmatch(statement)
-    if found is None:
-        return None
-    columns = [name.strip() for name in (found[2] or "").split(",") if name.strip()]
-    key = _KEY.search(found[3])
-    places = [columns.index(name.strip()) for name in key[1].split(",")] if key and columns else []
-    return BulkInsert(found[1], columns, found[3].strip(), places)
-
-
-def insert(connection: Connection, how: BulkInsert, rows: Sequence[Sequence[Any]]) -> None:
-    """Insert rows; a transaction is open."""
-    if how.key:
-        rows = list({tuple(row[at] for at in how.key): row for row in rows}.values())
-    names = ", ".join(how.columns)
-    listed = f"({names})" if names else ""
-    with connection.cursor() as cursor:
-        if how.clause:
-            _make_aside(cursor, how)
-        target = how.aside if how.clause else how.table
-        with cursor.copy(sql.SQL(f"COPY {target} {listed} FROM STDIN")) as copy:
-            for row in rows:
-                copy.write_row(row)
-        if how.clause:
-            moved = f"INSERT INTO {how.table} {listed} SELECT {names or '*'} FROM {how.aside} {how.clause}"
-            cursor.execute(sql.SQL(moved))
-            cursor.execute(sql.SQL(f"TRUNCATE {how.aside}"))
-
-
-def _make_aside(cursor: psycopg.Cursor[tuple[Any, ...]], how: BulkInsert) -> None:
-    made = f"CREATE TEMPORARY TABLE IF NOT EXISTS {how.aside} (LIKE {how.table} INCLUDING DEFAULTS)"
-    cursor.execute(sql.SQL(made))
-
-
 SCHEMA: Final = "bough"
 PREFIXES: Final = ("postgresql://", "postgres://")
 _NAMED = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)")
@@ -88,6 +30,11 @@ _SEARCH_PATH = re.compile(r"-c\s*search_path=([^\s,]+)")
 _BUSY_STATES: Final = frozenset(
     {pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR, pq.TransactionStatus.ACTIVE}
 )
+FEWEST: Final = 50  # rows from which a bulk insert pays
+_INSERT: Final = re.compile(r"\s*INSERT INTO (\w+)(?: \(([^)]*)\))? VALUES \([?, ]*\)(.*)", re.DOTALL)
+_KEY: Final = re.compile(r"ON CONFLICT \(([^)]*)\) DO UPDATE")
+
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -151,7 +98,7 @@ def connect(address: Address, *, flushed: bool) -> psycopg.Connection[tuple[Any,
 
 
 class PostgresDatabase:
-    """See the module."""
+    """One connection to PostgreSQL as a `database.Database`."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -162,7 +109,7 @@ class PostgresDatabase:
 
     @property
     def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The live connection, made anew after it was lost."""
+        """The connection, made anew after it was lost."""
         if self._connection is None:
             self._connection = connect(self.address, flushed=False)
             try:
@@ -207,13 +154,13 @@ class PostgresDatabase:
         return self._plans[sql]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _look(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Forget a connection that is lost."""
+        """Drop a connection that is lost."""
         if connection.closed and connection is self._connection:
             self._connection = None
 
@@ -225,18 +172,70 @@ class PostgresDatabase:
 
 
 def translated(sql: str) -> LiteralString:
-    """A statement with SQLite's marks for values, with psycopg's."""
+    """A statement for SQLite with the placeholders of psycopg."""
     text = sql.replace("BEGIN IMMEDIATE", "BEGIN").replace("%", "%%").replace("?", "%s")
     return _NAMED.sub(r"%(\1)s", text)
 
 
 class _Text(StrDumper):
-    """Texts, in which PostgreSQL allows no zero."""
+    """Texts, in which PostgreSQL allows no NUL."""
 
     def dump(self, obj: str) -> Buffer | None:
-        """Zeros become what marks an unreadable character."""
+        """NULs become the replacement character."""
         return super().dump(obj.replace("\0", "\ufffd"))
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+# --- bulk inserts ---
+
+
+class BulkInsert(msgspec.Struct, frozen=True):
+    """How the rows of one INSERT are written: COPY into a table on the side, then one statement for all."""
+
+    table: str
+    columns: list[str]  # empty: all
+    clause: str  # ON CONFLICT ...
+    key: list[int]  # places of the key's columns; empty: rows cannot meet
+
+    @property
+    def aside(self) -> str:
+        """The table that rows are copied into first."""
+        return f"incoming_{self.table}"
+
+
+def plan(statement: str) -> BulkInsert | None:
+    """How to run an INSERT for many rows; None for other statements."""
+    found = _INSERT.fullmatch(statement)
+    if found is None:
+        return None
+    columns = [name.strip() for name in (found[2] or "").split(",") if name.strip()]
+    key = _KEY.search(found[3])
+    places = [columns.index(name.strip()) for name in key[1].split(",")] if key and columns else []
+    return BulkInsert(found[1], columns, found[3].strip(), places)
+
+
+def insert(connection: Connection, how: BulkInsert, rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows; a transaction is open."""
+    if how.key:
+        rows = list({tuple(row[at] for at in how.key): row for row in rows}.values())
+    names = ", ".join(how.columns)
+    listed = f"({names})" if names else ""
+    with connection.cursor() as cursor:
+        if how.clause:
+            _make_aside(cursor, how)
+        target = how.aside if how.clause else how.table
+        with cursor.copy(sql.SQL(f"COPY {target} {listed} FROM STDIN")) as copy:
+            for row in rows:
+                copy.write_row(row)
+        if how.clause:
+            moved = f"INSERT INTO {how.table} {listed} SELECT {names or '*'} FROM {how.aside} {how.clause}"
+            cursor.execute(sql.SQL(moved))
+            cursor.execute(sql.SQL(f"TRUNCATE {how.aside}"))
+
+
+def _make_aside(cursor: psycopg.Cursor[tuple[Any, ...]], how: BulkInsert) -> None:
+    made = f"CREATE TEMPORARY TABLE IF NOT EXISTS {how.aside} (LIKE {how.table} INCLUDING DEFAULTS)"
+    cursor.execute(sql.SQL(made))

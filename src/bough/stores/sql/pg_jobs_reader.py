@@ -1,7 +1,7 @@
-"""The jobs database of a store in PostgreSQL as readers see it.
+"""Read-only access to the jobs database of a store in PostgreSQL, for people and tools.
 
-Rows come by a cursor of the server, some at a time, so that a reader never holds more of them than it wants. How much
-a statement may write to temporary files is for the database's administrator to say (`temp_file_limit`). Rule: every
+Rows come by a cursor of the server, some at a time, so that a reader holds no more of them than it asked for. How much
+a statement may write to temporary files is for the database's administrator to limit (`temp_file_limit`). Rule: every
 statement is one read-only transaction, which is rolled back.
 """
 
@@ -26,7 +26,7 @@ _BOUNDS: Final = (
 
 
 class PostgresJobs(Jobs):
-    """See the module."""
+    """The jobs database of a store in PostgreSQL."""
 
     def __init__(self, url: str, seconds: float = 0.0) -> None:
         address = read_address(url)
@@ -77,12 +77,12 @@ class PostgresJobs(Jobs):
         return UserError(f"the SQL cannot be run: {' '.join(str(error).split())}")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
 
 def _value(value: Any) -> Value:
-    """PostgreSQL's sums are decimal numbers, and it has types that we have not."""
+    """A value of PostgreSQL as one of ours: its sums are decimal numbers, and it has other types."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return value if isinstance(value, int | float | str | bytes | None) else str(value)

@@ -1,13 +1,12 @@
-"""Who holds a store in PostgreSQL: an advisory lock of a connection, with pid and host in the table `holder`.
+"""A store in PostgreSQL, and its lock.
 
-The lock is the server's, so it is gone with the connection, however that ends. Rule: every holder has a new
-number (`epoch`); one that lost its connection and finds another's number has lost the store.
-
-A store in PostgreSQL: the tables of `schema.py` in a schema of their own (`bough`, or the URL's search_path).
-
-A turn is one row and one transaction that does not wait for the disk (`synchronous_commit=off`): it survives `kill -9`
-of every process of ours. `sync` commits through a second connection that waits, which flushes all before it. Rule:
-turns that are not flushed yet are kept here, and written again when the database lost them.
+The tables of `schema` have a schema of their own in the database (`bough`, or the URL's search_path). A turn is one row
+and one transaction that does not wait for the disk (`synchronous_commit=off`): it survives `kill -9` of every process
+of ours. `sync` commits through a second connection that waits, which flushes all turns before it. The lock is an
+advisory lock of a connection, with pid and host of the holder in the table `holder`; the database releases it when
+the connection ends.
+Rule: turns that are not flushed yet are kept in memory, and written again when the database lost them. Every holder has
+a new number (`epoch`); a holder that reconnects and finds another number has lost the store.
 """
 
 from __future__ import annotations
@@ -29,6 +28,16 @@ from bough.stores.sql import schema
 from bough.stores.sql.pg_database import Address, PostgresDatabase, connect, failed, read_address, reported
 from bough.stores.sql.sql_store import SqlStore
 
+MOST_UNSYNCED: Final = 5_000  # turns kept in memory before the store syncs by itself
+PAGE_BYTES: Final = 4 << 20  # of journal rows fetched at a time, about
+FEWEST_ROWS: Final = 16  # of them
+MOST_ROWS: Final = 10_000
+WORTH_REWRITING: Final = 0.5  # of the journal's space unused, after which it is written anew
+_INSERT: Final = "INSERT INTO journal VALUES (?, ?, ?) ON CONFLICT (turn) DO NOTHING"
+_BLOBS: Final = "INSERT INTO blobs VALUES (?, ?) ON CONFLICT DO NOTHING"
+_SYNCED: Final = "INSERT INTO about VALUES ('synced', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+_VERSION: Final = "SELECT value FROM about WHERE name = 'schema'"
+_PLAIN: Final = ("journal", "blobs", "snapshots")  # stored as they are: big rows are compressed already
 _TRY: Final = "SELECT pg_try_advisory_lock(%s)"
 _KEEPALIVE: Final = (
     "SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),"
@@ -41,9 +50,11 @@ _TAKE: Final = """
 INSERT INTO holder VALUES (1, %s, %s, 1, now()) ON CONFLICT (one) DO UPDATE SET pid = excluded.pid,
 host = excluded.host, epoch = holder.epoch + 1, since = excluded.since"""
 
+Turn = tuple[int, float, bytes | bytearray]
+
 
 class PostgresLock:
-    """Held from construction to `release`; `StoreHeld` names who has it instead."""
+    """The store's lock, held from construction to `release`; `StoreHeld` names the process that has it."""
 
     def __init__(self, url: str) -> None:
         self.address = read_address(url)
@@ -66,8 +77,8 @@ class PostgresLock:
         execute(_TAKE, (os.getpid(), socket.gethostname()))
 
     def release(self) -> None:
-        """Let others have the store: at once, and not when the database has noticed that the connection is gone."""
-        with contextlib.suppress(psycopg.Error):  # it is gone already
+        """Release the lock at once, not when the database notices that the connection is closed."""
+        with contextlib.suppress(psycopg.Error):  # the connection is lost already
             self._connection.execute("SELECT pg_advisory_unlock_all()")
         self._connection.close()
 
@@ -79,7 +90,7 @@ class PostgresLock:
 
 
 def make_schema(connection: psycopg.Connection[tuple[object, ...]], address: Address) -> None:
-    """Make the store's schema; asking first, since somebody else may have made it for us."""
+    """Make the store's schema unless it is there: an administrator may have made it, and we may not be allowed to."""
     if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (address.schema,)).fetchone() is None:
         name = psycopg.sql.Identifier(address.schema)
         connection.execute(psycopg.sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
@@ -94,7 +105,7 @@ def epoch(connection: psycopg.Connection[tuple[object, ...]]) -> int:
 
 
 def held_by(connection: psycopg.Connection[tuple[object, ...]], address: Address) -> str:
-    """The message for the second to come."""
+    """The message for the process that comes second."""
     who = "another process"
     if connection.execute("SELECT to_regclass('holder')").fetchone() != (None,):
         row = connection.execute("SELECT pid, host FROM holder").fetchone()
@@ -102,22 +113,8 @@ def held_by(connection: psycopg.Connection[tuple[object, ...]], address: Address
     return f"the store {address.shown} is held by {who}; wait for it or end it"
 
 
-MOST_UNSYNCED: Final = 5_000  # turns kept in memory when nobody syncs
-PAGE_BYTES: Final = 4 << 20  # of journal rows fetched at a time, about
-FEWEST_ROWS: Final = 16  # of them
-MOST_ROWS: Final = 10_000
-WORTH_REWRITING: Final = 0.5  # of the journal's space unused, after which it is written anew
-_INSERT: Final = "INSERT INTO journal VALUES (?, ?, ?) ON CONFLICT (turn) DO NOTHING"
-_BLOBS: Final = "INSERT INTO blobs VALUES (?, ?) ON CONFLICT DO NOTHING"
-_SYNCED: Final = "INSERT INTO about VALUES ('synced', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-_VERSION: Final = "SELECT value FROM about WHERE name = 'schema'"
-_PLAIN: Final = ("journal", "blobs", "snapshots")  # stored as they are: big rows are compressed already
-
-Turn = tuple[int, float, bytes | bytearray]
-
-
 class PostgresStore(SqlStore):
-    """See the module, and `api.Store` for what each method promises."""
+    """See `stores.store.Store` for what each method promises."""
 
     _database: PostgresDatabase
 
@@ -152,7 +149,7 @@ class PostgresStore(SqlStore):
                 version = int(found[0]) if found else 0
             if version > schema.SCHEMA:
                 raise StoreFailed(f"the store {self.path} was made by a newer version of bough: use that one")
-            self._database.execute(self._in_own_words(schema.QUARANTINE))
+            self._database.execute(self._translated(schema.QUARANTINE))
             if version == schema.SCHEMA:
                 return
             self._make_tables(anew=bool(version))  # what is folded is made again in the present shape
@@ -166,14 +163,14 @@ class PostgresStore(SqlStore):
             )
 
     def _put_right(self) -> None:
-        """After a lost connection: see that the store is still ours, and write what the database forgot."""
+        """After a lost connection: check that the store is still ours, and write the turns that the database lost."""
         connection = self._database.connection
         taken = connection.execute("SELECT pg_try_advisory_lock(%s)", (self.address.key,)).fetchone()
         if epoch(connection) != self._epoch:
             if taken and taken[0]:
                 connection.execute("SELECT pg_advisory_unlock(%s)", (self.address.key,))
             raise StoreHeld(held_by(connection, self.address))
-        if not self._epoch and taken and taken[0]:  # nobody locked it before either
+        if not self._epoch and taken and taken[0]:  # it was not locked before either
             connection.execute("SELECT pg_advisory_unlock(%s)", (self.address.key,))
         with self._syncing:
             forgotten = list(self._unsynced)
@@ -188,7 +185,7 @@ class PostgresStore(SqlStore):
                 f"the database {self.path} lost turns after {last} of {self._last} that it had on its disk"
             )
 
-    def _in_own_words(self, statement: str) -> str:
+    def _translated(self, statement: str) -> str:
         return schema.postgresql(statement)
 
     @contextmanager
@@ -215,7 +212,7 @@ class PostgresStore(SqlStore):
                 self._roll_back()
                 raise
         if not written and self._row(values[0]) != bytes(values[2]):
-            raise InvariantBroken(f"turn {values[0]} of {self.path} was written by somebody else")
+            raise InvariantBroken(f"turn {values[0]} of {self.path} was written by another process")
         self._unsynced.append((values, blobs))
         if blobs:
             self._known.update(self._blobs)
@@ -253,7 +250,7 @@ class PostgresStore(SqlStore):
 
     # --- space ---
 
-    def _give_back(self) -> bool:
+    def _free_space(self) -> bool:
         if self._to_vacuum is None:
             self._to_vacuum = ["journal", "blobs", "snapshots", *schema.FOLDED]
         table = self._to_vacuum.pop(0)
@@ -272,7 +269,7 @@ class PostgresStore(SqlStore):
         used = used or 0
         return bool(size > PAGE_BYTES // 8 and used < (1 - WORTH_REWRITING) * size)
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._database.close()
         if self._flushing is not None:
             self._flushing.close()

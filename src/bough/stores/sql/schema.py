@@ -1,9 +1,8 @@
-"""The tables of a store: the journal itself, what is folded from it, and what readers are promised.
+"""The tables of a store: the journal itself, the tables folded from it, and what readers are promised.
 
-Columns of the jobs database are promised to users (docs/reference/jobs-database.md): they may gain
-columns, never lose or rename one. Rule: a change of these tables raises `SCHEMA`; folded tables can
-always be dropped and made again from the journal. They are written in SQLite's words; `postgresql`
-says the same in the other's.
+Columns of the jobs database are promised to users (docs/reference/jobs-database.md): tables may gain columns, never
+lose or rename one. Rule: a change of these tables raises `SCHEMA`; folded tables can always be dropped and made again
+from the journal. The statements are written for SQLite; `postgresql` translates them.
 """
 
 from __future__ import annotations
@@ -11,6 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from bough.model.states import OCCUPYING, sql_list
+
+FILE: Final = "journal.db"  # of a store in a folder
 SCHEMA: Final = 5
 FOLDED: Final = (
     "position", "runs", "groups", "group_after", "tasks", "elements", "spans", "attempts", "executors", "files",
@@ -71,12 +73,12 @@ CREATE TABLE IF NOT EXISTS spans(
   placed REAL, started REAL, ended REAL, seconds REAL, turn INTEGER,
   reused INTEGER, cause TEXT, message TEXT, span INTEGER);
 CREATE INDEX IF NOT EXISTS spans_by_task ON spans(id, start);
-CREATE INDEX IF NOT EXISTS spans_open ON spans(span) WHERE state IN ('placed', 'running');
+CREATE INDEX IF NOT EXISTS spans_open ON spans(span) WHERE state IN ({sql_list(OCCUPYING)});
 CREATE TABLE IF NOT EXISTS attempts(
   id INTEGER, idx INTEGER, attempt INTEGER, executor INTEGER, host TEXT, placed REAL, started REAL, ended REAL,
   state TEXT, cause TEXT, exit_code INTEGER, signal INTEGER, message TEXT, span INTEGER,
   PRIMARY KEY (id, idx, attempt, span)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN ('placed', 'running');
+CREATE INDEX IF NOT EXISTS attempts_open ON attempts(span) WHERE state IN ({sql_list(OCCUPYING)});
 CREATE TABLE IF NOT EXISTS executors(
   id INTEGER PRIMARY KEY, run INTEGER, site TEXT, host TEXT, pid INTEGER, cores REAL, memory INTEGER, gpus REAL,
   joined REAL, "left" REAL, reason TEXT);
@@ -117,6 +119,3 @@ def statements() -> list[str]:
 def postgresql(made: str) -> str:
     """The same statement for PostgreSQL."""
     return re.sub("|".join(_WORDS), lambda found: _WORDS[found[0]], made)
-
-
-FILE: Final = "journal.db"

@@ -1,8 +1,8 @@
-"""What stores in SQL databases share: the order of turns, blobs, the lazy folding, memos, and removal.
+"""What stores in SQL databases share: the order of turns, blobs, lazy folding, memos, and removal.
 
-A subclass brings the connection (`_database`), writes a turn (`_insert`), reads the journal and gives space
-back. Rule: one process writes (it holds the store's lock), any number reads. A fact that cannot be read or folded
-is set aside (see `quarantine.py`), and costs nothing but itself.
+A subclass brings the connection (`_database`), writes a turn (`_insert`), reads the journal (`_rows`) and frees space.
+Rule: one process writes (it holds the store's lock), any number reads. A fact that cannot be read or folded is set
+aside (see `maintenance.quarantine`), and all other facts are used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMESAKES: Final = "SELECT run FROM runs WHERE name = (SELECT name FROM runs WH
 
 
 class SqlStore(ABC):
-    """See the module, and `api.Store` for what each method promises."""
+    """See `stores.store.Store` for what each method promises."""
 
     path: str  # how messages name it
     _last: int  # the newest turn
@@ -53,12 +53,12 @@ class SqlStore(ABC):
         self._closed = False
         self._blobs: dict[BlobId, bytes] = {}  # written with the next turn
         self._known: set[BlobId] = set()
-        self._unsettled: set[bytes] = set()  # blobs that were put and that no folded task uses yet
+        self._unused_blobs: set[bytes] = set()  # that were put and that no folded task uses yet
         self._stale = True  # a run opened or closed since the last complete projection
         self._decoded: OrderedDict[int, tuple[int, dict[int, list[SpanEnded]]]] = OrderedDict()
         self._decoded_bytes = 0
         self._aside = Quarantine(database)
-        self._folding = CatchUp(database, self.journal, self._aside, self._new_projector)
+        self._folding = CatchUp(database, self.journal, self._aside, self._new_fold)
         self._memos = Memos(database, self.success, self.turn, lambda blob: self.blob(BlobId(blob)))
         self._removal = Removal(database, self._decode)
 
@@ -76,8 +76,8 @@ class SqlStore(ABC):
     def _rows(self, after: int) -> Iterator[tuple[int, float, bytes]]:
         """Journal rows after a turn, lazily."""
 
-    def _in_own_words(self, statement: str) -> str:
-        """A statement that makes a table, as this database wants it."""
+    def _translated(self, statement: str) -> str:
+        """A statement that makes a table, in the words of this database."""
         return statement
 
     def _make_tables(self, *, anew: bool) -> None:
@@ -85,29 +85,29 @@ class SqlStore(ABC):
         for table in schema.FOLDED if anew else ():
             self._database.execute(f"DROP TABLE IF EXISTS {table}")
         for statement in schema.statements():
-            self._database.execute(self._in_own_words(statement))
+            self._database.execute(self._translated(statement))
 
     def _newest(self) -> int:
         """The newest turn in the journal, 0 when there is none."""
         return int(self._database.execute("SELECT coalesce(max(turn), 0) FROM journal").fetchone()[0])
 
     def reopened(self) -> None:
-        """See what was written besides this object, as if the store had just been opened."""
+        """Take account of what was written past this object, as if the store had just been opened."""
         self._folding.forget()
         self._stale = True
         with self._reported():
             self._last = self._newest()
 
     @abstractmethod
-    def _give_back(self) -> bool:
-        """Return some unused space to the file system; True once all of it is."""
+    def _free_space(self) -> bool:
+        """Return some unused space to the file system; True once all of it is returned."""
 
     @abstractmethod
     def sync(self) -> None:
         """Bring everything to the disk."""
 
     @abstractmethod
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         """Close the connection."""
 
     # --- the journal ---
@@ -156,19 +156,19 @@ class SqlStore(ABC):
         return LastRun(run, bool(clean), self._last, record, group, executor, span, last, self.kind == "service")
 
     def has_run(self, run: int) -> bool:
-        """Whether a run was not removed, as far as the tables know."""
+        """Whether the tables know a run that was not removed."""
         with self._reported():
             return self._database.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None
 
     def workflow_names(self) -> list[str]:
-        """The names of all workflows of a service, as far as the tables know."""
+        """The names of all workflows of a service that the tables know."""
         with self._reported():
             rows = self._database.execute("SELECT DISTINCT name FROM runs WHERE grp != 0").fetchall()
         return [row[0] for row in rows]
 
     @property
     def kind(self) -> str:
-        """Whose store it is."""
+        """What the store belongs to: "session", "service", or ""."""
         with self._reported():
             said = self._database.execute("SELECT value FROM about WHERE name = 'kind'").fetchone()
         if said:
@@ -179,7 +179,7 @@ class SqlStore(ABC):
         return "service" if service else "session" if run else ""
 
     def claim(self, kind: str) -> None:
-        """Say whose store it is; `UserError` when it is the other's."""
+        """Make it the store of a session or a service; `UserError` when it is the other's."""
         if kind not in KINDS:
             raise InvariantBroken(f"a store is a session's or a service's, not {kind!r}")
         now = self.kind
@@ -210,7 +210,7 @@ class SqlStore(ABC):
 
     @property
     def tell(self) -> Callable[[str], None]:
-        """Who is told of what is set aside."""
+        """Called with a line for the operator when something is set aside."""
         return self._aside.tell
 
     @tell.setter
@@ -223,7 +223,7 @@ class SqlStore(ABC):
             return self._aside.all()
 
     def set_aside(self, found: Sequence[SetAside], after: int) -> None:
-        """Keep what the core passed over in its replay of the turns after one."""
+        """Record what the core passed over in its replay of the turns after one."""
         with self._reported():
             self._aside.write_down()
             with self._transaction():
@@ -237,7 +237,7 @@ class SqlStore(ABC):
             return int(self._database.execute("SELECT turn FROM position").fetchone()[0])
 
     def rebuild(self) -> None:
-        """Forget all that is folded, to fold the whole journal again; what could not be folded is tried again."""
+        """Drop all that is folded, to fold the whole journal again, with the facts that could not be folded."""
         self._folding.forget()
         self._stale = True
         with self._reported(), self._transaction():
@@ -259,7 +259,7 @@ class SqlStore(ABC):
 
     def put_blob(self, blob: BlobId, data: bytes) -> None:
         """Keep a blob with the next turn."""
-        self._unsettled.add(blob)
+        self._unused_blobs.add(blob)
         if len(self._known) > KNOWN_BLOBS:
             self._known.clear()
         if blob not in self._known:
@@ -326,44 +326,44 @@ class SqlStore(ABC):
             self._roll_back()
             raise
 
-    def _new_projector(self) -> JobsFold:
-        return JobsFold(self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unsettled.discard)
+    def _new_fold(self) -> JobsFold:
+        return JobsFold(self._database, lambda blob: self.blob(BlobId(blob)), self.success, self._unused_blobs.discard)
 
     def _roll_back(self) -> None:
         if self._database.in_transaction:
             self._database.execute("ROLLBACK")
 
-    def _project_for(self, patience: Seconds) -> None:
-        """Fold for about so long; a turn may hold one task or thousands, so that it is done in steps that suit."""
+    def _project_for(self, within: Seconds) -> None:
+        """Fold for about so many seconds, in steps of growing or shrinking size: turns differ much in size."""
         now, step = monotonic(), 1
-        until = now + patience
+        until = now + within
         while not self.project(at_most=step):
             begun, now = now, monotonic()
             if now >= until:
                 return
-            step = 2 * step if now - begun < patience / 20 else max(1, step // 2)
+            step = 2 * step if now - begun < within / 20 else max(1, step // 2)
 
     def _freshen(self) -> None:
-        """Catch up when the answer depends on which run this is."""
+        """Catch up when a run opened or closed: the answer depends on which run is the present one."""
         if self._stale:
             self.project()
 
-    def recall(  # noqa: PLR0917
+    def look_up(  # noqa: PLR0917
         self, record: RecordId, start: int, stop: int, key: MemoKey, reuse: Sequence[Reuse], run: int = 0
     ) -> list[MemoLookedUp]:
         """Successes of earlier runs."""
         self._freshen()
         with self._reported():
-            return self._memos.recall(record, start, stop, key, reuse, run=run)
+            return self._memos.look_up(record, start, stop, key, reuse, run=run)
 
-    def recall_loose(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
+    def look_up_tasks(self, wanted: Sequence[tuple[RecordId, MemoKey]], run: int = 0) -> list[MemoLookedUp]:
         """Successes of earlier runs for many loose tasks."""
         self._freshen()
         with self._reported():
-            return self._memos.recall_loose(wanted, run=run)
+            return self._memos.look_up_tasks(wanted, run=run)
 
     def keep_contents(self, folder: str) -> None:
-        """Outputs that are not in their places on this machine are kept by content in this folder."""
+        """Outputs that lie on other machines are kept by content in this folder."""
         self._memos.contents = folder
 
     def old_arrays(self, body: MemoKey, run: int = 0) -> list[MemoArray]:
@@ -373,7 +373,7 @@ class SqlStore(ABC):
             return self._memos.old_arrays(body, run)
 
     def old_feeds(self, body: MemoKey, run: int = 0) -> list[RecordId]:
-        """What generators fed in earlier runs, with this body."""
+        """Arrays that generators fed in earlier runs, with this body."""
         self._freshen()
         with self._reported():
             return self._memos.old_feeds(body, run)
@@ -392,7 +392,7 @@ class SqlStore(ABC):
         return [row[0] for row in rows]
 
     def success(self, turn: int, record: int, index: int) -> SpanEnded | None:
-        """The success that covers an element; turn 0: whichever it is."""
+        """The success that covers an element; turn 0: its turn is not known."""
         for number in (turn,) if turn else self._turns_with(record, index):
             for fact in self._successes(number).get(record, ()):
                 if fact.start <= index < fact.stop:
@@ -400,7 +400,7 @@ class SqlStore(ABC):
         return None
 
     def _turns_with(self, record: int, index: int) -> Iterator[int]:
-        """Turns that may hold the success of an element; of a removed run, all that others use of it."""
+        """Turns that may hold the success of an element; for a removed run, those that others use."""
         self.project()
         with self._reported():
             row = self._database.execute(_SPAN_WITH, (record, index)).fetchone()
@@ -443,27 +443,27 @@ class SqlStore(ABC):
                     self._decoded_bytes -= self._decoded.pop(turn)[0]
                 self._removal.rewritten.clear()
                 return False
-            gone = self._removal.drop_blobs(self._unsettled)
+            gone = self._removal.drop_blobs(self._unused_blobs)
             if gone:
                 self._known -= {BlobId(blob) for blob in gone}
                 return False
-            return self._give_back()
+            return self._free_space()
 
     def forgotten_files(self) -> list[str]:
         """Files that only removed runs had."""
         files, self._removal.files = self._removal.files, []
         return files
 
-    def close(self, patience: Seconds | None = None) -> None:
-        """Catch up, for so long at the most, sync and let go; harmless the second time."""
+    def close(self, within: Seconds | None = None) -> None:
+        """Catch up, for at most so many seconds, sync and disconnect; harmless the second time."""
         if self._closed:
             return
         self._closed = True
         try:
-            if patience is None:
+            if within is None:
                 self.project()
             else:
-                self._project_for(patience)
+                self._project_for(within)
             self.sync()
         finally:
-            self._let_go()
+            self._disconnect()

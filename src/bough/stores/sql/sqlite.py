@@ -26,13 +26,13 @@ CHECKPOINT_PAGES: Final = 4_000  # of 4 kB in the log before it is copied into t
 CACHE_SIZE: Final = 32_768  # kB of pages SQLite keeps, so that folding touches each page of an index once
 GIVEN_BACK: Final = 2_000  # pages returned to the file system in one go
 _BUSY: Final = 10.0  # seconds a commit waits for readers on network file systems
-_BUSY_WAL: Final = 0.5  # seconds it waits where only a stranger that writes can be in the way
+_BUSY_WAL: Final = 0.5  # seconds it waits elsewhere: only a foreign writer can block it
 _INSERT: Final = "INSERT INTO journal VALUES (?, ?, ?)"
 _STEPWISE: Final = 2  # auto_vacuum = INCREMENTAL
 
 
 class SqliteStore(SqlStore):
-    """See the module, and `api.Store` for what each method promises."""
+    """See `stores.store.Store` for what each method promises."""
 
     _database: sqlite3.Connection
 
@@ -84,7 +84,7 @@ class SqliteStore(SqlStore):
         _sync_directory(self.directory)
 
     def claim(self, kind: str) -> None:
-        """Say whose store it is; a service's gives space back in steps, which makes appending somewhat slower."""
+        """As `Store.claim`; a service's store frees space in steps, which makes appending somewhat slower."""
         super().claim(kind)
         if kind == "service" and not self._last:
             with reported(self.path):
@@ -136,7 +136,7 @@ class SqliteStore(SqlStore):
             "SELECT turn, time, facts FROM journal WHERE turn > ? ORDER BY turn", (after,)
         )
 
-    def _give_back(self) -> bool:
+    def _free_space(self) -> bool:
         free, all_pages, stepwise = (
             self._database.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("freelist_count", "page_count", "auto_vacuum")
@@ -155,7 +155,7 @@ class SqliteStore(SqlStore):
         self._database.execute("PRAGMA shrink_memory")
         return True
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._database.close()
         if self._log >= 0:
             os.close(self._log)
