@@ -1,6 +1,6 @@
 """The scheduler: told the time and the news, it returns facts to write and orders to carry out.
 
-`turn` is the only thing that changes the state. What a peer says is filtered (see `hearing.py`); what we decide is
+`turn` is the only thing that changes the state. What a peer says is filtered (see `intake.py`); what we decide is
 asserted. `replay` applies facts of a journal: no policy is asked and no order is given; `replay_what_fits` does so
 for a journal that lacks some. Rule: no clock, dice or I/O.
 """
@@ -62,7 +62,7 @@ class Machine:
         self.state.last_span = last_span
         self.asides: list[State] = []  # retired workflows that are looked at; no turn sees them
         self._placement = Placement(self.state, Random(seed))
-        self._hearing = Intake(self.state)
+        self._intake = Intake(self.state)
 
     # --- driving ---------------------------------------------------------------------------------
 
@@ -71,8 +71,7 @@ class Machine:
         state = self.state
         state.now = now
         state.turn += 1
-        hearing = self._hearing
-        written = hearing.hear(events)
+        written = self._intake.take_in(events)
         if state.due and not state.stopping:
             written += self._placement.ask(now)
             state.due = False
