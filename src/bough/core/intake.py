@@ -10,12 +10,11 @@ right after it as facts of its own, so that a replay needs no decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from itertools import islice
 
 import msgspec
 
-from bough.core import lifecycle, locks, retirement
+from bough.core import lifecycle, retirement
 from bough.core.actions import amend, reset, task_actions
 from bough.core.apply import APPLY
 from bough.core.graph import dependencies, validation
@@ -24,7 +23,7 @@ from bough.core.records.array_record import RUNNING, WAITING, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
-from bough.core.state import State
+from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
 from bough.model.events import facts
 from bough.model.events.facts import Fact, News
@@ -120,8 +119,8 @@ class Intake:
         state = self._state
         span = state.spans.get(event.span)
         if span is None:
-            if event.span in state.ghosts:
-                self._succeed_late(state.ghosts[event.span], event)
+            if event.span in state.attempts.late:
+                self._succeed_late(state.attempts.late[event.span], event)
             return
         record = span.record
         if type(record) is TaskRecord:  # the shortest way for what is most frequent
@@ -135,7 +134,7 @@ class Intake:
         if low <= event.start < event.stop <= high:
             self._record(_completed(state, span, record, event))
         elif span.start <= event.start and event.stop <= span.stop:
-            for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
+            for start, stop in span.parts(event.start, event.stop):  # the rest was cancelled meanwhile
                 self._record(_completed(state, span, record, _part(event, start, stop)))
 
     def _on_calls_ended(self, event: facts.CallsEnded) -> None:
@@ -169,13 +168,13 @@ class Intake:
             )
             lifecycle.task_ended(state, span, record, seconds, host)
 
-    def _succeed_late(self, ghost: Span, event: facts.SpanEnded) -> None:
+    def _succeed_late(self, late: Span, event: facts.SpanEnded) -> None:
         """A lost executor is back with results: they count for what nobody else has brought to an end."""
-        if ghost.behind and ghost.record.waits:
+        if late.behind and late.record.waits:
             return  # made from something that did not count
-        for low, high in _parts_with(ghost, event.start, event.stop):
-            for start, stop in ghost.record.runs(task_actions.OPEN, low, high):
-                self._record(_completed(self._state, ghost, ghost.record, _part(event, start, stop)))
+        for low, high in late.parts(event.start, event.stop):
+            for start, stop in late.record.runs(task_actions.OPEN, low, high):
+                self._record(_completed(self._state, late, late.record, _part(event, start, stop)))
 
     def _on_failed(self, event: facts.ElementFailed) -> None:
         span = self._state.spans.get(event.span)
@@ -191,6 +190,8 @@ class Intake:
         record, workflow = span.record, span.record.group.workflow
         before = workflow.first_failure
         failure, retry_at = verdict(self._state, span, event.index, event.failure)
+        if not self._state.attempts.only_with(span, event.index, event.index + 1):
+            retry_at = self._state.now  # another attempt of it is running
         self._record(
             msgspec.structs.replace(
                 event,
@@ -209,7 +210,7 @@ class Intake:
         span = self._state.spans.get(event.span)
         if span is None:
             return
-        for start, stop in _parts_with(span, event.start, event.stop):
+        for start, stop in span.parts(event.start, event.stop):
             if span.record.count(RUNNING, start, stop) < stop - start:
                 self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id), event.host))
 
@@ -217,7 +218,7 @@ class Intake:
         span = self._state.spans.get(event.span)
         if span is None:
             return
-        for start, stop in _parts_with(span, event.start, event.stop):
+        for start, stop in span.parts(event.start, event.stop):
             self._record(facts.SpanReturned(event.span, start, stop, RecordId(span.record.id)))
 
     def _on_executor_joined(self, event: facts.ExecutorJoined) -> None:
@@ -250,7 +251,7 @@ class Intake:
     # --- what running tasks say of themselves ----------------------------------------------------
 
     def _on_lock(self, event: facts.LockTaken | facts.LockFreed) -> None:
-        if locks.is_lawful(self._state, event):
+        if lifecycle.is_lawful_lock(self._state, event):
             record = self._state.spans[event.span].record
             self._record(msgspec.structs.replace(event, record=RecordId(record.id)))
 
@@ -362,27 +363,27 @@ class Intake:
     # --- what is due by the clock -----------------------------------------------------------------
 
     def _wake(self, now: Seconds) -> None:
-        timers = self._state.timers
-        while timers and timers[0][0] <= now:
-            _, record_id, index = heappop(timers)
-            record = self._state.records.get(record_id)
-            if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
-                self._record(facts.RetryDue(RecordId(record_id), index))
-        alarms = self._state.alarms
-        while alarms and alarms[0][0] <= now:
-            _, span, executor = heappop(alarms)
-            if span < 0 and -span in self._state.groups:
-                self._expire(self._state.groups[-span])
-            if executor in self._state.executors and 0 < self._state.executors[ExecutorId(executor)].suspended <= now:
-                self._record(facts.ExecutorResumed(ExecutorId(executor)))
-            if span in self._state.spans:
-                self._look_after(self._state.spans[span], now)
+        state = self._state
+        while (timer := state.due_timer(now)) is not None:
+            _, kind, number, index = timer
+            if kind == TimerKind.RETRY:
+                record = state.records.get(number)
+                if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
+                    self._record(facts.RetryDue(RecordId(number), index))
+            elif kind == TimerKind.GROUP_LIMIT:
+                if number in state.groups:
+                    self._expire(state.groups[number])
+            elif kind == TimerKind.SUSPENSION:
+                if number in state.executors and 0 < state.executors[number].suspended <= now:
+                    self._record(facts.ExecutorResumed(ExecutorId(number)))
+            elif number in state.spans:
+                self._resend_if_silent(state.spans[number], now)
 
-    def _look_after(self, span: Span, now: Seconds) -> None:
+    def _resend_if_silent(self, span: Span, now: Seconds) -> None:
         """Send a span again of which nothing was heard for too long; what it still does there is ended."""
         patience = span.record.spec.limits.replay
         if now < span.heard + patience:
-            heappush(self._state.alarms, (span.heard + patience, span.id, 0))
+            self._state.set_timer(span.heard + patience, TimerKind.SILENCE, span.id)
             return
         parts = [(low, high) for low, high in span.left]
         for low, high in parts:
@@ -506,11 +507,6 @@ def _is_with(span: Span, start: int, stop: int) -> bool:
         if low <= start and stop <= high:
             return start < stop
     return False
-
-
-def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:
-    found = ((max(low, start), min(high, stop)) for low, high in span.left)
-    return [(low, high) for low, high in found if low < high]
 
 
 def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
