@@ -364,9 +364,9 @@ class Histories(RuleBasedStateMachine):
         touched = {
             (held[n].record.id, i) for n in held if low <= n < high for lo, hi in held[n].left for i in range(lo, hi)
         }
-        ghosts = self.machine.state.ghosts
+        late = self.machine.state.attempts.late
         touched |= {
-            (g.record.id, i) for n, g in ghosts.items() if low <= n < high for lo, hi in g.left for i in range(lo, hi)
+            (g.record.id, i) for n, g in late.items() if low <= n < high for lo, hi in g.left for i in range(lo, hi)
         }
         written = self.turn(news)
         for fact in written:

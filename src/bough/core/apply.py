@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bough.core import lifecycle, locks, retirement
+from bough.core import lifecycle, retirement
 from bough.core.actions import amend, reset, task_actions
 from bough.core.graph import submission
 from bough.core.state import State
@@ -48,7 +48,7 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.Retried: task_actions.retried,
     facts.Prioritised: task_actions.prioritised,
     facts.GroupReleased: submission.group_released,
-    facts.LockTaken: locks.taken,
-    facts.LockFreed: locks.freed,
-    facts.SpanAlive: locks.span_heard,
+    facts.LockTaken: lifecycle.lock_taken,
+    facts.LockFreed: lifecycle.lock_freed,
+    facts.SpanAlive: lifecycle.span_alive,
 }

@@ -20,7 +20,7 @@ from bough.core.records.array_record import (
     ArrayRecord,
     Record,
 )
-from bough.core.state import State
+from bough.core.state import State, TimerKind
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
 
@@ -74,15 +74,15 @@ def _ending(record: Record, index: int, name: str, reached: int) -> list[str]:
 
 
 def _whereabouts(state: State, record: Record, index: int, name: str, reached: int) -> list[str]:
-    for span in state.spans.values():
-        if span.record is record and any(low <= index < high for low, high in span.left):
-            host = span.executor.host
-            if reached == RUNNING:
-                return [f"{name} is running on {host}, attempt {span.attempt}"]
-            if span not in span.executor.front():
-                return [f"{name} waits on {host} behind {len(span.executor.spans) - 1} others"]
-            return [f"{name} was given to {host}, attempt {span.attempt}, and is starting or so short that nobody said"]
-    return [f"{name} is {TaskState(reached).label}"]
+    span = state.attempts.at(record, index)
+    if span is None:
+        return [f"{name} is {TaskState(reached).label}"]
+    host = span.executor.host
+    if reached == RUNNING:
+        return [f"{name} is running on {host}, attempt {span.attempt}"]
+    if span not in span.executor.front():
+        return [f"{name} waits on {host} behind {len(span.executor.spans) - 1} others"]
+    return [f"{name} was given to {host}, attempt {span.attempt}, and is starting or so short that nobody said"]
 
 
 def _holder(record: Record, index: int) -> str:
@@ -138,8 +138,8 @@ def _amount(resource: str, amount: float) -> str:
 def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
     if record.recalling:
         return [f"{name} is being looked up among finished tasks of earlier runs"]
-    for when, id_, element in state.timers:
-        if id_ == record.id and element == index:
+    for when, kind, id_, element in state.timers:
+        if kind == TimerKind.RETRY and id_ == record.id and element == index:
             return [f"{name} failed and is tried again in {max(when - state.now, 0):.1f} s"]
     lines = []
     deps = list(record.after)

@@ -1,30 +1,20 @@
-"""What arrives is filtered, completed by a decision (retry or not, and when) and recorded.
+"""What arrives becomes facts: it is filtered, completed by a decision and recorded, and so is what follows from it.
 
-What follows from a fact that was just applied: others that will never run, groups that are tried again.
-
-Rule: what follows is recorded as facts of its own, so that a replay needs no decision.
-
-What becomes of a task whose attempt failed: another attempt, and when, or the end.
-
-Rule: failures of its own count against the retries the user allowed; a failure of the place counts for nothing as long
-as there is another place; executors and workers that die under it count against a limit of their own, so that a
-poisonous task stops, and bad luck does not.
-
-What is heard, and what of it becomes a fact: stale and duplicate answers are passed over, decisions are added.
-
-Rule: what a peer says is filtered (unknown span, element that is not with it any more, duplicate id); what follows from
-a fact is recorded right after it, so that a replay of the facts needs no decision.
+Stale, duplicate and unknown news are passed over. A failure is completed by whether the task is tried again, and when:
+failures of its own count against the retries that the user allowed; a failure of the place counts for nothing as long
+as there is another place; executors and workers that die under it count against a limit of their own. Rule: what
+follows from a fact (tasks that will never run, groups that are tried again, executors that are suspended) is recorded
+right after it as facts of its own, so that a replay needs no decision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from itertools import islice
 
 import msgspec
 
-from bough.core import lifecycle, locks, retirement
+from bough.core import lifecycle, retirement
 from bough.core.actions import amend, reset, task_actions
 from bough.core.apply import APPLY
 from bough.core.graph import dependencies, validation
@@ -33,7 +23,7 @@ from bough.core.records.array_record import RUNNING, WAITING, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
-from bough.core.state import State
+from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
 from bough.model.events import facts
 from bough.model.events.facts import Fact, News
@@ -43,139 +33,21 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.refs import cut
 from bough.model.tasks import Dep, GroupSpec, Kind, On
 
+NEVER: Seconds = -1.0  # when a task that failed is tried again
 _PENDING = bytes((0, 1, 2))
 _REST: Seconds = 60.0  # of an executor that is suspended for the first time
 _LONGEST_REST: Seconds = 3600.0
 _DOUBLED = 6  # times, after which it is the longest
+_MOST_DOUBLED = 60  # times that a wait is doubled: a float holds no more than 1,023
 
 
-class Consequences:
-    """Records facts, and what follows from them."""
+class Intake:
+    """See the module."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._facts: list[Fact] = []
-
-    def _record(self, fact: Fact) -> None:
-        """Make something a fact: note it and apply it."""
-        self._facts.append(fact)
-        APPLY[type(fact)](self._state, fact)
-
-    def _abandon(self) -> None:
-        """Record, one after the other, what will never run because of what was just applied."""
-        state = self._state
-        while state.doomed:
-            record, start, stop, failure = state.doomed.pop()
-            for low, high in record.runs(_PENDING, start, min(stop, record.length)):
-                self._record(facts.Skipped(RecordId(record.id), low, high, failure))
-
-    def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
-        """What has not started of these will not: the workflow stops at its first failure, or the session closes."""
-        for record in records:
-            if dependencies.is_final(record):
-                continue  # what it waits for has ended, or will
-            for start, stop in record.runs(_PENDING, 0, record.length):
-                self._record(facts.Skipped(RecordId(record.id), start, stop, failure))
-        self._state.doomed.clear()
-
-    def _on_hold(self, event: facts.Held | facts.Released) -> None:
-        if task_actions.is_lawful(self._state, event):
-            self._record(event)
-
-    def _on_reset(self, event: facts.Reset) -> None:
-        parts, _ = reset.reach(self._state, event)
-        if parts:
-            self._record(msgspec.structs.replace(event, parts=parts))
-
-    def _on_amended(self, event: facts.Amended) -> None:
-        """What stays and had not succeeded is tried again, as if all were submitted anew; then comes the difference."""
-        if amend.why_not(self._state, event.run) is not None:
-            return
-        for record in amend.unsuccessful(self._state, event.run, set(event.removed)):
-            if record.runs(task_actions.REVIVABLE, 0, record.length):
-                self._record(facts.Retried(Dep(On.TASK, record.id)))
-        self._abandon()
-        if event.added or event.changed or event.removed or event.removed_groups:
-            parts = amend.amend(self._state, event)
-            self._facts.append(msgspec.structs.replace(event, parts=parts))
-
-    def _on_declared(self, event: facts.DeclaredDone) -> None:
-        """What ended without success is revived first, and with it what was not run because of it."""
-        parts, _ = task_actions.reach(self._state, event)
-        for record, start, stop in parts:
-            if record.runs(task_actions.REVIVABLE, start, stop):
-                self._record(facts.Retried(Dep(On.TASK, record.id, start), stop))
-        for record, start, stop in parts:
-            for low, high in record.runs(task_actions.PENDING, start, stop):
-                done = task_actions.success(record, low, high)
-                key = key_of(self._state, record, low) if task_actions.kind_of(record) is Kind.COMMAND else done.key
-                self._record(msgspec.structs.replace(done, key=key))
-
-    def _try_again(self, group: GroupRecord) -> None:
-        """A whole group is tried again, because the user allowed so many retries of it."""
-        if not group.settled and not group.unfinished:
-            self._record(facts.Retried(Dep(On.GROUP, group.id), automatic=True))
-
-    def _expire(self, group: GroupRecord) -> None:
-        """The time limit of a group is over: what runs in it is ended, the rest is not started."""
-        if group.settled or not group.deadline or self._state.now < group.deadline:
-            return
-        message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, is over")
-        self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))
-        failure = Failure(Cause.KILLED, message)
-        self._state.doomed += [
-            (one, 0, one.length, failure) for one in group.records() if not dependencies.is_final(one)
-        ]
-        self._abandon()
-
-    def _suspend(self) -> None:
-        """Give a rest to executors on which much failed that worked elsewhere; a longer one each time."""
-        state = self._state
-        troubled, state.troubled = state.troubled, []
-        for executor in troubled:
-            if executor.id in state.executors and not executor.suspended:
-                until = state.now + min(_REST * 2 ** min(executor.suspensions, _DOUBLED), _LONGEST_REST)
-                reason = f"{executor.trouble} tasks in a row failed there and worked elsewhere"
-                self._record(facts.ExecutorSuspended(executor.id, until, reason))
-
-
-NEVER = -1.0
-_MOST_DOUBLED = 60  # times that a wait is doubled: a float holds no more than 1,023
-
-
-def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Failure, Seconds]:
-    """The failure as it shall be recorded, and when the next attempt may start (`NEVER`: not at all)."""
-    record, now = span.record, state.now
-    failures, losses = record.failures_of(index)
-    limits = record.spec.limits
-    if failure.site:
-        if _can_go_elsewhere(state, span, index):
-            return failure, now
-        failure = msgspec.structs.replace(failure, site=False)  # wherever it could go it failed: it is the task's fault
-    if failure.cause is Cause.LOST:
-        if losses + 1 < limits.losses:
-            return failure, now
-        message = shortened(f"{losses + 1} executors or workers died while running it: {failure.message}")
-        return msgspec.structs.replace(failure, message=message), NEVER
-    if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
-        return failure, NEVER
-    return failure, latest(now + limits.backoff * 2 ** min(failures, _MOST_DOUBLED))
-
-
-def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
-    """Whether there is an executor that could run it and on which it has not failed yet."""
-    record = span.record
-    tried = {span.executor.id, *(record.avoid if isinstance(record, TaskRecord) else record.shunned.get(index, ()))}
-    others = (executor for executor in state.executors.values() if executor.id not in tried and not executor.draining)
-    return any(executor.could_fit(record.needs) for executor in others)
-
-
-class Intake(Consequences):
-    """See the module."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        self._hear: dict[type, Callable[..., None]] = {
+        self._handlers: dict[type, Callable[..., None]] = {
             facts.SpanEnded: self._on_ended,
             facts.CallsEnded: self._on_calls_ended,
             facts.ElementFailed: self._on_failed,
@@ -212,11 +84,11 @@ class Intake(Consequences):
             facts.SpanAlive: self._on_heard,
         }
 
-    def hear(self, events: Iterable[News]) -> list[Fact]:
+    def take_in(self, events: Iterable[News]) -> list[Fact]:
         """Take in what arrived, and what is due by now; the facts that came of it, already applied."""
         state = self._state
         self._facts = []
-        handlers = self._hear
+        handlers = self._handlers
         for event in events:
             kind = type(event)
             if kind not in DECODED and (problem := unstorable(event)):
@@ -247,8 +119,8 @@ class Intake(Consequences):
         state = self._state
         span = state.spans.get(event.span)
         if span is None:
-            if event.span in state.ghosts:
-                self._succeed_late(state.ghosts[event.span], event)
+            if event.span in state.attempts.late:
+                self._succeed_late(state.attempts.late[event.span], event)
             return
         record = span.record
         if type(record) is TaskRecord:  # the shortest way for what is most frequent
@@ -262,7 +134,7 @@ class Intake(Consequences):
         if low <= event.start < event.stop <= high:
             self._record(_completed(state, span, record, event))
         elif span.start <= event.start and event.stop <= span.stop:
-            for start, stop in _parts_with(span, event.start, event.stop):  # the rest was cancelled meanwhile
+            for start, stop in span.parts(event.start, event.stop):  # the rest was cancelled meanwhile
                 self._record(_completed(state, span, record, _part(event, start, stop)))
 
     def _on_calls_ended(self, event: facts.CallsEnded) -> None:
@@ -296,13 +168,13 @@ class Intake(Consequences):
             )
             lifecycle.task_ended(state, span, record, seconds, host)
 
-    def _succeed_late(self, ghost: Span, event: facts.SpanEnded) -> None:
+    def _succeed_late(self, late: Span, event: facts.SpanEnded) -> None:
         """A lost executor is back with results: they count for what nobody else has brought to an end."""
-        if ghost.behind and ghost.record.waits:
+        if late.behind and late.record.waits:
             return  # made from something that did not count
-        for low, high in _parts_with(ghost, event.start, event.stop):
-            for start, stop in ghost.record.runs(task_actions.OPEN, low, high):
-                self._record(_completed(self._state, ghost, ghost.record, _part(event, start, stop)))
+        for low, high in late.parts(event.start, event.stop):
+            for start, stop in late.record.runs(task_actions.OPEN, low, high):
+                self._record(_completed(self._state, late, late.record, _part(event, start, stop)))
 
     def _on_failed(self, event: facts.ElementFailed) -> None:
         span = self._state.spans.get(event.span)
@@ -318,6 +190,8 @@ class Intake(Consequences):
         record, workflow = span.record, span.record.group.workflow
         before = workflow.first_failure
         failure, retry_at = verdict(self._state, span, event.index, event.failure)
+        if not self._state.attempts.only_with(span, event.index, event.index + 1):
+            retry_at = self._state.now  # another attempt of it is running
         self._record(
             msgspec.structs.replace(
                 event,
@@ -336,7 +210,7 @@ class Intake(Consequences):
         span = self._state.spans.get(event.span)
         if span is None:
             return
-        for start, stop in _parts_with(span, event.start, event.stop):
+        for start, stop in span.parts(event.start, event.stop):
             if span.record.count(RUNNING, start, stop) < stop - start:
                 self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id), event.host))
 
@@ -344,7 +218,7 @@ class Intake(Consequences):
         span = self._state.spans.get(event.span)
         if span is None:
             return
-        for start, stop in _parts_with(span, event.start, event.stop):
+        for start, stop in span.parts(event.start, event.stop):
             self._record(facts.SpanReturned(event.span, start, stop, RecordId(span.record.id)))
 
     def _on_executor_joined(self, event: facts.ExecutorJoined) -> None:
@@ -377,7 +251,7 @@ class Intake(Consequences):
     # --- what running tasks say of themselves ----------------------------------------------------
 
     def _on_lock(self, event: facts.LockTaken | facts.LockFreed) -> None:
-        if locks.is_lawful(self._state, event):
+        if lifecycle.is_lawful_lock(self._state, event):
             record = self._state.spans[event.span].record
             self._record(msgspec.structs.replace(event, record=RecordId(record.id)))
 
@@ -447,34 +321,69 @@ class Intake(Consequences):
         if record.runs(bytes((WAITING,)), event.start, event.stop):
             self._record(event)
 
+    # --- actions that people ask for -------------------------------------------------------------
+
     def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
         if task_actions.touched(self._state, event) or isinstance(event, facts.Cancelled):
             self._record(event)
 
+    def _on_hold(self, event: facts.Held | facts.Released) -> None:
+        if task_actions.is_lawful(self._state, event):
+            self._record(event)
+
+    def _on_reset(self, event: facts.Reset) -> None:
+        parts, _ = reset.reach(self._state, event)
+        if parts:
+            self._record(msgspec.structs.replace(event, parts=parts))
+
+    def _on_amended(self, event: facts.Amended) -> None:
+        """What stays and had not succeeded is tried again, as if all were submitted anew; then comes the difference."""
+        if amend.why_not(self._state, event.run) is not None:
+            return
+        for record in amend.unsuccessful(self._state, event.run, set(event.removed)):
+            if record.runs(task_actions.REVIVABLE, 0, record.length):
+                self._record(facts.Retried(Dep(On.TASK, record.id)))
+        self._abandon()
+        if event.added or event.changed or event.removed or event.removed_groups:
+            parts = amend.amend(self._state, event)
+            self._facts.append(msgspec.structs.replace(event, parts=parts))
+
+    def _on_declared(self, event: facts.DeclaredDone) -> None:
+        """What ended without success is revived first, and with it what was not run because of it."""
+        parts, _ = task_actions.reach(self._state, event)
+        for record, start, stop in parts:
+            if record.runs(task_actions.REVIVABLE, start, stop):
+                self._record(facts.Retried(Dep(On.TASK, record.id, start), stop))
+        for record, start, stop in parts:
+            for low, high in record.runs(task_actions.PENDING, start, stop):
+                done = task_actions.success(record, low, high)
+                key = key_of(self._state, record, low) if task_actions.kind_of(record) is Kind.COMMAND else done.key
+                self._record(msgspec.structs.replace(done, key=key))
+
     # --- what is due by the clock -----------------------------------------------------------------
 
     def _wake(self, now: Seconds) -> None:
-        timers = self._state.timers
-        while timers and timers[0][0] <= now:
-            _, record_id, index = heappop(timers)
-            record = self._state.records.get(record_id)
-            if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
-                self._record(facts.RetryDue(RecordId(record_id), index))
-        alarms = self._state.alarms
-        while alarms and alarms[0][0] <= now:
-            _, span, executor = heappop(alarms)
-            if span < 0 and -span in self._state.groups:
-                self._expire(self._state.groups[-span])
-            if executor in self._state.executors and 0 < self._state.executors[ExecutorId(executor)].suspended <= now:
-                self._record(facts.ExecutorResumed(ExecutorId(executor)))
-            if span in self._state.spans:
-                self._look_after(self._state.spans[span], now)
+        state = self._state
+        while (timer := state.due_timer(now)) is not None:
+            _, kind, number, index = timer
+            if kind == TimerKind.RETRY:
+                record = state.records.get(number)
+                if record is not None and record.state_of(index) == WAITING and record.failures_of(index) != (0, 0):
+                    self._record(facts.RetryDue(RecordId(number), index))
+            elif kind == TimerKind.GROUP_LIMIT:
+                if number in state.groups:
+                    self._expire(state.groups[number])
+            elif kind == TimerKind.SUSPENSION:
+                if number in state.executors and 0 < state.executors[number].suspended <= now:
+                    self._record(facts.ExecutorResumed(ExecutorId(number)))
+            elif number in state.spans:
+                self._resend_if_silent(state.spans[number], now)
 
-    def _look_after(self, span: Span, now: Seconds) -> None:
+    def _resend_if_silent(self, span: Span, now: Seconds) -> None:
         """Send a span again of which nothing was heard for too long; what it still does there is ended."""
         patience = span.record.spec.limits.replay
         if now < span.heard + patience:
-            heappush(self._state.alarms, (span.heard + patience, span.id, 0))
+            self._state.set_timer(span.heard + patience, TimerKind.SILENCE, span.id)
             return
         parts = [(low, high) for low, high in span.left]
         for low, high in parts:
@@ -484,6 +393,84 @@ class Intake(Consequences):
             self._fail(span, facts.ElementFailed(span.id, index, failure))
         for low, high in parts if span.id in self._state.spans else []:
             self._on_returned(facts.SpanReturned(span.id, low, high))
+
+    def _expire(self, group: GroupRecord) -> None:
+        """The time limit of a group is over: what runs in it is ended, the rest is not started."""
+        if group.settled or not group.deadline or self._state.now < group.deadline:
+            return
+        message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, is over")
+        self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))
+        failure = Failure(Cause.KILLED, message)
+        self._state.doomed += [
+            (one, 0, one.length, failure) for one in group.records() if not dependencies.is_final(one)
+        ]
+        self._abandon()
+
+    # --- facts and what follows from them --------------------------------------------------------
+
+    def _record(self, fact: Fact) -> None:
+        """Make something a fact: note it and apply it."""
+        self._facts.append(fact)
+        APPLY[type(fact)](self._state, fact)
+
+    def _abandon(self) -> None:
+        """Record, one after the other, what will never run because of what was just applied."""
+        state = self._state
+        while state.doomed:
+            record, start, stop, failure = state.doomed.pop()
+            for low, high in record.runs(_PENDING, start, min(stop, record.length)):
+                self._record(facts.Skipped(RecordId(record.id), low, high, failure))
+
+    def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
+        """What has not started of these will not: the workflow stops at its first failure, or the session closes."""
+        for record in records:
+            if dependencies.is_final(record):
+                continue  # what it waits for has ended, or will
+            for start, stop in record.runs(_PENDING, 0, record.length):
+                self._record(facts.Skipped(RecordId(record.id), start, stop, failure))
+        self._state.doomed.clear()
+
+    def _try_again(self, group: GroupRecord) -> None:
+        """A whole group is tried again, because the user allowed so many retries of it."""
+        if not group.settled and not group.unfinished:
+            self._record(facts.Retried(Dep(On.GROUP, group.id), automatic=True))
+
+    def _suspend(self) -> None:
+        """Give a rest to executors on which much failed that worked elsewhere; a longer one each time."""
+        state = self._state
+        troubled, state.troubled = state.troubled, []
+        for executor in troubled:
+            if executor.id in state.executors and not executor.suspended:
+                until = state.now + min(_REST * 2 ** min(executor.suspensions, _DOUBLED), _LONGEST_REST)
+                reason = f"{executor.trouble} tasks in a row failed there and worked elsewhere"
+                self._record(facts.ExecutorSuspended(executor.id, until, reason))
+
+
+def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Failure, Seconds]:
+    """The failure as it shall be recorded, and when the next attempt may start (`NEVER`: not at all)."""
+    record, now = span.record, state.now
+    failures, losses = record.failures_of(index)
+    limits = record.spec.limits
+    if failure.site:
+        if _can_go_elsewhere(state, span, index):
+            return failure, now
+        failure = msgspec.structs.replace(failure, site=False)  # wherever it could go it failed: it is the task's fault
+    if failure.cause is Cause.LOST:
+        if losses + 1 < limits.losses:
+            return failure, now
+        message = shortened(f"{losses + 1} executors or workers died while running it: {failure.message}")
+        return msgspec.structs.replace(failure, message=message), NEVER
+    if failures >= limits.retries or failure.cause in {Cause.KILLED, Cause.CANCELLED}:
+        return failure, NEVER
+    return failure, latest(now + limits.backoff * 2 ** min(failures, _MOST_DOUBLED))
+
+
+def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
+    """Whether there is an executor that could run it and on which it has not failed yet."""
+    record = span.record
+    tried = {span.executor.id, *(record.avoid if isinstance(record, TaskRecord) else record.shunned.get(index, ()))}
+    others = (executor for executor in state.executors.values() if executor.id not in tried and not executor.draining)
+    return any(executor.could_fit(record.needs) for executor in others)
 
 
 def _completed(state: State, span: Span, record: Record, event: facts.SpanEnded) -> facts.SpanEnded:
@@ -520,11 +507,6 @@ def _is_with(span: Span, start: int, stop: int) -> bool:
         if low <= start and stop <= high:
             return start < stop
     return False
-
-
-def _parts_with(span: Span, start: int, stop: int) -> list[tuple[int, int]]:
-    found = ((max(low, start), min(high, stop)) for low, high in span.left)
-    return [(low, high) for low, high in found if low < high]
 
 
 def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:

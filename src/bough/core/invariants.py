@@ -5,8 +5,8 @@ Rule: each law is recomputed from scratch here, never read from the index it che
 
 from __future__ import annotations
 
-from bough.core import locks
 from bough.core.records.array_record import PLACED, READY, RUNNING, ArrayRecord, Record
+from bough.core.records.attempts import Span
 from bough.core.records.group_record import STATES, GroupRecord
 from bough.core.records.ready_queue import is_valid
 from bough.core.state import State
@@ -75,17 +75,22 @@ def _ready(state: State, record: Record) -> None:
 
 
 def _spans(state: State) -> None:
-    held: set[tuple[int, int]] = set()
+    held: dict[tuple[int, int], list[Span]] = {}
     for span in state.spans.values():
         _demand(bool(span.left), f"span {span.id} holds nothing")
         _demand(span.executor.spans.get(span.id) is span, f"span {span.id} is not with its executor")
         for start, stop in span.left:
             for index in range(start, stop):
                 _demand(span.record.state_of(index) in _BUSY, f"{span.record.id}.{index} is with a span, not busy")
-                _demand((span.record.id, index) not in held, f"{span.record.id}.{index} is with two spans")
-                held.add((span.record.id, index))
+                held.setdefault((span.record.id, index), []).append(span)
     busy = {(r.id, i) for r in state.records.values() for lo, hi in r.runs(_BUSY, 0, r.length) for i in range(lo, hi)}
-    _demand(busy == held, f"busy without a span: {sorted(busy - held)[:5]}")
+    _demand(busy == set(held), f"busy without a span: {sorted(busy - set(held))[:5]}")
+    for (id_, index), spans in held.items():
+        first, *others = spans
+        known = state.attempts.of(first.record, index, index + 1)
+        _demand(known == spans, f"{id_}.{index} is with {len(spans)} spans, the index has {len(known)}")
+        several = not others or sum(span.id in state.attempts.replicas for span in spans) >= len(others)
+        _demand(several, f"{id_}.{index} is with several spans that are no replicas")
 
 
 def _resources(state: State) -> None:
@@ -122,11 +127,15 @@ def _totals(state: State) -> None:
         held = sum(s.record.queue.cores * s.width for s in state.spans.values() if s.record.group.workflow is workflow)
         _demand(abs(held - workflow.cores) < 1e-6, f"workflow {workflow.run} holds {held} cores, not {workflow.cores}")
     for name, lock in state.locks.items():
-        owned = locks.has(state.spans.get(lock.span), lock.index) and name in state.lockers.get(lock.span, ())
+        owner = state.spans.get(lock.span)
+        owned = owner is not None and owner.has(lock.index) and name in state.locks.by_span.get(lock.span, ())
         _demand(owned, f"lock {name} belongs to nobody who is with an executor")
-    _demand(sum(map(len, state.lockers.values())) == len(state.locks), "the locks of spans are not those there are")
-    for ghost in state.ghosts.values():
-        _demand(bool(ghost.left) and ghost.id in state.ghosts_of[ghost.record.id], f"ghost {ghost.id} holds nothing")
+    _demand(
+        sum(map(len, state.locks.by_span.values())) == len(state.locks), "the locks of spans are not those there are"
+    )
+    for late in state.attempts.late.values():
+        known = late in state.attempts.late_of(late.record)
+        _demand(bool(late.left) and known, f"the late attempt {late.id} holds nothing, or its record does not know it")
     unended = sum(1 for record in state.records.values() for s in _states(record) if s not in _ENDED)
     _demand(unended == state.unended, f"{unended} tasks have not ended, the core says {state.unended}")
     cores = sum(executor.capacity.cores for executor in state.executors.values())
@@ -155,7 +164,7 @@ def picture(state: State) -> dict[str, object]:
         "spans": {
             s.id: (s.record.id, s.left, s.attempt, s.executor.id, s.queued, s.width) for s in state.spans.values()
         },
-        "ghosts": {s.id: (s.record.id, s.left, s.attempt, s.executor.id) for s in state.ghosts.values()},
+        "late": {s.id: (s.record.id, s.left, s.attempt, s.executor.id) for s in state.attempts.late.values()},
         "executors": {
             x.id: (
                 [x.free(n) for n in sorted(x.capacity.amounts())],

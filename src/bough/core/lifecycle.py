@@ -5,14 +5,11 @@ Rule: these functions only apply what is already decided and lawful; `machine.py
 
 from __future__ import annotations
 
-from heapq import heappush
 from typing import cast
 
-from bough.core import late_attempts
 from bough.core.graph import dependencies
 from bough.core.graph.readiness import elements_free
 from bough.core.graph.submission import grow
-from bough.core.late_attempts import _forget, exorcise
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
@@ -30,7 +27,7 @@ from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.task_record import Success, TaskRecord
-from bough.core.state import State
+from bough.core.state import State, TimerKind
 from bough.core.storable import shortened
 from bough.model import ranges
 from bough.model.events import facts
@@ -38,26 +35,7 @@ from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Cause, Failure
 from bough.model.runtimes import SHORT
-
-
-def late_success(state: State, fact: facts.SpanEnded) -> None:
-    """An executor that was given up came back with results, before anybody else had them."""
-    ghost = state.ghosts[fact.span]
-    record, start, stop = ghost.record, fact.start, fact.stop
-    record.withdraw(start, stop)
-    for span in [span for span in state.spans.values() if span.record is record]:
-        for low, high in span.take(start, stop):
-            state.orders.append(StopSpan(span.executor.id, span.id, low, high))
-        state.let_go(span)
-    state.move(record, start, stop, DONE)
-    record.succeed(Success(start, stop, state.turn, record.id, start, ghost.attempt))
-    if isinstance(record, TaskRecord):
-        record.attempt = ghost.attempt
-    ranges.take(ghost.left, start, stop)
-    if not ghost.left:
-        _forget(state, ghost)
-    exorcise(state, record, start, stop)
-    dependencies.ended(state, record, start, stop)
+from bough.model.states import OCCUPYING
 
 
 def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
@@ -85,7 +63,7 @@ def executor_suspended(state: State, fact: facts.ExecutorSuspended) -> None:
     if executor.trouble >= _TROUBLED:  # otherwise it is only missing
         executor.suspensions += 1
     executor.trouble = 0
-    heappush(state.alarms, (fact.until, 0, fact.executor))
+    state.set_timer(fact.until, TimerKind.SUSPENSION, fact.executor)
     state.note_room(executor)
 
 
@@ -115,16 +93,19 @@ def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
     for span in list(executor.spans.values()):
         left, span.left = span.left, []
         for start, stop in left:
-            late_attempts.remember(state, span, start, stop)
-            _give_back(state, span, start, stop)
+            state.attempts.keep_late(span, start, stop)
+            for low, high in state.attempts.only_with(span, start, stop):
+                _give_back(state, span, low, high)
         state.drop(span)
     state.due = True
 
 
 def placed(state: State, fact: facts.Placed) -> None:
-    """Ready elements went to an executor."""
+    """Ready elements went to an executor, or, if an executor has them already, to another one as a replica."""
     record, executor = state.records[fact.record], state.executors[fact.executor]
-    if isinstance(record, ArrayRecord):
+    if record.state_of(fact.start) in OCCUPYING:
+        place_replica(state, fact, record, executor)
+    elif isinstance(record, ArrayRecord):
         place_elements(state, fact, record, executor)
     else:
         place_task(state, fact, record, executor)
@@ -140,7 +121,8 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     record.urgent = False
     mean = record.runtime.mean
     load = mean if mean <= SHORT else 0.0
-    state.spans[number] = span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load, behind)
+    span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load, behind)
+    state.attempts.add_task(span)
     state.last_span = number
     executor.add(span)
     if state.timed_groups:
@@ -159,7 +141,7 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     span = Span(number, record, start, stop, attempt, executor, [[start, stop]], fact.backlog, load)
     if executor.wide:
         cast("RelayExecutorRecord", executor).widen(span)
-    state.spans[number] = span
+    state.attempts.add_elements(span)
     state.last_span = number
     executor.add(span)
     if state.timed_groups:
@@ -172,18 +154,59 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
             state.enqueue(record)
 
 
+def place_replica(state: State, fact: facts.Placed, record: Record, executor: ExecutorRecord) -> None:
+    """Elements that an executor has went to another one, too; they stay in the state in which they are."""
+    number, start, stop, attempt = fact.span, fact.start, fact.stop, fact.attempt
+    mean = record.runtime.mean
+    load = mean * (stop - start) if mean <= SHORT else 0.0
+    span = Span(number, record, start, stop, attempt, executor, [[start, stop]], fact.backlog, load)
+    if executor.wide:
+        cast("RelayExecutorRecord", executor).widen(span)
+    if isinstance(record, TaskRecord):
+        record.attempt = attempt
+    else:
+        record.attempts.update(dict.fromkeys(range(start, stop), attempt))
+    state.attempts.add_replica(span)
+    state.last_span = number
+    executor.add(span)
+    if record.spec.limits.replay:
+        expect_word(state, span)
+
+
 def start_clocks(state: State, group: GroupRecord) -> None:
     """Something of a group was handed out: time limits of it and of those above begin."""
     for above in group.chain():
         if above.timeout and not above.deadline:
             above.deadline = state.now + above.timeout
-            heappush(state.alarms, (above.deadline, -above.id, 0))
+            state.set_timer(above.deadline, TimerKind.GROUP_LIMIT, above.id)
 
 
 def expect_word(state: State, span: Span) -> None:
     """Look after a span again if nothing is said of it for as long as its tasks allow."""
     span.heard = state.now
-    heappush(state.alarms, (state.now + span.record.spec.limits.replay, span.id, 0))
+    state.set_timer(state.now + span.record.spec.limits.replay, TimerKind.SILENCE, span.id)
+
+
+def is_lawful_lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> bool:
+    """Whether a task may take a lock, or free it, as things stand."""
+    if isinstance(fact, facts.LockTaken):
+        return state.locks.may_take(fact.name, state.spans.get(fact.span), fact.index)
+    return state.locks.may_free(fact.name, fact.span, fact.index)
+
+
+def lock_taken(state: State, fact: facts.LockTaken) -> None:
+    """A task owns a lock."""
+    state.locks.take(fact.name, fact.span, fact.index)
+
+
+def lock_freed(state: State, fact: facts.LockFreed) -> None:
+    """A task needs a lock no more."""
+    state.locks.free(fact.name)
+
+
+def span_alive(state: State, fact: facts.SpanAlive) -> None:
+    """A task of a span gave a sign of life."""
+    state.spans[fact.span].heard = state.now
 
 
 def span_started(state: State, fact: facts.SpanStarted) -> None:
@@ -218,9 +241,36 @@ def _declared(state: State, fact: facts.SpanEnded) -> None:
     if isinstance(record, TaskRecord):
         record.generation += 1
         record.recalling = False
-    if state.ghosts:
-        late_attempts.exorcise(state, record, start, stop)
+    end_attempts(state, record, start, stop)
     dependencies.ended(state, record, start, stop)
+
+
+def late_success(state: State, fact: facts.SpanEnded) -> None:
+    """An executor that was given up reported results, before another attempt did."""
+    late = state.attempts.late[fact.span]
+    record, start, stop = late.record, fact.start, fact.stop
+    record.withdraw(start, stop)
+    ranges.take(late.left, start, stop)
+    end_attempts(state, record, start, stop)
+    state.move(record, start, stop, DONE)
+    record.succeed(Success(start, stop, state.turn, record.id, start, late.attempt))
+    if isinstance(record, TaskRecord):
+        record.attempt = late.attempt
+    dependencies.ended(state, record, start, stop)
+
+
+def end_attempts(state: State, record: Record, start: int, stop: int) -> list[tuple[Span, int, int]]:
+    """End all that executors have of elements, current and late; the parts of current attempts that were ended."""
+    if state.attempts.late:
+        for late, low, high in state.attempts.end_late(record, start, stop):
+            state.orders.append(StopSpan(late.executor.id, late.id, low, high))
+    ended: list[tuple[Span, int, int]] = []
+    for span in state.attempts.of(record, start, stop):
+        for low, high in span.take(start, stop):
+            state.orders.append(StopSpan(span.executor.id, span.id, low, high))
+            ended.append((span, low, high))
+        state.let_go(span)
+    return ended
 
 
 def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, host: str = "") -> None:
@@ -231,9 +281,11 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, h
     record.ran_at = host or span.executor.host
     if span.executor.trouble or record.trouble is not None:
         _compare_places(state, span, record.avoid)
+    several = bool(state.attempts.late or state.attempts.replicas)  # before this one leaves
     state.drop(span)
-    if state.ghosts:
-        late_attempts.exorcise(state, record, 0, 1)
+    if several:
+        record.attempt = span.attempt  # a replica may have a later one
+        end_attempts(state, record, 0, 1)
     waiters = record.dependents
     if waiters:
         record.dependents = None
@@ -264,9 +316,10 @@ def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.S
     if span.executor.trouble or record.shunned:
         avoided = (record.shunned.pop(index, ()) for index in range(start, stop) if index in record.shunned)
         _compare_places(state, span, tuple(place for places in avoided for place in places))
+    several = bool(state.attempts.late or state.attempts.replicas)  # before this one leaves
     state.let_go(span)
-    if state.ghosts:
-        late_attempts.exorcise(state, record, start, stop)
+    if several:
+        end_attempts(state, record, start, stop)
     dependencies.ended(state, record, start, stop)
 
 
@@ -285,6 +338,7 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     """An element failed: it ends, or waits for another attempt."""
     span = state.spans[fact.span]
     record, index = span.record, fact.index
+    runs_on = not state.attempts.only_with(span, index, index + 1)
     span.take(index, index + 1)
     span.heard = state.now
     failures, losses = record.failures_of(index)
@@ -293,10 +347,13 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
     if forgiven or (lost and fact.retry_at >= 0):
         record.avoid_at(index, span.executor.id)
     if fact.gone:
-        late_attempts.remember(state, span, index, index + 1)
+        state.attempts.keep_late(span, index, index + 1)
     detail = fact.detail
     if detail is not None and detail.ended > detail.started > 0 and fact.failure.cause in _NATURAL:
         record.runtime.note(1, detail.ended - detail.started)
+    if runs_on:  # what becomes of the task is decided when the last of its attempts ends
+        state.let_go(span)
+        return
     record.blame(index, failures + (not lost and not forgiven), losses + lost)
     record.set_failure(index, index + 1, fact.failure)
     if isinstance(record, ArrayRecord):
@@ -317,7 +374,7 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
         if fact.retry_at <= state.now:
             state.free(record, index, index + 1, first=lost or forgiven)
         else:
-            state.retry_later(record, index, fact.retry_at)
+            state.set_timer(fact.retry_at, TimerKind.RETRY, record.id, index)
 
 
 def retry_due(state: State, fact: facts.RetryDue) -> None:
@@ -328,8 +385,9 @@ def retry_due(state: State, fact: facts.RetryDue) -> None:
 def span_returned(state: State, fact: facts.SpanReturned) -> None:
     """Elements came back unstarted."""
     span = state.spans[fact.span]
-    for start, stop in span.take(fact.start, fact.stop):
-        _come_back(state, span.record, start, stop)
+    for low, high in span.take(fact.start, fact.stop):
+        for start, stop in state.attempts.only_with(span, low, high):
+            _come_back(state, span.record, start, stop)
     state.let_go(span)
 
 

@@ -1,6 +1,6 @@
 """The scheduler: told the time and the news, it returns facts to write and orders to carry out.
 
-`turn` is the only thing that changes the state. What a peer says is filtered (see `hearing.py`); what we decide is
+`turn` is the only thing that changes the state. What a peer says is filtered (see `intake.py`); what we decide is
 asserted. `replay` applies facts of a journal: no policy is asked and no order is given; `replay_what_fits` does so
 for a journal that lacks some. Rule: no clock, dice or I/O.
 """
@@ -8,7 +8,6 @@ for a journal that lacks some. Rule: no clock, dice or I/O.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from heapq import heappop
 from random import Random
 
 import msgspec
@@ -62,7 +61,7 @@ class Machine:
         self.state.last_span = last_span
         self.asides: list[State] = []  # retired workflows that are looked at; no turn sees them
         self._placement = Placement(self.state, Random(seed))
-        self._hearing = Intake(self.state)
+        self._intake = Intake(self.state)
 
     # --- driving ---------------------------------------------------------------------------------
 
@@ -71,8 +70,7 @@ class Machine:
         state = self.state
         state.now = now
         state.turn += 1
-        hearing = self._hearing
-        written = hearing.hear(events)
+        written = self._intake.take_in(events)
         if state.due and not state.stopping:
             written += self._placement.ask(now)
             state.due = False
@@ -128,9 +126,8 @@ class Machine:
 
     def _forget_what_was_due(self, now: Seconds) -> None:
         """What was due in a turn that is replayed is among its facts."""
-        for queue in (self.state.timers, self.state.alarms):
-            while queue and queue[0][0] <= now:
-                heappop(queue)
+        while self.state.due_timer(now) is not None:
+            pass
 
     def snapshot(self) -> bytes:
         """The state as bytes, to be taken between two turns."""
@@ -153,7 +150,7 @@ class Machine:
     @property
     def wake(self) -> Seconds | None:
         """When something is due, at the latest."""
-        return min((queue[0][0] for queue in (self.state.timers, self.state.alarms) if queue), default=None)
+        return self.state.timers[0][0] if self.state.timers else None
 
     def explain(self, record: int, index: int = 0) -> list[str]:
         """Why a task is not running, or how it ended; one line a reason."""
@@ -181,17 +178,17 @@ class Machine:
 
     def is_known(self, span: int, executor: int) -> bool:
         """Whether what an executor has of a span may still be of use."""
-        held = self.state.spans.get(span) or self.state.ghosts.get(span)
+        held = self.state.spans.get(span) or self.state.attempts.late.get(span)
         return held is not None and held.executor.id == executor
 
     def is_foreign(self, news: WorkNews, executor: int) -> bool:
         """Whether news is about a span that another executor has: nobody may speak for somebody else's tasks."""
-        spans, ghosts = self.state.spans, self.state.ghosts
+        spans, late = self.state.spans, self.state.attempts.late
         numbers = (news.span,)
         if type(news) is CallsEnded:
             numbers = range(news.span + news.start, news.span + news.start + len(news.seconds))  # type: ignore[assignment]
         for number in numbers:
-            held = spans.get(number) or ghosts.get(number)
+            held = spans.get(number) or late.get(number)
             if held is not None and held.executor.id != executor:
                 return True
         return False

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, PLACED, READY, RUNNING, SKIPPED, WAITING
 from bough.core.records.group_record import GroupRecord, Workflow
-from bough.core.state import State
+from bough.core.state import State, TimerKind
 from bough.model.ids import ROOT
 from bough.model.states import TaskState
 
@@ -65,7 +65,7 @@ def workflows_of(state: State) -> list[Workflow]:
 
 def awaits_retry(state: State, workflow: Workflow) -> bool:
     """Whether a task of a workflow failed and is tried again in a while."""
-    records = (state.records.get(record) for _, record, _ in state.timers)
+    records = (state.records.get(record) for _, kind, record, _ in state.timers if kind == TimerKind.RETRY)
     return any(record is not None and record.group.workflow is workflow for record in records)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bough.core import locks, retirement
+from bough.core import lifecycle, retirement
 from bough.core.actions.task_actions import OPEN
 from bough.core.graph import validation
 from bough.core.records.array_record import HELD, READY, WAITING, Record
@@ -39,7 +39,7 @@ def fitted(state: State, fact: Fact) -> Fact:
     A success of a span that is not known is that of nobody's span. What was handed out into room that seems taken,
     since an end before it is missing, waits there behind others.
     """
-    if isinstance(fact, facts.SpanEnded) and fact.span not in state.spans and fact.span not in state.ghosts:
+    if isinstance(fact, facts.SpanEnded) and fact.span not in state.spans and fact.span not in state.attempts.late:
         return msgspec.structs.replace(fact, span=SpanId(0))
     if isinstance(fact, facts.Placed) and not state.executors[fact.executor].fits(state.records[fact.record]):
         return msgspec.structs.replace(fact, backlog=True)
@@ -162,9 +162,9 @@ def _ended(state: State, fact: facts.SpanEnded) -> str:
         if span.behind and span.record.waits:
             return "what it was to follow has not succeeded"
         return _unless_with(span, fact.start, fact.stop)
-    ghost = state.ghosts.get(fact.span)
-    if ghost is not None:
-        return _unless_with(ghost, fact.start, fact.stop) or _unless_all(ghost.record, OPEN, fact.start, fact.stop)
+    late = state.attempts.late.get(fact.span)
+    if late is not None:
+        return _unless_with(late, fact.start, fact.stop) or _unless_all(late.record, OPEN, fact.start, fact.stop)
     record = state.records.get(fact.record)
     if record is None:
         return f"there is no record {fact.record}"
@@ -197,7 +197,7 @@ def _not_runnable(state: State, fact: facts.Skipped) -> str:
 
 
 def _lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> str:
-    return "" if locks.is_lawful(state, fact) else f"the lock {fact.name} is not in that state"
+    return "" if lifecycle.is_lawful_lock(state, fact) else f"the lock {fact.name} is not in that state"
 
 
 def _unless_all(record: Record, states: bytes, start: int, stop: int) -> str:

@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from bough.core import late_attempts
+from bough.core.lifecycle import end_attempts
 from bough.core.records.array_record import Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
@@ -149,7 +149,7 @@ def _forget(state: State, workflow: Workflow) -> None:
     del state.workflows[workflow.run]
     templates: dict[str, None] = {}
     for record in list(group.records()):
-        late_attempts.exorcise(state, record, 0, record.length)
+        end_attempts(state, record, 0, record.length)
         del state.records[record.id]
         like = record.like if isinstance(record, TaskRecord) else record.spec
         if like.template:

@@ -12,11 +12,10 @@ Rule: a restored machine and the one the snapshot was taken of give the same ans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from bough.core import locks
 from bough.core.graph import dependencies
 from bough.core.graph.submission import add_array, add_group, add_task, grow
 from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
@@ -24,7 +23,7 @@ from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import Success, TaskRecord
-from bough.core.state import Alarm, State
+from bough.core.state import State, Timer, TimerKind
 from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import ROOT, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure
@@ -33,7 +32,8 @@ from bough.model.runtimes import RunTime
 from bough.model.states import ENDED, StateWindow, TaskState
 from bough.model.tasks import ArraySpec, GroupSpec, Page, TaskSpec
 
-VERSION = 2
+VERSION = 3
+_ONE_HEAP = 3  # the version since which there is one heap of timers
 
 
 class KeptTask(msgspec.Struct, array_like=True):
@@ -120,7 +120,7 @@ class KeptGroup(msgspec.Struct, array_like=True):
 
 
 class KeptSpan(msgspec.Struct, array_like=True):
-    """A span in flight, or a ghost."""
+    """A current or late attempt."""
 
     id: int
     record: int
@@ -134,6 +134,7 @@ class KeptSpan(msgspec.Struct, array_like=True):
     heard: Seconds
     behind: SpanId
     width: int = 1
+    replica: bool = False
 
 
 class Snapshot(msgspec.Struct):
@@ -153,12 +154,14 @@ class Snapshot(msgspec.Struct):
     arrays: list[KeptArray]
     executors: list[KeptExecutor]
     spans: list[KeptSpan]
-    ghosts: list[tuple[KeptSpan, ExecutorJoined]]
-    timers: list[tuple[Seconds, int, int]]
-    alarms: list[Alarm]
+    late: list[tuple[KeptSpan, ExecutorJoined]] = msgspec.field(name="ghosts")
     runtimes: list[tuple[str | int, Seconds, int]]
     locks: list[tuple[str, int, int]] = []  # name, span, index
     root_disabled: bool = False
+    due: list[Timer] = []
+    # until version 2: (when, record, index) of retries, and (when, span or less than 0: group, executor) of the rest
+    timers: list[tuple[Seconds, int, int]] = []
+    alarms: list[tuple[Seconds, int, int]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -184,13 +187,12 @@ def take(state: State) -> bytes:
             tasks,
             arrays,
             [_executor(executor) for executor in state.executors.values()],
-            [_span(span) for span in state.spans.values()],
-            [(_span(ghost), ghost.executor.joined) for ghost in state.ghosts.values()],
-            list(state.timers),
-            list(state.alarms),
+            [_span(span, replica=span.id in state.attempts.replicas) for span in state.spans.values()],
+            [(_span(late), late.executor.joined) for late in state.attempts.late.values()],
             [(template, runtime.mean, runtime.seen) for template, runtime in state.runtimes.items()],
             [(name, lock.span, lock.index) for name, lock in state.locks.items()],
             state.groups[ROOT].disabled,
+            list(state.timers),
         )
     )
 
@@ -279,7 +281,7 @@ def _executor(executor: ExecutorRecord) -> KeptExecutor:
     return KeptExecutor(executor.joined, executor.draining, executor.suspended, executor.suspensions, executor.trouble)
 
 
-def _span(span: Span) -> KeptSpan:
+def _span(span: Span, *, replica: bool = False) -> KeptSpan:
     return KeptSpan(
         span.id,
         span.record.id,
@@ -293,6 +295,7 @@ def _span(span: Span) -> KeptSpan:
         span.heard,
         span.behind,
         span.width,
+        replica,
     )
 
 
@@ -320,21 +323,37 @@ def restore(state: State, data: bytes) -> None:
             state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
     for kept_span in kept.spans:
         span = _restored(state, kept_span, state.executors[ExecutorId(kept_span.executor)])
-        state.spans[span.id] = span
+        if kept_span.replica:
+            state.attempts.add_replica(span)
+        elif span.record.is_array:
+            state.attempts.add_elements(span)
+        else:
+            state.attempts.add_task(span)
         span.executor.add(span)
     for name, number, index in kept.locks:
-        locks.take(state, name, number, index)
-    for kept_span, joined in kept.ghosts:
-        ghost = _restored(state, kept_span, ExecutorRecord(joined))
-        ghost.left = kept_span.left
-        state.ghosts[ghost.id] = ghost
-        state.ghosts_of.setdefault(ghost.record.id, []).append(ghost.id)
+        state.locks.take(name, number, index)
+    for kept_span, joined in kept.late:
+        late = _restored(state, kept_span, ExecutorRecord(joined))
+        late.left = kept_span.left
+        state.attempts.add_late(late)
     for executor in state.executors.values():
         state.note_room(executor)
-    state.timers = sorted(kept.timers)
-    state.alarms = sorted(kept.alarms)
+    state.timers = sorted(kept.due if kept.version >= _ONE_HEAP else _one_heap(kept))
     state.orders.clear()
     state.doomed.clear()
+
+
+def _one_heap(kept: Snapshot) -> Iterator[Timer]:
+    """The timers of a snapshot of version 2."""
+    for when, record, index in kept.timers:
+        yield when, TimerKind.RETRY, record, index
+    for when, span, executor in kept.alarms:
+        if span < 0:
+            yield when, TimerKind.GROUP_LIMIT, -span, 0
+        elif span:
+            yield when, TimerKind.SILENCE, span, 0
+        else:
+            yield when, TimerKind.SUSPENSION, executor, 0
 
 
 def add_kept(

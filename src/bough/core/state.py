@@ -6,14 +6,15 @@ index is kept up to date by what changed, never rebuilt.
 
 from __future__ import annotations
 
-from heapq import heappush
+from enum import IntEnum
+from heapq import heappop, heappush
 from typing import cast
 
-from bough.core import locks
 from bough.core.records.array_record import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
-from bough.core.records.attempts import Span
+from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.locks import LockTable
 from bough.core.records.ready_queue import LimitTree, ReadyQueue
 from bough.core.records.task_record import TaskRecord
 from bough.errors import InvalidTransition
@@ -31,7 +32,16 @@ _BUSY = (PLACED, RUNNING)
 
 Like = tuple[TaskSpec, GroupRecord, RunTime, ReadyQueue]  # what tasks that are alike have in common
 Shape = tuple[Needs, int, int, str]  # needs, run, innermost group with a limit, host
-Alarm = tuple[Seconds, int, int]  # (when, span that was silent or 0, executor that was suspended or 0)
+Timer = tuple[Seconds, int, int, int]  # (when, a `TimerKind`, id, index)
+
+
+class TimerKind(IntEnum):
+    """What is due at a time, and whose number the timer has; what is due at the same time is done in this order."""
+
+    RETRY = 0  # another attempt of an element of a record
+    GROUP_LIMIT = 1  # the time limit of a group is over
+    SUSPENSION = 2  # that of an executor is over
+    SILENCE = 3  # a span of which nothing was said is to be looked at
 
 
 class State:
@@ -50,7 +60,8 @@ class State:
         self.workflows: dict[int, Workflow] = {}  # by run
         self.executors: dict[int, ExecutorRecord] = {}
         self.roomy: dict[int, ExecutorRecord] = {}  # those that may take something, longest roomy first
-        self.spans: dict[int, Span] = {}
+        self.attempts = AttemptIndex()
+        self.spans = self.attempts.current  # the same, because most of what is said names a span
         self.last_span = 0
         self.cores = 0.0  # of all executors
         self.runtimes: dict[str | int, RunTime] = {}
@@ -64,12 +75,8 @@ class State:
         self.hosts: dict[str, int] = {}  # executors by host that may get work
         self.failing = False  # a workflow has stopped, or will, at its first failure
         self.has_near = False  # some tasks are to run where another one ran
-        self.timers: list[tuple[Seconds, int, int]] = []  # (when, record, index) of retries that are not due
-        self.alarms: list[Alarm] = []  # what else is to be looked at later
-        self.ghosts: dict[int, Span] = {}  # spans of lost executors: they may come back and report them
-        self.ghosts_of: dict[int, list[int]] = {}  # by record
-        self.locks: dict[str, locks.LockOwner] = {}
-        self.lockers: dict[int, list[str]] = {}  # names of locks by the span that has them
+        self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
+        self.locks = LockTable()
         self.unended = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
         self.due = False  # something became ready or roomy since the policy was asked
@@ -241,9 +248,16 @@ class State:
         self.waiting[queue.root] = None
         self.due = True
 
-    def retry_later(self, record: Record, index: int, when: Seconds) -> None:
-        """Remember to make an element ready at some time."""
-        heappush(self.timers, (when, record.id, index))
+    # --- time ------------------------------------------------------------------------------------
+
+    def set_timer(self, when: Seconds, kind: TimerKind, id_: int, index: int = 0) -> None:
+        """Remember to look at something at a time."""
+        heappush(self.timers, (when, kind, id_, index))
+
+    def due_timer(self, now: Seconds) -> Timer | None:
+        """Remove the next timer that is due, and return it."""
+        timers = self.timers
+        return heappop(timers) if timers and timers[0][0] <= now else None
 
     # --- room ------------------------------------------------------------------------------------
 
@@ -261,9 +275,9 @@ class State:
 
     def drop(self, span: Span) -> None:
         """Forget a span, and let its executor use what it occupied."""
-        del self.spans[span.id]
-        if span.id in self.lockers:
-            locks.left(self, span, gone=True)
+        self.attempts.remove(span)
+        if span.id in self.locks.by_span:
+            self.locks.free_all(span)
         executor = span.executor
         executor.drop(span)
         if executor.id in self.roomy:
@@ -276,8 +290,8 @@ class State:
         if not span.left:
             self.drop(span)
             return
-        if span.id in self.lockers:
-            locks.left(self, span, gone=False)
+        if span.id in self.locks.by_span:
+            self.locks.free_ended(span)
         if span.executor.wide:
             cast("RelayExecutorRecord", span.executor).narrow(span)
             self.note_room(span.executor)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from bough.core import locks
 from bough.core.records.array_record import Record
 from bough.core.records.attempts import Span
+from bough.core.records.locks import LockOwner
 from bough.errors import BoughError, InternalError, UserError
 from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanAlive
 from bough.model.ids import ExecutorId, GroupId, Seconds
@@ -216,7 +216,7 @@ class TaskRequests:
         message = asked.message
         span = self._state.spans.get(message.span)
         known = span is not None and (span.record.id, span.attempt) == (message.record, message.attempt)
-        if span is None or not known or span.executor.id != asked.executor.number or not locks.has(span, message.index):
+        if span is None or not known or span.executor.id != asked.executor.number or not span.has(message.index):
             raise UserError(f"task {message.record}.{message.index} has ended, or is run elsewhere by now")
         return span
 
@@ -240,7 +240,8 @@ class TaskRequests:
         return said
 
     def _is_there(self, span: int, index: int) -> bool:
-        return locks.has(self._state.spans.get(span), index)
+        known = self._state.spans.get(span)
+        return known is not None and known.has(index)
 
     def _alive(self, asked: _Asked, span: Span) -> None:
         if span.record.spec.limits.replay:
@@ -371,7 +372,7 @@ class TaskRequests:
 
     def _refuse_deadlock(self, asked: _Asked) -> None:
         """A task that waits for one that waits for it would wait for ever."""
-        me, seen = _as_owner(asked), set[locks.LockOwner]()
+        me, seen = _as_owner(asked), set[LockOwner]()
         names = [asked.lock]
         while names:
             name = names.pop()
@@ -382,10 +383,10 @@ class TaskRequests:
                 seen.add(owner)
                 names += [lock for lock, some in self._waiting.items() if any(_as_owner(one) == owner for one in some)]
 
-    def _name_of(self, owner: locks.LockOwner) -> str:
+    def _name_of(self, owner: LockOwner) -> str:
         record = self._state.spans[owner.span].record
         return f"{record.id}.{owner.index}" if record.is_array else str(record.id)
 
 
-def _as_owner(asked: _Asked) -> locks.LockOwner:
-    return locks.LockOwner(asked.message.span, asked.message.index)
+def _as_owner(asked: _Asked) -> LockOwner:
+    return LockOwner(asked.message.span, asked.message.index)

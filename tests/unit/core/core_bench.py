@@ -10,6 +10,7 @@ from bough.core.invariants import check, picture
 from bough.core.machine import Machine, Turn
 from bough.core.records.array_record import ArrayRecord, Record
 from bough.core.records.task_record import TaskRecord
+from bough.core.state import TimerKind
 from bough.model.events import facts
 from bough.model.events.facts import Fact, decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
@@ -181,7 +182,7 @@ class Bench:
 def check_waits(machine: Machine) -> None:
     """Nobody waits in vain, and nothing goes before what it depends on; found anew from the specs."""
     state = machine.state
-    timers = {(record, index) for _, record, index in state.timers}
+    timers = {(id_, index) for _, kind, id_, index in state.timers if kind == TimerKind.RETRY}
     towed = {span.record.id for span in state.spans.values() if span.behind}
     for record in state.records.values():
         own = dict(record.spec.element_after) if isinstance(record.spec, ArraySpec) else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bough.core.state import TimerKind
 from bough.model.events.facts import (
     Cancelled,
     ElementFailed,
@@ -228,7 +229,7 @@ def test_timers_that_are_over_do_not_come_back_with_a_replay() -> None:
     bench.fail(1)
     bench.wait(10)
     bench.fail(1)
-    assert bench.machine.state.timers == [(30.0, 1, 0)]
+    assert bench.machine.state.timers == [(30.0, TimerKind.RETRY, 1, 0)]
     assert bench.twin.state.timers == bench.machine.state.timers
     turn = bench.twin.turn(bench.now, [])
     assert turn.facts == []

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from heapq import heappush
 
-from bough.core import late_attempts
 from bough.core.actions import reset, task_actions
 from bough.core.graph import dependencies, readiness
 from bough.core.graph.closure import Changes, Closure, Part
@@ -20,7 +18,7 @@ from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, READY
 from bough.core.records.group_record import GroupRecord, Waiter, Workflow
 from bough.core.records.ready_queue import occupy_limits
 from bough.core.records.task_record import TaskRecord
-from bough.core.state import State
+from bough.core.state import State, TimerKind
 from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, TaskSpec
@@ -140,7 +138,6 @@ def _others(waiters: list[Waiter], gone: AbstractSet[Record | GroupRecord]) -> l
 def _take_out(state: State, record: Record) -> None:
     """End what runs of a record, and forget it; its group lets go of it."""
     task_actions.stop_spans(state, record, 0, record.length)
-    late_attempts.exorcise(state, record, 0, record.length)
     for low, high in record.runs(task_actions.OPEN, 0, record.length):
         record.withdraw(low, high)
         state.move(record, low, high, CANCELLED)
@@ -232,7 +229,7 @@ def _change_group(state: State, group: GroupRecord, spec: GroupSpec) -> None:
         state.timed_groups += (spec.timeout > 0) - (group.timeout > 0)
         if group.deadline:
             group.deadline = group.deadline - group.timeout + spec.timeout if spec.timeout else 0.0
-            heappush(state.alarms, (group.deadline, -group.id, 0))
+            state.set_timer(group.deadline, TimerKind.GROUP_LIMIT, group.id)
         group.timeout = spec.timeout
 
 
@@ -255,9 +252,8 @@ def _queue_anew(state: State, workflow: Workflow) -> None:
         record.queue_key = ()
         if record.ready:
             state.enqueue(record)
-    for span in state.spans.values():
-        if span.record.group.workflow is workflow:
-            occupy_limits(span.record.queue.limits, span.width)
+        for span in state.attempts.of(record, 0, record.length):
+            occupy_limits(record.queue.limits, span.width)
 
 
 def _groups(group: GroupRecord) -> Iterable[GroupRecord]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bough.core import late_attempts, lifecycle
+from bough.core import lifecycle
 from bough.core.graph import dependencies
 from bough.core.records.array_record import (
     CANCELLED,
@@ -30,13 +30,11 @@ from bough.core.records.array_record import (
     ArrayRecord,
     Record,
 )
-from bough.core.records.attempts import Span
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
 from bough.model.events import facts
-from bough.model.events.orders import StopSpan
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.ranges import Ranges
 from bough.model.refs import nones
@@ -103,23 +101,9 @@ def cancelled(state: State, fact: facts.Cancelled) -> None:
 
 def stop_spans(state: State, record: Record, start: int, stop: int) -> None:
     """End what executors have of a range; if it is tried again, attempt numbers go on."""
-    if state.ghosts:
-        late_attempts.exorcise(state, record, start, stop)
-    for span in spans_of(state, record, start, stop):
-        for low, high in span.take(start, stop):
-            state.orders.append(StopSpan(span.executor.id, span.id, low, high))
-            if isinstance(record, ArrayRecord):
-                record.attempts.update(dict.fromkeys(range(low, high), span.attempt))
-        state.let_go(span)
-
-
-def spans_of(state: State, record: Record, start: int, stop: int) -> list[Span]:
-    """The spans that hold elements of a range. Walks the spans in flight: for deeds, not for the hot path."""
-    if not record.runs(BUSY, start, stop):
-        return []
-    return [
-        s for s in state.spans.values() if s.record is record and any(lo < stop and start < hi for lo, hi in s.left)
-    ]
+    for span, low, high in lifecycle.end_attempts(state, record, start, stop):
+        if isinstance(record, ArrayRecord):
+            record.attempts.update(dict.fromkeys(range(low, high), span.attempt))
 
 
 def held(state: State, fact: facts.Held) -> None:

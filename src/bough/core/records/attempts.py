@@ -1,11 +1,15 @@
-"""An attempt in flight: a slice of a record that an executor has.
+"""Attempts: slices of records that executors have, and the index that finds them.
 
-Rule: what is left of a span is what nothing final was heard of.
+An attempt of some elements is a `Span`. The index has the current ones by their number and by the elements they hold,
+and the late ones: those of executors that were lost, which may be alive behind a broken network and report results. A
+task may have several attempts at once: replicas, which run at the same time, and late attempts. Rule: what is left of a
+span is what nothing final was said of; of all attempts of a task the first success counts, and the others are ended;
+no search looks at more spans than a block of elements can hold.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bough.model import ranges
 from bough.model.ids import Seconds, SpanId
@@ -15,8 +19,11 @@ if TYPE_CHECKING:
     from bough.core.records.array_record import Record
     from bough.core.records.executor_record import ExecutorRecord
 
-NOTHING = SpanId(0)
-WHOLE: Ranges = [[0, 1]]  # what a loose task's span holds; shared, so never changed
+NOTHING: Final = SpanId(0)
+WHOLE: Final[Ranges] = [[0, 1]]  # what a loose task's span holds; shared, so never changed
+MOST_LATE: Final = 10_000  # late attempts that are remembered
+_NO_SPANS: Final[dict[int, Span]] = {}
+_BLOCK: Final = 6  # bits of an element's number within its block: spans of an array are found by blocks of 64 elements
 
 
 class Span:
@@ -65,11 +72,166 @@ class Span:
         self.width = 1  # how many of its elements run at once; more only on a wide executor
         self.many = 1  # elements that are left, as last counted there
 
+    def has(self, index: int) -> bool:
+        """Whether an element is still with it, that is, with its executor."""
+        return any(low <= index < high for low, high in self.left)
+
+    def parts(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The parts of [start, stop) that are still with it."""
+        found = ((max(low, start), min(high, stop)) for low, high in self.left)
+        return [(low, high) for low, high in found if low < high]
+
     def take(self, start: int, stop: int) -> Ranges:
-        """Let go of [start, stop); return the parts of it that were there."""
+        """Remove [start, stop); the parts of it that were there."""
         if self.left is WHOLE:
             if start <= 0 < stop:
                 self.left = []
                 return [[0, 1]]
             return []
         return ranges.take(self.left, start, stop)
+
+
+class AttemptIndex:
+    """The attempts there are: see the module."""
+
+    __slots__ = ("_blocks", "_late_of", "_tasks", "current", "late", "replicas")
+
+    def __init__(self) -> None:
+        self.current: dict[int, Span] = {}  # by number
+        self.late: dict[int, Span] = {}  # by number, the oldest first
+        self.replicas: dict[int, Span] = {}  # by number: current ones of tasks that had another one
+        self._tasks: dict[int, Span] = {}  # of loose tasks, by record: the newest
+        self._blocks: dict[int, dict[int, dict[int, Span]]] = {}  # of elements, by record, block and number
+        self._late_of: dict[int, list[Span]] = {}  # by record
+
+    # --- current attempts ------------------------------------------------------------------------
+
+    def add_task(self, span: Span) -> None:
+        """A loose task has a new attempt."""
+        self.current[span.id] = span
+        self._tasks[span.record.id] = span
+
+    def add_elements(self, span: Span) -> None:
+        """Elements of an array have a new attempt."""
+        self.current[span.id] = span
+        blocks = self._blocks.get(span.record.id)
+        if blocks is None:
+            blocks = self._blocks[span.record.id] = {}
+        for number in _blocks_of(span.start, span.stop):
+            if number in blocks:
+                blocks[number][span.id] = span
+            else:
+                blocks[number] = {span.id: span}
+
+    def add_replica(self, span: Span) -> None:
+        """Tasks that have, or had, a current attempt have another one."""
+        id_ = span.record.id
+        self.replicas[span.id] = span
+        if span.record.is_array:
+            self.add_elements(span)
+            return
+        if id_ in self._tasks:  # from now on its attempts are found as those of an element
+            if id_ not in self._blocks:
+                self.add_elements(self._tasks[id_])
+            self.add_elements(span)
+        self.add_task(span)
+
+    def remove(self, span: Span) -> None:
+        """An attempt has ended, or its executor is lost."""
+        number, record = span.id, span.record
+        del self.current[number]
+        if self.replicas:
+            self.replicas.pop(number, None)
+        if record.is_array:
+            self._remove_from_blocks(span)
+        elif record.id not in self._blocks:
+            del self._tasks[record.id]
+        else:
+            self._remove_from_blocks(span)
+            left = list(self._blocks[record.id][0].values())
+            self._tasks[record.id] = left[-1]
+            if len(left) == 1:
+                del self._blocks[record.id]
+
+    def _remove_from_blocks(self, span: Span) -> None:
+        blocks = self._blocks[span.record.id]
+        for number in _blocks_of(span.start, span.stop):
+            block = blocks[number]
+            if len(block) > 1:
+                del block[span.id]
+            else:
+                del blocks[number]
+        if not blocks:
+            del self._blocks[span.record.id]
+
+    def of(self, record: Record, start: int, stop: int) -> list[Span]:
+        """The current attempts that have something of the elements [start, stop), the oldest first."""
+        blocks = self._blocks.get(record.id)
+        if blocks is None:
+            span = self._tasks.get(record.id)
+            return [span] if span is not None and start <= 0 < stop else []
+        numbers = _blocks_of(start, stop)
+        found: dict[int, Span] = {}
+        for number in numbers if len(numbers) < len(blocks) else [at for at in blocks if at in numbers]:
+            for span in blocks.get(number, _NO_SPANS).values():
+                if span.id not in found and span.parts(start, stop):
+                    found[span.id] = span
+        return [found[number] for number in sorted(found)]
+
+    def at(self, record: Record, index: int) -> Span | None:
+        """The newest current attempt of an element."""
+        found = self.of(record, index, index + 1)
+        return found[-1] if found else None
+
+    def only_with(self, span: Span, start: int, stop: int) -> Ranges:
+        """The parts of [start, stop) that no other current attempt has."""
+        alone = [[start, stop]]
+        if self.replicas:
+            for other in self.of(span.record, start, stop):
+                if other is not span:
+                    for low, high in other.left:
+                        ranges.take(alone, low, high)
+        return alone
+
+    # --- late attempts ---------------------------------------------------------------------------
+
+    def keep_late(self, span: Span, start: int, stop: int) -> None:
+        """Elements were taken from a lost executor, which may still report their results."""
+        late = self.late.get(span.id)
+        if late is None:
+            if len(self.late) >= MOST_LATE:
+                self._forget_late(next(iter(self.late.values())))
+            late = Span(span.id, span.record, span.start, span.stop, span.attempt, span.executor, [], queued=False)
+            late.behind = span.behind
+            self.add_late(late)
+        ranges.add(late.left, start, stop)
+
+    def add_late(self, late: Span) -> None:
+        """Remember a late attempt."""
+        self.late[late.id] = late
+        self._late_of.setdefault(late.record.id, []).append(late)
+
+    def late_of(self, record: Record) -> list[Span]:
+        """The late attempts of a record."""
+        return list(self._late_of.get(record.id, ()))
+
+    def end_late(self, record: Record, start: int, stop: int) -> list[tuple[Span, int, int]]:
+        """Nothing more is expected of elements from late attempts; those that may still run, and where."""
+        ended: list[tuple[Span, int, int]] = []
+        for late in self.late_of(record):
+            ended += [(late, low, high) for low, high in ranges.take(late.left, start, stop)]
+            if not late.left:
+                self._forget_late(late)
+        return ended
+
+    def _forget_late(self, late: Span) -> None:
+        del self.late[late.id]
+        others = self._late_of[late.record.id]
+        others.remove(late)
+        if not others:
+            del self._late_of[late.record.id]
+
+
+def _blocks_of(start: int, stop: int) -> range:
+    """The numbers of the blocks that hold the elements [start, stop)."""
+    return range(start >> _BLOCK, (stop - 1 >> _BLOCK) + 1)

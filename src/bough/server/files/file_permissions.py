@@ -52,7 +52,7 @@ class FilePermissions:
     def aim(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
         """The task that an executor speaks of; UserError when it has no business with it."""
         state = self._shell.machine.state
-        held = state.spans.get(span) or state.ghosts.get(span)
+        held = state.spans.get(span) or state.attempts.late.get(span)
         if held is None or held.executor.id != executor or not any(low <= index < high for low, high in held.left):
             raise UserError("the task is not wanted from this executor any more")
         return TaskOnExecutor(held.record, index, held.attempt, self._declared(held.record))
