@@ -14,8 +14,8 @@ import pytest
 from bough.api.task_context import TaskContext as Asking
 from bough.errors import PeerLost
 from bough.executor.task_socket import VARIABLE, TaskSocket
+from bough.testing.builders import here_question
 from bough.wire.executor_messages import StopElements, TaskAnswer, TaskRequest
-from tests.builders import here_question
 from tests.second_user import NOBODY, needs_root
 
 FOUND = (7, 3, 0, 1)  # span, record, index and attempt of the only task that runs here
