@@ -5,7 +5,7 @@ from __future__ import annotations
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.interface import PlacementPolicy
-from tests.contract.policy_suite import PolicySuite
+from bough.testing.policy_conformance import PolicySuite
 
 
 class TestFifo(PolicySuite):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from bough.stores.sql.sqlite import SqliteStore
-from tests.contract.store_suite import StoreSuite, append_for_ever
+from bough.testing.store_conformance import StoreSuite
 
 
 class TestSqlite(StoreSuite):
@@ -26,7 +25,3 @@ class TestSqliteWithoutWriteAheadLog(TestSqlite):
     @staticmethod
     def open_store(directory: Path) -> SqliteStore:
         return SqliteStore(directory, wal=False)
-
-
-if __name__ == "__main__":
-    append_for_ever(globals()[sys.argv[1]].open_store(Path(sys.argv[2])))

@@ -33,6 +33,7 @@ import cloudpickle
 
 from bough.model.events.facts import GroupClosed
 from bough.model.tasks import ArraySpec, GroupSpec, Kind, TaskSpec
+from bough.testing.builders import question
 from bough.wire.client_messages import (
     VERSION,
     Accepted,
@@ -47,7 +48,6 @@ from bough.wire.client_messages import (
     Welcome,
 )
 from bough.wire.framing import frame, to_client_frames
-from tests.builders import question
 
 MOST = 1.5  # times the memory of the first tenth
 LOOSE = 20  # tasks of a workflow that are loose; the others are an array

@@ -23,7 +23,7 @@ import pytest
 from processes import PATIENCE, is_alive, read, until
 
 from bough.cli.targets.live_server import ServiceClient, connect_client
-from tests.builders import question
+from bough.testing.builders import question
 
 HEARTBEAT, RECONNECT = "2s", "2s"  # short, so that faults are noticed within a test
 

@@ -19,6 +19,7 @@ import cloudpickle
 
 from bough.model.commands.command import CommandCall, CommandSettings, encode_call
 from bough.model.tasks import ArraySpec, Kind, TaskSpec
+from bough.testing.builders import question
 from bough.wire.client_messages import (
     VERSION,
     Accepted,
@@ -33,7 +34,6 @@ from bough.wire.client_messages import (
     Welcome,
 )
 from bough.wire.framing import frame, to_client_frames
-from tests.builders import question
 
 DEADLINE = 20.0
 

@@ -19,13 +19,13 @@ from relay_site import Site
 from service_client import until
 
 from bough.model.blobs import blob_id
+from bough.testing.builders import question
 from bough.transport.access import Access, read_access, write_access
 from bough.transport.dial import dial
 from bough.transport.tls import make_certificate, server_context
 from bough.wire.client_messages import VERSION, Answer, Ask, Blob, Challenge, ClientHello, Refused, Subscribe
 from bough.wire.framing import frame, to_client_frames
 from bough.wire.handshake import ROLE_FRAME
-from tests.builders import question
 
 HELLO = ClientHello(VERSION, 1, "elsewhere")
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
-from tests.contract.store_suite import StoreSuite, append_for_ever
+from bough.testing.store_conformance import StoreSuite
 from tests.postgres_server import PostgresServer
 
 pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'bough[postgres]'")
@@ -22,7 +21,7 @@ from bough.stores.maintenance.copies import backup, check, copy
 from bough.stores.open import lock_store, open_jobs, open_store
 from bough.stores.sql.pg_database import read_address
 from bough.stores.sql.postgres import PostgresStore
-from tests.contract.store_suite import A_HISTORY, A_SERVICE, BODY, OPENED, a_task, appending
+from bough.testing.store_conformance import A_HISTORY, A_SERVICE, BODY, OPENED, a_task, appending
 
 URL = "BOUGH_TEST_POSTGRES"
 
@@ -253,7 +252,3 @@ def test_a_database_without_a_store_is_said_to_have_none(url, tmp_path):
     with pytest.raises(UnknownName, match="there is no store"):
         backup(url, str(tmp_path / "nowhere"))
     assert not (tmp_path / "nowhere").exists()
-
-
-if __name__ == "__main__":
-    append_for_ever(globals()[sys.argv[1]].open_store(Path(sys.argv[2])))

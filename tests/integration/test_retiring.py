@@ -15,8 +15,8 @@ from bough.model.events.facts import GroupClosed, Retried
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.service.finished_workflows import KEPT
+from bough.testing.builders import question
 from bough.wire.client_messages import Answer, DoAction, Refused, TasksFailed, TasksSucceeded
-from tests.builders import question
 from tests.postgres_server import PostgresServer
 
 

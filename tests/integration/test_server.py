@@ -22,6 +22,7 @@ from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, On
 from bough.server.cleanup import find
 from bough.server.socket_path import store_id
+from bough.testing.builders import question
 from bough.wire.client_messages import (
     VERSION,
     Accepted,
@@ -34,7 +35,6 @@ from bough.wire.client_messages import (
     TasksRunning,
 )
 from bough.wire.framing import frame, to_client_frames
-from tests.builders import question
 
 Opener = Callable[..., Client]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module

@@ -13,6 +13,7 @@ from service_client import Service, WorkflowClient, is_alive, until
 
 from bough.model.outcomes import Cause
 from bough.model.tasks import GroupSpec, Limits
+from bough.testing.builders import question
 from bough.wire.client_messages import (
     Accepted,
     Ask,
@@ -23,7 +24,6 @@ from bough.wire.client_messages import (
     TasksFailed,
     TasksSucceeded,
 )
-from tests.builders import question
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 

@@ -19,10 +19,10 @@ from bough.server.peers import ClientPeer, DeferredRequest
 from bough.server.service.sql_process import Limits, Sheet
 from bough.server.service.sql_window import SqlQueries
 from bough.stores.open import open_jobs, open_store
+from bough.testing.builders import question
+from bough.testing.store_conformance import OPENED
 from bough.wire import questions
 from bough.wire.client_messages import Answer, Ask, Refused
-from tests.builders import question
-from tests.contract.store_suite import OPENED
 from tests.postgres_server import PostgresServer
 
 ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"

@@ -50,9 +50,9 @@ from bough.stores.jobs.rows import AttemptRow, ElementRow, SpanRow, TaskRow
 from bough.stores.maintenance.copies import backup, check, copy
 from bough.stores.sql.sqlite import SqliteStore
 from bough.stores.store_lock import StoreLock, holder
+from bough.testing.store_conformance import appending
 from bough.wire.executor_messages import Report
 from bough.wire.framing import frame
-from tests.contract.store_suite import appending
 
 OPENED: list[Fact] = [RunOpened(1, "w", "here", 7), ExecutorJoined(1, "local", "node1", 8, Needs(cores=4))]
 

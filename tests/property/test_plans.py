@@ -12,7 +12,7 @@ from bough.describe.steps import Step, What, steps
 from bough.model.events.facts import GroupClosed
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, GroupSpec, On
-from tests.builders import task
+from bough.testing.builders import task
 from tests.unit.core.core_bench import Bench
 
 Names = dict[int, str]  # of tasks, by number

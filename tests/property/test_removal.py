@@ -21,7 +21,7 @@ from bough.model.events.facts import (
 )
 from bough.model.tasks import ArraySpec, GroupSpec, Kind, TaskSpec
 from bough.stores.sql.sqlite import SqliteStore
-from tests.contract.store_suite import StoreSuite
+from bough.testing.store_conformance import StoreSuite
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # syncing is not what is tested here
 RUNS = (2, 3, 4)

@@ -225,7 +225,7 @@ def as_span(run: RunSpan) -> RunSpan:
     return replace(run, stop=1 + len(run.along)) if run.along else run
 
 
-def apart(news: News, run: RunSpan) -> Iterator[News]:
+def split_batch(news: News, run: RunSpan) -> Iterator[News]:
     """News of a hand-out of like tasks, in the server's words."""
     match news:
         case SpanReturned() | SpanStarted():
@@ -260,7 +260,7 @@ def spans_of(held: QueuedSpan) -> list[SpanId]:
     return [SpanId(held.run.span + index) for index in left if not held.is_stopped(index)]
 
 
-def within(order: StopElements, run: RunSpan) -> StopElements | None:
+def in_batch(order: StopElements, run: RunSpan) -> StopElements | None:
     """What an order to stop means for a span; None if it concerns another."""
     at = order.span - run.span
     if not 0 <= at <= len(run.along):
@@ -276,9 +276,7 @@ def is_asked_for(run: RunSpan, index: int, fetch: ReadOutput) -> bool:
     return record == fetch.record
 
 
-def whereabouts(
-    held: QueuedSpan, task: tuple[int, int, int] | None, at: int
-) -> tuple[SpanId, RecordId, int, int] | None:
+def locate(held: QueuedSpan, task: tuple[int, int, int] | None, at: int) -> tuple[SpanId, RecordId, int, int] | None:
     """Span, record, index and attempt of a task by its name, or of the element that is run, `at`; None: not there."""
     run = held.run
     if task is not None:

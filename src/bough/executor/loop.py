@@ -1,30 +1,29 @@
-"""One epoll over server, workers, signals; reconnecting; leaving in order.
+"""The executor's loop, in one thread: server, workers, running tasks and signals; reconnecting; leaving in order.
 
-When and how an executor leaves a service in good order: its time is nearly over, it was idle, it was told to.
+The executor of a service outlives its connections: it goes on working without a server, and repeats what was not
+acknowledged. It leaves in order when its time is nearly over, when it was idle for long enough, or when it is told to:
+it says `Leaving`, gives back what it has not begun, and waits for the server's `Drain`, after which nothing more is
+sent.
 
-It says `Leaving`, gives back what it has not begun, and waits for the server's `Drain`, behind which nothing more is
-sent. Rule: it goes only once nothing runs here and everything was heard, or when its time is over.
-
-The executor's loop: one epoll over the server, the workers and signals, in one thread.
-
-The executor of a service outlives its connections: it goes on working without a server, and says again what was not
-heard. Rule: nothing in a round blocks, and all news of a round leave in one report.
+Rules: nothing in a round blocks, and all news of a round leave in one report. An executor leaves a service only once
+nothing runs here and everything was acknowledged, or when its time is over.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from bough import private
 from bough.errors import BoughError
+from bough.executor.descriptors import Descriptors
 from bough.executor.executor_options import (
     ExecutorLifetime,
     ExecutorOptions,
@@ -58,15 +57,25 @@ from bough.wire.executor_messages import (
 from bough.wire.framing import frame
 
 if TYPE_CHECKING:
-    from bough.executor.slot import WorkerSlot
     from bough.executor.slots import Slots
 
 
-class Departure:
-    """Decides; the loop says and does."""
+TICK = 0.05  # seconds between looks at what runs
+_SILENCE = 5.0  # seconds after which the server is told that we live
+_LOST_GRACE = 1.0  # seconds that running tasks get when the server has disconnected
+_LAST_REPORTS = 2.0  # seconds to wait until the last reports are acknowledged
+_GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
+_RECONNECT = 0.2  # seconds until the first try to reconnect; pauses grow
+_MOST_PAUSE = 5.0  # seconds between tries
+_MOST_FAULTS = 10_000  # elements of one span that are reported as failed because of a bug
+_FINAL_REFUSALS = frozenset({"UnknownName"})  # refusals after which an executor does not try to reconnect
 
-    def __init__(self, terms: ExecutorLifetime) -> None:
-        self._terms = terms
+
+class Departure:
+    """When and why an executor leaves a service; the loop acts on it."""
+
+    def __init__(self, lifetime: ExecutorLifetime) -> None:
+        self._lifetime = lifetime
         self._idle_since = time.monotonic()
         self.draining = False  # told to finish what is here, and go
         self.reason = ""  # why it is leaving, once it is
@@ -79,67 +88,55 @@ class Departure:
         else:
             self.draining = True
 
-    def due(self, roster: Slots, now: float) -> str:
+    def due(self, slots: Slots, now: float) -> str:
         """Why it should say that it leaves now; empty: it should not."""
         if self.reason:
             return ""
-        terms, idle = self._terms, roster.idle
+        lifetime, idle = self._lifetime, slots.idle
         if not idle:
             self._idle_since = now
-        if terms.until and time.time() >= terms.leaves_at:
+        if lifetime.until and time.time() >= lifetime.leaves_at:
             return "its time is nearly over"
         if self.draining and idle:
             return "it was drained"
-        if terms.idle and idle and now - self._idle_since >= terms.idle:
-            return f"it had nothing to do for {terms.idle:g} s"
+        if lifetime.idle and idle and now - self._idle_since >= lifetime.idle:
+            return f"it had nothing to do for {lifetime.idle:g} s"
         return ""
 
     def is_over(self) -> bool:
         """Whether its time is over, whatever runs."""
-        return bool(self._terms.until) and time.time() >= self._terms.ends_at
+        return bool(self._lifetime.until) and time.time() >= self._lifetime.ends_at
 
     def wait(self, now: float, idle: bool) -> float:
         """Seconds after which to look again."""
-        terms, waits = self._terms, [3600.0]
-        if terms.until:
-            waits.append((terms.ends_at if self.reason else terms.leaves_at) - time.time())
-        if terms.idle and idle and not self.reason:
-            waits.append(self._idle_since + terms.idle - now)
+        lifetime, waits = self._lifetime, [3600.0]
+        if lifetime.until:
+            waits.append((lifetime.ends_at if self.reason else lifetime.leaves_at) - time.time())
+        if lifetime.idle and idle and not self.reason:
+            waits.append(self._idle_since + lifetime.idle - now)
         return max(0.01, min(waits))
-
-
-TICK = 0.05  # seconds between looks at what runs
-_SILENCE = 5.0  # seconds after which the server is told that we live
-_LOST_GRACE = 1.0  # seconds that running tasks get when the server is gone
-_LAST_WORD = 2.0  # seconds to wait until the last reports are heard
-_GIVE_UP = 5.0  # seconds after the grace in which processes must have died of KILL
-_RECONNECT = 0.2  # seconds until the first try to come back; pauses grow
-_MOST_PAUSE = 5.0  # seconds between tries
-_MOST_FAULTS = 10_000  # elements of one hand-out that are told to have failed because of a bug
-_FINAL = frozenset({"UnknownName"})  # refusals of one that comes back after which it need not try again
 
 
 class Executor:
     """One executor, from its hello to its end."""
 
-    def __init__(self, address: str, capacity: Needs, site: str, terms: ExecutorLifetime | None = None) -> None:
+    def __init__(self, address: str, capacity: Needs, site: str, lifetime: ExecutorLifetime | None = None) -> None:
         self._address = address
         self._capacity = capacity
         self._site = site
-        self._terms = terms or ExecutorLifetime()
-        self._parting = Departure(self._terms)
+        self._lifetime = lifetime or ExecutorLifetime()
+        self._departure = Departure(self._lifetime)
         self._reports = Reports()
-        self._roster: Slots | None = None
-        self._appointed: ExecutorWelcome | None = None
+        self._slots: Slots | None = None
+        self._welcome: ExecutorWelcome | None = None
         self._connection: ServerConnection | None = None
-        self._epoll = select.epoll()
-        self._slots: dict[int, tuple[WorkerSlot, bool]] = {}  # by descriptor; whether it is the pidfd
+        self._descriptors = Descriptors()
         self._spoke = time.monotonic()
         self._ticked = 0.0
         self._leave_at: float | None = None  # when waiting to be heard ends, once all is over
         self._leaving = False
         self._give_up_at = 0.0
-        self._welcome = False  # the server has answered the hello of this connection
+        self._welcomed = False  # the server has answered the hello of this connection
         self._heard_at = time.monotonic()
         self._retry_at = self._pause = self._lost_at = 0.0
         self._shared = True  # the server's store is seen here
@@ -154,7 +151,7 @@ class Executor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a session's Ctrl-C is not for us
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        self._epoll.register(self._signals.fileno(), select.EPOLLIN)
+        self._descriptors.add(self._signals.fileno(), self._on_signal)
 
     def run(self) -> int:
         """Serve until told to leave, or left alone; the exit code."""
@@ -163,103 +160,94 @@ class Executor:
 
         while self._exit is None:
             self._round()
-        self._epoll.close()
-        if self._roster is not None:
-            self._carrier.close()
-            self._here.close()
+        self._descriptors.close()
+        if self._slots is not None:
+            self._staging.close()
+            self._task_socket.close()
             private.sweep("nested")  # sessions within tasks: our workers are gone, and nothing removes theirs
         return self._exit
 
     def _connect(self) -> None:
-        self._connection = connection = connect(self._address, wait=self._appointed is None)
-        self._epoll.register(connection.fileno(), select.EPOLLIN)
-        self._welcome = False
+        self._connection = connection = connect(self._address, wait=self._welcome is None)
+        self._descriptors.add(connection.fileno(), partial(self._on_server_ready, connection))
+        self._welcomed = False
         self._heard_at = time.monotonic()
-        hello = make_hello(self._site, self._capacity, self._terms, self._appointed)
+        hello = make_hello(self._site, self._capacity, self._lifetime, self._welcome)
         self._send(frame(*connection.greeting, hello))
 
     def _round(self) -> None:
-        for fd, _ in self._epoll.poll(self._patience()):
-            connection = self._connection
-            if fd in self._slots:
-                self._hear_slot(*self._slots[fd])
-            elif connection is not None and fd == connection.fileno():
-                self._hear_server(connection)
-            elif fd == self._signals.fileno():
-                self._on_signal()
-            else:
-                self._here.hear(fd)
+        self._descriptors.wait(self._poll_seconds())
         now = time.monotonic()
-        if self._roster is not None:
-            self._drive(self._roster, now)
+        if self._slots is not None:
+            self._drive(self._slots, now)
         report = self._reports.cut()
-        if report is not None and self._welcome:  # before, older ones must go first
+        if report is not None and self._welcomed:  # before, older ones must go first
             self._send(report)
-        if self._welcome and now - self._spoke >= self._silence:
+        if self._welcomed and now - self._spoke >= self._silence:
             self._send(frame(Heartbeat()))
         if self._connection is None or self._is_service:
-            self._look_after_connection(now)
+            self._check_connection(now)
         if self._leave_at is not None:
             self._finish(now >= self._leave_at)
 
-    def _look_after_connection(self, now: float) -> None:
+    def _check_connection(self, now: float) -> None:
         if self._connection is None:
             if not self._leaving and now >= self._retry_at:
                 self._reconnect(now)
-        elif now - self._heard_at > self._patience_with_server:
+        elif now - self._heard_at > self._longest_silence:
             sys.stderr.write("bough executor: the server says nothing; the connection is given up\n")
             self._on_lost(self._connection)
 
-    def _drive(self, roster: Slots, now: float) -> None:
+    def _drive(self, slots: Slots, now: float) -> None:
         if now - self._ticked >= TICK:
             self._ticked = now
-            roster.tick(now)
-        roster.schedule()
+            slots.tick(now)
+        slots.schedule()
         if self._is_service and not self._leaving:
-            self._consider_leaving(roster, now)
-        if self._leaving and self._leave_at is None and (roster.empty or now >= self._give_up_at):
-            roster.end_rest()
-            self._leave_at = now + _LAST_WORD
+            self._consider_leaving(slots, now)
+        if self._leaving and self._leave_at is None and (slots.empty or now >= self._give_up_at):
+            slots.end_rest()
+            self._leave_at = now + _LAST_REPORTS
 
-    def _patience(self) -> float:
+    def _poll_seconds(self) -> float:
         if self._leave_at is not None:
             return 0.05
         if self._connection is None:
             return TICK
-        roster = self._roster
-        if roster is not None and (roster.busy or self._leaving or self._parting.reason):
+        slots = self._slots
+        if slots is not None and (slots.busy or self._leaving or self._departure.reason):
             return TICK
         now = time.monotonic()
-        patience = max(0.01, self._spoke + self._silence - now)
-        return min(patience, self._parting.wait(now, idle=True)) if self._is_service else patience
+        silent = max(0.01, self._spoke + self._silence - now)
+        return min(silent, self._departure.wait(now, idle=True)) if self._is_service else silent
 
     @property
-    def _patience_with_server(self) -> float:
-        return self._appointed.heartbeat + self._silence if self._appointed is not None else _SILENCE
+    def _longest_silence(self) -> float:
+        return self._welcome.heartbeat + self._silence if self._welcome is not None else _SILENCE
 
     # --- leaving a service in good order ---
 
-    def _consider_leaving(self, roster: Slots, now: float) -> None:
-        parting = self._parting
-        reason = parting.due(roster, now)
+    def _consider_leaving(self, slots: Slots, now: float) -> None:
+        departure = self._departure
+        reason = departure.due(slots, now)
         if reason:
-            parting.reason = reason
+            departure.reason = reason
             sys.stderr.write(f"bough executor: leaving: {reason}\n")
-            roster.give_back()
+            slots.give_back()
             self._say_leaving()
-        if parting.reason and parting.confirmed and roster.idle and not self._reports.unheard():
+        if departure.reason and departure.confirmed and slots.idle and not self._reports.unheard():
             self.leave(1.0)
-        elif parting.is_over():
-            parting.reason = parting.reason or "its time is over"
-            self.leave(max(0.0, min(5.0, self._terms.until - time.time())))
+        elif departure.is_over():
+            departure.reason = departure.reason or "its time is over"
+            self.leave(max(0.0, min(5.0, self._lifetime.until - time.time())))
 
     def _say_leaving(self) -> None:
         """Behind the reports of what is given back."""
         report = self._reports.cut()
-        if self._welcome:
+        if self._welcomed:
             if report is not None:
                 self._send(report)
-            self._send(frame(Leaving(self._parting.reason)))
+            self._send(frame(Leaving(self._departure.reason)))
 
     # --- server ---
 
@@ -274,9 +262,9 @@ class Executor:
     def _watch_connection(self, connection: ServerConnection) -> None:
         if connection.pending != connection.writing:
             connection.writing = connection.pending
-            self._epoll.modify(connection.fileno(), select.EPOLLIN | (select.EPOLLOUT if connection.pending else 0))
+            self._descriptors.want_write(connection.fileno(), connection.pending)
 
-    def _hear_server(self, connection: ServerConnection) -> None:
+    def _on_server_ready(self, connection: ServerConnection) -> None:
         connection.write()
         for message in connection.read():
             try:
@@ -292,15 +280,15 @@ class Executor:
             self._watch_connection(connection)
 
     def _on_message(self, message: object) -> None:
-        if type(message) is RunSpan and self._roster is not None and not self._parting.reason:  # nearly all of them
-            self._roster.add(message)
+        if type(message) is RunSpan and self._slots is not None and not self._departure.reason:  # nearly all of them
+            self._slots.add(message)
             return
         match message:
             case ExecutorWelcome():
-                self._on_appointed(message)
+                self._on_welcome(message)
             case Refused():
                 sys.stderr.write(f"bough executor: refused by the server: {message.message}\n")
-                if not self._is_service or message.kind in _FINAL:
+                if not self._is_service or message.kind in _FINAL_REFUSALS:
                     self._exit = 3
             case Acknowledged():
                 self._reports.heard(message.number)
@@ -309,14 +297,14 @@ class Executor:
             case Leave():
                 self.leave(message.grace)
             case Drain():
-                self._parting.told()
-            case _ if self._roster is not None:
-                self._on_work(self._roster, message)
+                self._departure.told()
+            case _ if self._slots is not None:
+                self._on_work(self._slots, message)
             case _:
                 sys.stderr.write(f"bough executor: {type(message).__name__} before the appointment is ignored\n")
 
     def _on_fault(self, message: object, error: Exception) -> None:
-        """A message of the server could not be handled, which is our bug: who waits for something is told so."""
+        """A message of the server could not be handled, which is our bug: the server is told so."""
         import traceback
 
         text = f"the executor failed at {type(message).__name__}: {type(error).__name__}: {error}"
@@ -330,90 +318,92 @@ class Executor:
             case ReadOutput():
                 self._send(frame(OutputRead(message.request, b"", error=text)))
 
-    def _on_work(self, roster: Slots, message: object) -> None:
+    def _on_work(self, slots: Slots, message: object) -> None:
         match message:
             case Blob():
-                self._take_blob(roster, message)
+                self._take_blob(slots, message)
             case RunSpan():  # which comes too late
                 for one in spread(message):
                     self._reports.add(SpanReturned(one.span, one.start, one.stop))
             case StopElements():
-                roster.stop(message)
+                slots.stop(message)
             case ReadOutput():
-                self._send(frame(roster.read_output(message)))
-            case _ if not self._here.answer(message):
-                self._carrier.hear(message)
+                self._send(frame(slots.read_output(message)))
+            case _ if not self._task_socket.answer(message):
+                self._staging.on_message(message)
 
-    def _take_blob(self, roster: Slots, blob: Blob) -> None:
+    def _take_blob(self, slots: Slots, blob: Blob) -> None:
         """Code and tables run under their digests: what is something else is not from the server that we know."""
         if is_blob(blob.id, blob.data):
-            roster.blobs[blob.id] = blob.data
+            slots.blobs[blob.id] = blob.data
         elif self._connection is not None:
             sys.stderr.write(f"bough executor: the blob {blob.id.hex()} is not what its name says; hanging up\n")
             self._on_lost(self._connection)
 
-    def _on_appointed(self, appointed: ExecutorWelcome) -> None:
-        self._welcome = True
-        self._piggyback = appointed.piggyback
+    def _on_welcome(self, welcome: ExecutorWelcome) -> None:
+        self._welcomed = True
+        self._piggyback = welcome.piggyback
         self._pause = 0.0
-        if self._roster is None:
-            self._begin(appointed)
+        if self._slots is None:
+            self._begin(welcome)
         else:
             sys.stderr.write("bough executor: back with the server\n")
-        if appointed.embedded:
+        if welcome.embedded:
             return
-        assert self._roster is not None
+        assert self._slots is not None
         self._reports.cut()
         for report in self._reports.unheard():  # the server may have missed these
             self._send(report)
-        self._send(frame(SpansHeld(self._roster.spans(), self._shared)))
-        self._carrier.resume()
-        self._here.resume()
-        if self._parting.reason:
-            self._send(frame(Leaving(self._parting.reason)))
+        self._send(frame(SpansHeld(self._slots.spans(), self._shared)))
+        self._staging.resume()
+        self._task_socket.resume()
+        if self._departure.reason:
+            self._send(frame(Leaving(self._departure.reason)))
 
-    def _begin(self, appointed: ExecutorWelcome) -> None:
+    def _begin(self, welcome: ExecutorWelcome) -> None:
         from bough.executor.files.sandbox import ExecutorFolder
 
-        room = ExecutorFolder(self._terms.work)
-        self._shared = shares_store(appointed)
+        folder = ExecutorFolder(self._lifetime.work)
+        self._shared = shares_store(welcome)
         if not self._shared:
-            out, results = room.folders()
-            appointed = replace(appointed, output_dir=out, result_dir=results)
-        self._appointed = appointed
-        self._is_service = not appointed.embedded
-        self._silence = min(_SILENCE, appointed.heartbeat / 4)
-        for folder in (appointed.output_dir, appointed.result_dir):
-            private.make_folder(folder)
-        os.environ["BOUGH_RUN"] = appointed.marker
-        if not appointed.embedded:
+            out, results = folder.folders()
+            welcome = replace(welcome, output_dir=out, result_dir=results)
+        self._welcome = welcome
+        self._is_service = not welcome.embedded
+        self._silence = min(_SILENCE, welcome.heartbeat / 4)
+        for path in (welcome.output_dir, welcome.result_dir):
+            private.make_folder(path)
+        os.environ["BOUGH_RUN"] = welcome.marker
+        if not welcome.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
         from bough.executor.files.staging import Staging
         from bough.executor.slots import Slots
         from bough.executor.task_socket import TaskSocket
 
-        self._carrier = Staging(room, self, self._reports.add)
-        self._roster = Slots(self._capacity, appointed, self._reports, self, self._carrier, inline=not self._shared)
-        self._here = TaskSocket(self._epoll, self._roster.find, self.say)
+        self._staging = Staging(folder, self._say, self._reports.add)
+        self._slots = Slots(
+            self._capacity, welcome, self._reports, self._descriptors, self._staging, inline=not self._shared
+        )
+        self._task_socket = TaskSocket(self._descriptors, self._slots.find_task, self._say)
 
     def _on_lost(self, connection: ServerConnection) -> None:
-        self._epoll.unregister(connection.fileno())
+        self._descriptors.remove(connection.fileno())
         connection.close()
         self._connection = None
-        if self._appointed is None:
+        if self._welcome is None:
             if self._exit is None and not connection.why:
                 sys.stderr.write("bough executor: the server hung up before it answered; start it again\n")
             self._exit = 3
-        elif self._appointed.embedded:
+        elif self._welcome.embedded:
             self.leave(_LOST_GRACE)
         elif not self._leaving:
             now = time.monotonic()
-            if self._welcome:
+            if self._welcomed:
                 self._lost_at = now
                 sys.stderr.write(
                     "bough executor: the connection was lost; work goes on, and the server is tried again\n"
                 )
-            self._welcome = False
+            self._welcomed = False
             self._wait_to_reconnect(now)
 
     def _wait_to_reconnect(self, now: float) -> None:
@@ -421,8 +411,8 @@ class Executor:
         self._retry_at = now + self._pause
 
     def _reconnect(self, now: float) -> None:
-        if now - self._lost_at > self._terms.give_up:
-            sys.stderr.write(f"bough executor: no server for {self._terms.give_up:g} s; everything is ended\n")
+        if now - self._lost_at > self._lifetime.give_up:
+            sys.stderr.write(f"bough executor: no server for {self._lifetime.give_up:g} s; everything is ended\n")
             self.leave(_LOST_GRACE)
             return
         try:
@@ -431,74 +421,41 @@ class Executor:
             self._connection = None
             self._wait_to_reconnect(time.monotonic())
 
-    def say(self, message: object) -> None:
-        """Send something to the server; what it answers is asked for again when it comes back."""
-        if self._welcome:
+    def _say(self, message: object) -> None:
+        """Send something to the server; what it would answer is asked for again when it is back."""
+        if self._welcomed:
             self._send(frame(message))
-
-    # --- workers ---
-
-    def add_slot(self, slot: WorkerSlot) -> None:
-        """Watch a worker's socket and its process."""
-        for fd, is_process in ((slot.sock.fileno(), False), (slot.pidfd, True)):
-            self._slots[fd] = (slot, is_process)
-            self._epoll.register(fd, select.EPOLLIN)
-
-    def forget_slot(self, slot: WorkerSlot) -> None:
-        """Stop watching a worker."""
-        for fd in (slot.sock.fileno(), slot.pidfd):
-            if self._slots.pop(fd, None) is not None:
-                self._epoll.unregister(fd)
-
-    def want_write(self, slot: WorkerSlot) -> None:
-        """Wait until a worker takes more."""
-        if slot.pending != slot.writing and slot.sock.fileno() in self._slots:
-            slot.writing = slot.pending
-            self._epoll.modify(slot.sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if slot.pending else 0))
-
-    def _hear_slot(self, slot: WorkerSlot, is_process: bool) -> None:
-        assert self._roster is not None
-        if is_process:
-            self._roster.bury(slot)
-            return
-        slot.write()
-        self._roster.hear(slot)
-        if slot.gone:  # its process says the rest
-            self._slots.pop(slot.sock.fileno())
-            self._epoll.unregister(slot.sock.fileno())
-        else:
-            self.want_write(slot)
 
     # --- the end ---
 
     def _on_signal(self) -> None:
         numbers = self._signals.recv(64)
         if signal.SIGTERM in numbers or (signal.SIGINT in numbers and self._is_service):
-            if self._is_service and not self._parting.reason:
-                self._parting.reason = "it was told to end"
+            if self._is_service and not self._departure.reason:
+                self._departure.reason = "it was told to end"
                 self._say_leaving()
             self.leave(5.0)
 
     def leave(self, grace: float) -> None:
         """End everything within this time, then exit; a second, shorter word counts."""
         give_up_at = time.monotonic() + grace + _GIVE_UP
-        if self._roster is None:
+        if self._slots is None:
             self._exit = 0
         elif not self._leaving or give_up_at < self._give_up_at:
             self._leaving = True
             self._give_up_at = give_up_at
-            self._roster.leave(grace)
+            self._slots.leave(grace)
 
     def _finish(self, anyway: bool) -> None:
         """Exit once all was heard, or cannot be; what was not heard is kept in a file."""
         if not anyway and self._connection is not None and self._reports.unheard():
             return
-        assert self._appointed is not None
-        if not self._appointed.embedded:
+        assert self._welcome is not None
+        if not self._welcome.embedded:
             self._exit = 0
             return
         try:
-            self._reports.spill(self._appointed.spill_dir, self._appointed.executor)
+            self._reports.spill(self._welcome.spill_dir, self._welcome.executor)
         except OSError as error:
             sys.stderr.write(f"bough executor: reports cannot be kept: {error}\n")
             self._exit = 3
@@ -510,9 +467,9 @@ def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = ExecutorOptions(words)
     _extend_path(os.environ.pop("BOUGH_PATH", ""))
-    capacity, terms = read_terms(options)
+    capacity, lifetime = read_terms(options)
     try:
-        return Executor(options.server, capacity, options.site, terms).run()
+        return Executor(options.server, capacity, options.site, lifetime).run()
     except BoughError as error:
         sys.stderr.write(f"bough executor: {error}\n")
         return error.exit_code

@@ -1,9 +1,9 @@
 """A slot: the executor's side of one worker process, and what that worker has been handed.
 
-All that a slot holds at a time has equal needs, occupied once: its worker runs one element at a time. What is
-handed over in advance gets a token, its number in a pipe that both sides can read: whoever takes the token
-out has the hand-over, so it can be taken back from a worker that turns out to be busy. Rule: writing to a
-worker never blocks.
+All that a slot holds at a time has equal needs, occupied once: its worker runs one element at a time. A hand-over in
+advance gets a token, its number in a pipe that both sides can read. The side that takes the token out has the
+hand-over, so the executor can take it back from a worker that turns out to be busy. Rule: writing to a worker never
+blocks, and a running element is ended with a verdict by `end_with` alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 from bough.errors import ProtocolError
 from bough.executor.backlog import QueuedSpan
+from bough.executor.descriptors import Descriptors, Handler
 from bough.executor.processes import kill, kill_group
 from bough.executor.worker.output_streams import stream_path
 from bough.executor.worker.worker import WorkerSetting, work
@@ -27,43 +29,46 @@ from bough.executor.worker_protocol import (
     ERR,
     GENERATION,
     GROUP,
-    HAND,
+    HANDOVER,
     INDEX,
     OUT,
     FromWorker,
     ToWorker,
     WorkerSpan,
+    WorkerStop,
+    WorkerVerdict,
     from_worker_frames,
     new_cells,
 )
-from bough.model.ids import BlobId
+from bough.model.ids import BlobId, Seconds
 from bough.model.outcomes import Detail, Failure, Stream
 from bough.model.resources import Needs
+from bough.model.tasks import Kind
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
 _CHUNK = 1 << 18
 _NOWHERE: Mapping[int, str] = MappingProxyType({})
-_in = memoryview(bytearray(_CHUNK))  # what was read last, from whichever worker; one thread reads
+_in = memoryview(bytearray(_CHUNK))  # what was read last, from any worker: one thread reads
 
 
 class Ending(NamedTuple):
     """A worker is being ended."""
 
     kill_at: float  # monotonic seconds
-    hand: int = 0  # the element it is ended for
-    element: int = 0
-    failure: Failure | None = None  # what to say of that element; None: nothing
+    element: tuple[int, int] = (0, 0)  # hand-over and index of the element that it is ended for
+    failure: Failure | None = None  # the verdict on that element; None: nothing is reported of it
 
 
 class WorkerSlot:
     """One worker process."""
 
-    def __init__(self, number: int, name: str, generation: int) -> None:
+    def __init__(self, number: int, name: str, generation: int, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
         self.number = number
         self.name = name
-        self.board = new_cells()
-        self.board[GENERATION] = generation
+        self.cells = new_cells()
+        self.cells[GENERATION] = generation
         self.held: deque[QueuedSpan] = deque()
         self.needs: Needs | None = None
         self.known: set[BlobId] = set()
@@ -73,7 +78,8 @@ class WorkerSlot:
         self.told = False  # the server knows that it runs
         self.looked = 0.0  # when its memory was looked at
         self.gone = False  # nothing more will come from it
-        self.writing = False  # waiting to be writable
+        self._writing = False  # waiting to be writable
+        self._ended = (0, 0)  # the command that its worker was told to end
         self._frames = from_worker_frames()
         self._out = bytearray()
         self.sock: socket.socket
@@ -87,15 +93,24 @@ class WorkerSlot:
         self.pid = os.fork()
         if self.pid == 0:
             _become_worker(theirs, self._token_read)
-            work(theirs, self._token_read, self.board, blobs, setting)
+            work(theirs, self._token_read, self.cells, blobs, setting)
         theirs.close()
         self.sock.setblocking(False)
         self.pidfd = os.pidfd_open(self.pid)
 
-    def hand(
-        self, batch: list[QueuedSpan], numbers: range, blobs: dict[BlobId, bytes], places: Mapping[int, str] = _NOWHERE
+    def watch(self, on_ready: Handler, on_dead: Handler) -> None:
+        """Have the worker's socket and its process watched."""
+        self._descriptors.add(self.sock.fileno(), on_ready)
+        self._descriptors.add(self.pidfd, on_dead)
+
+    def hand_over(
+        self,
+        batch: list[QueuedSpan],
+        numbers: range,
+        blobs: dict[BlobId, bytes],
+        directories: Mapping[int, str] = _NOWHERE,
     ) -> None:
-        """Hand over spans, to be run after those the worker has; `places`: directories that are not seen here."""
+        """Hand over spans, to be run after those the worker has; `directories`: those that are not seen here."""
         messages: list[ToWorker] = []
         tokens = bytearray()
         for held, number in zip(batch, numbers, strict=True):
@@ -108,7 +123,7 @@ class WorkerSlot:
             held.token = bool(self.held)
             if held.token:
                 tokens += number.to_bytes(8, "little")
-            messages.append(WorkerSpan(number, run, held.token, places.get(run.run, "")))
+            messages.append(WorkerSpan(number, run, held.token, directories.get(run.run, "")))
             self.held.append(held)
         if tokens:
             os.write(self._token_write, tokens)
@@ -126,7 +141,7 @@ class WorkerSlot:
         return taken
 
     def done(self, number: int) -> bool:
-        """A hand-over is finished; whether the worker has nothing more to do."""
+        """Drop a hand-over that is finished; whether the worker has nothing more to do."""
         while self.held and self.held[0].number <= number:
             self.held.popleft()
         return not self.held
@@ -139,7 +154,7 @@ class WorkerSlot:
         return 1 if self.held[0].batch == self.held[-1].batch else 2
 
     def send(self, messages: list[ToWorker]) -> None:
-        """Say something to the worker."""
+        """Send messages to the worker."""
         data = frame_list(messages)
         if self._out:
             self._out += data
@@ -147,8 +162,8 @@ class WorkerSlot:
             self._out = data
         self.write()
 
-    def write(self) -> bool:
-        """Send what the socket takes; whether something is left."""
+    def write(self) -> None:
+        """Send what the socket takes; what is left goes when it takes more."""
         while self._out:
             try:
                 sent = self.sock.send(self._out)
@@ -158,12 +173,9 @@ class WorkerSlot:
                 self._out.clear()
                 break
             del self._out[:sent]
-        return bool(self._out)
-
-    @property
-    def pending(self) -> bool:
-        """Whether something waits to be sent."""
-        return bool(self._out)
+        if bool(self._out) is not self._writing:
+            self._writing = not self._writing
+            self._descriptors.want_write(self.sock.fileno(), self._writing)
 
     def read(self, to_the_end: bool = False) -> list[FromWorker]:
         """What the worker has said: a chunk, or all that is there."""
@@ -176,25 +188,47 @@ class WorkerSlot:
             except OSError:
                 count = 0
             if not count:
-                self.gone = True
+                self._stop_reading()
                 return found
             try:
                 found += self._frames.feed(_in[:count])
             except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
-                sys.stderr.write(f"bough executor: worker {self.name} says what nobody understands: {error}\n")
-                self.gone = True
+                sys.stderr.write(f"bough executor: what worker {self.name} sent cannot be read: {error}\n")
+                self._stop_reading()
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
                 return found
             if not to_the_end:
                 return found
 
+    def _stop_reading(self) -> None:
+        """Nothing more will come; the end of the process is still watched."""
+        self.gone = True
+        self._descriptors.remove(self.sock.fileno())
+
     def current(self) -> tuple[int, int]:
-        """Hand-over and element that are being run, by the board."""
-        return self.board[HAND], self.board[INDEX]
+        """Hand-over and element that are being run, by the shared memory."""
+        return self.cells[HANDOVER], self.cells[INDEX]
+
+    def end_with(self, held: QueuedSpan, index: int, failure: Failure | None, grace: Seconds) -> bool:
+        """End an element that runs here with a verdict, which is reported as its failure (None: nothing is).
+
+        A command is ended by its worker, which goes on; a function ends with its worker. What runs gets TERM, and KILL
+        after the grace. False: it was being ended already. An element that has just finished keeps its own outcome.
+        """
+        element = (held.number, index)
+        if self.ending is not None or self._ended == element:
+            return False
+        if held.run.kind == Kind.COMMAND:
+            self._ended = element
+            stop = WorkerStop(held.number, index, index + 1, grace)
+            self.send([WorkerVerdict(held.number, index, failure, grace) if failure is not None else stop])
+        else:
+            self.end(Ending(time.monotonic() + grace, element, failure))
+        return True
 
     def end(self, ending: Ending) -> None:
-        """Ask the worker to say its last words and go; KILL comes when `kill_at` has passed."""
+        """Ask the worker to send its news and to exit; KILL comes when `kill_at` has passed."""
         if self.ending is None:
             self.ending = ending
             kill(self.pid, signal.SIGTERM)
@@ -207,23 +241,25 @@ class WorkerSlot:
     def kill_command(self) -> None:
         """End the process groups of a worker that is dead: its own, and that of its command."""
         kill_group(self.pid)
-        if self.board[GROUP]:
-            kill_group(self.board[GROUP])
+        if self.cells[GROUP]:
+            kill_group(self.cells[GROUP])
 
     def last_output(self, directory: str, index: int) -> Detail | None:
         """What the element at which the worker died had written."""
         found: list[Stream | None] = []
         for cell, suffix in ((OUT, "out"), (ERR, "err")):
-            path = stream_path(directory, self.name, self.board[GENERATION], suffix)
+            path = stream_path(directory, self.name, self.cells[GENERATION], suffix)
             try:
-                length = os.stat(path).st_size - self.board[cell]
+                length = os.stat(path).st_size - self.cells[cell]
             except OSError:
                 length = 0
-            found.append(Stream(path, self.board[cell], length) if length > 0 else None)
+            found.append(Stream(path, self.cells[cell], length) if length > 0 else None)
         return Detail(index, stdout=found[0], stderr=found[1]) if any(found) else None
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close and forget its descriptors."""
+        for fd in (self.sock.fileno(), self.pidfd):
+            self._descriptors.remove(fd)
         self.sock.close()
         for fd in (self.pidfd, self._token_read, self._token_write):
             os.close(fd)

@@ -1,19 +1,12 @@
-"""All slots: who gets what, limits kept, what a worker's death means.
+"""All slots of an executor: which worker gets which span, limits, and what the death of a worker means.
 
-What the death of a worker means for what it had been handed.
+Spans come from the server into a backlog and go to workers that are free, short ones in advance. What workers report
+goes to the server. News that were reported stand. The element that ran when a worker died by itself is lost, and so are
+those before it whose results died with it. When the executor ended the worker for one element, only that one pays: the
+others are given back.
 
-News that were told stand. The element that ran when the worker died by itself is lost, and so are those
-before it whose results died with it. When we ended the worker for one element, only that one pays: the others
-are given back. Rule: every element of every span is settled once, stopped ones by silence.
-
-Ends of processes: of workers, of what they left behind, and of orphans that became ours.
-
-Rule: nobody is waited for who has not ended, except a worker whose end was seen.
-
-The executor's slots at work: who gets what, what their news mean, and what their deaths mean.
-
-Rule: every element handed to this executor ends in exactly one of: news of its end, a return, or silence
-because it was stopped; whatever happens to the worker that had it.
+Rule: every element handed to this executor ends in exactly one of: news of its end, a return, or silence because it was
+stopped; whatever happens to the worker that had it.
 """
 
 from __future__ import annotations
@@ -21,21 +14,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
-from typing import Protocol
+from functools import partial
 
 from bough.executor.backlog import (
     Backlog,
     Capacity,
     QueuedSpan,
     advance,
-    apart,
     as_span,
+    in_batch,
     is_asked_for,
+    locate,
     records_of,
     spans_of,
-    whereabouts,
-    within,
+    split_batch,
 )
+from bough.executor.descriptors import Descriptors
 from bough.executor.files.staging import Staging
 from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
 from bough.executor.reports import MOST_INLINE, Reports, inlined
@@ -60,133 +54,15 @@ from bough.wire.executor_messages import ExecutorWelcome, OutputRead, ReadOutput
 from bough.wire.framing import News
 
 Say = Callable[[RunSpan, News], None]
+
 _BIRTHS = 3  # workers that may die with a span before they begin it
-
-
-def settle(slot: WorkerSlot, status: int, output_dir: str, say: Say) -> list[QueuedSpan]:
-    """Report what became of the spans of a dead worker; return those it never began."""
-    hand, index = slot.current()
-    unbegun: list[QueuedSpan] = []
-    for held in slot.held:
-        if held.number > hand:
-            unbegun.append(held)
-            continue
-        reached = min(index, held.run.stop) if held.number == hand else held.run.stop
-        _settle_finished(held, reached, slot, say)
-        if reached < held.run.stop and held.next <= reached:
-            _settle_running(held, reached, slot, say, (status, output_dir))
-            held.next = reached + 1
-        _give_back(held, max(held.next, reached), held.run.stop, say)
-    if unbegun and unbegun[0] is slot.held[0] and not slot.ending:
-        unbegun[0].deaths += 1
-        if unbegun[0].deaths >= _BIRTHS:
-            held = unbegun.pop(0)
-            for at in range(held.run.start, held.run.stop):
-                _lose(held, at, f"workers die at their start ({_how(status)})", say)
-    return unbegun
-
-
-def _settle_finished(held: QueuedSpan, reached: int, slot: WorkerSlot, say: Say) -> None:
-    """Elements that were run and not told of: their results died with the worker."""
-    if slot.ending:
-        _give_back(held, held.next, reached, say)
-    else:
-        for low, high in held.kept(held.next, reached):
-            for at in range(low, high):
-                _lose(held, at, "the worker process died before its result was told", say)
-    held.next = max(held.next, reached)
-
-
-def _settle_running(held: QueuedSpan, index: int, slot: WorkerSlot, say: Say, end: tuple[int, str]) -> None:
-    """The element that was running."""
-    if held.is_stopped(index):
-        return
-    status, output_dir = end
-    ending = slot.ending
-    detail = slot.last_output(output_dir, index)
-    if ending is None:
-        _lose(held, index, f"the worker process died ({_how(status)}) while running it", say, detail)
-    elif ending.failure and (ending.hand, ending.element) == (held.number, index):
-        say(held.run, ElementFailed(held.run.span, index, ending.failure, detail))
-    else:
-        _give_back(held, index, index + 1, say)
-
-
-def _lose(held: QueuedSpan, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
-    say(held.run, ElementFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
-
-
-def _give_back(held: QueuedSpan, start: int, stop: int, say: Say) -> None:
-    for low, high in held.kept(start, stop):
-        say(held.run, SpanReturned(held.run.span, low, high))
-
-
-def _how(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-class Reaper:
-    """Keeps how workers ended that were reaped before they were missed."""
-
-    def __init__(self) -> None:
-        self._statuses: dict[int, int] = {}
-
-    def status(self, pid: int) -> int:
-        """How a worker ended."""
-        status = self._statuses.pop(pid, None)
-        if status is None:
-            try:
-                status = os.waitpid(pid, 0)[1]
-            except ChildProcessError:
-                status = 0
-        return status
-
-    def end_orphans(self, slots: Collection[WorkerSlot]) -> None:
-        """End what a dead worker had just started and not yet put on its board: it is our child now."""
-        workers = {slot.pid for slot in slots}
-        groups = workers | {slot.board[GROUP] for slot in slots}
-        own = os.getsid(0)
-        for pid in children():
-            try:
-                group = os.getpgid(pid)
-                if pid not in workers and group not in groups and os.getsid(pid) == own and group != os.getpgrp():
-                    kill_group(group)
-            except ProcessLookupError:
-                continue
-
-    def reap_adopted(self, slots: Collection[WorkerSlot]) -> None:
-        """Reap orphans that became ours; they are children of commands whose own parent has ended."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if any(slot.pid == pid for slot in slots):
-                self._statuses[pid] = status
-
-
 _LONG = 0.045  # seconds after which the server is told that an element runs
 _BATCH = 0.01  # seconds of short tasks handed over together
 _SHORT = 0.15  # seconds of run time up to which a worker gets its next work in advance
 _OVERDUE = 1.5  # of the expected run time: from then on it may be a long one
-_TERM_GRACE = 1.0  # seconds between TERM and KILL for a worker
-_MEMORY_LOOK = 0.1  # seconds between looks at the memory of a function
-
-
-class Watch(Protocol):
-    """Where descriptors of slots are watched."""
-
-    def add_slot(self, slot: WorkerSlot) -> None:
-        """Watch its socket and its process."""
-
-    def forget_slot(self, slot: WorkerSlot) -> None:
-        """Stop watching."""
-
-    def want_write(self, slot: WorkerSlot) -> None:
-        """Something waits to be sent to it."""
+_WORKER_GRACE = 1.0  # seconds between TERM and KILL for a worker, which a function ends with
+_COMMAND_GRACE = 2.0  # seconds between TERM and KILL for a command over its limit
+_MEMORY_LOOK = 0.1  # seconds between looks at the memory of an element
 
 
 class Slots:
@@ -195,19 +71,19 @@ class Slots:
     def __init__(
         self,
         total: Needs,
-        appointed: ExecutorWelcome,
+        welcome: ExecutorWelcome,
         reports: Reports,
-        watch: Watch,
-        carrier: Staging,
+        descriptors: Descriptors,
+        staging: Staging,
         *,
         inline: bool = False,
     ) -> None:
-        self._carrier = carrier
-        self._appointed = appointed
+        self._staging = staging
+        self._welcome = welcome
         self._inline = inline  # the server cannot read files here
         self._reports = reports
         reports.is_far = inline
-        self._watch = watch
+        self._descriptors = descriptors
         self._capacity = Capacity(total)
         self._most = max(1, int(4 * total.cores))
         self._width = max(1, int(total.cores))
@@ -230,7 +106,7 @@ class Slots:
 
     def stop(self, order: StopElements) -> None:
         """End elements of a span, wherever it is."""
-        found = (within(order, held.run) for held in self._all_held())
+        found = (in_batch(order, held.run) for held in self._all_held())
         order = next((own for own in found if own is not None), order)
         for slot in self._slots.values():
             if any(held.run.span == order.span for held in slot.held):
@@ -244,14 +120,13 @@ class Slots:
                     held.stopped.append((order.start, order.stop))
                     if held.run.kind == Kind.COMMAND:
                         slot.send([WorkerStop(held.number, order.start, order.stop, order.grace)])
-                        self._watch.want_write(slot)
                     else:
-                        self._end_stopped(slot, time.monotonic(), order.grace)
+                        self._end_stopped(slot, order.grace)
 
     def spans(self) -> list[SpanId]:
         """All that is here, running or queued, and not yet told of to its end."""
         here = [span for held in self._all_held() if held.next < held.run.stop for span in spans_of(held)]
-        return list(dict.fromkeys([*here, *self._carrier.spans()]))
+        return list(dict.fromkeys([*here, *self._staging.spans()]))
 
     def _all_held(self) -> list[QueuedSpan]:
         return [*self._backlog.all(), *(held for slot in self._slots.values() for held in slot.held)]
@@ -271,7 +146,7 @@ class Slots:
     def _say(self, run: RunSpan, news: News) -> None:
         """Report something of a span."""
         if run.along:
-            for one in apart(news, run):
+            for one in split_batch(news, run):
                 self._reports.add(one)
         else:
             self._reports.add(news)
@@ -291,22 +166,22 @@ class Slots:
             and any(fetch.record in records_of(held.run) for held in self._all_held())
         ):
             return OutputRead(fetch.request, b"", more=True)  # it has not begun, or has just ended
-        return answer(fetch, self._appointed.output_dir, running)
+        return answer(fetch, self._welcome.output_dir, running)
 
-    def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[SpanId, RecordId, int, int] | None:
+    def find_task(self, task: tuple[int, int, int] | None, group: int) -> tuple[SpanId, RecordId, int, int] | None:
         """A task that runs here, by its record, index and attempt, or by a process group: with its span."""
         for slot in self._slots.values():
-            if task is not None or group in {slot.pid, slot.board[GROUP]}:
+            if task is not None or group in {slot.pid, slot.cells[GROUP]}:
                 hand, at = slot.current()
                 for held in slot.held:
-                    if found := whereabouts(held, task, at if held.number == hand else -1):
+                    if found := locate(held, task, at if held.number == hand else -1):
                         return found
         return None
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._backlog.length and not self.busy and not self._carrier.spans()
+        return not self._backlog.length and not self.busy and not self._staging.spans()
 
     @property
     def busy(self) -> bool:
@@ -358,9 +233,7 @@ class Slots:
             batch += backlog.take(needs).chain()
         first = self._hands + 1
         self._hands += len(batch)
-        slot.hand(batch, range(first, first + len(batch)), self.blobs, self._carrier.places)
-        if slot.pending:
-            self._watch.want_write(slot)
+        slot.hand_over(batch, range(first, first + len(batch)), self.blobs, self._staging.directories)
 
     def _idle_slot(self, needs: Needs) -> WorkerSlot | None:
         for slot in self._slots.values():
@@ -380,12 +253,12 @@ class Slots:
 
     def _fork(self) -> WorkerSlot:
         number = next(n for n in range(len(self._slots) + 1) if n not in self._slots)
-        name = f"x{self._appointed.executor}-{number}"
-        slot = WorkerSlot(number, name, self._generations.get(number, 0))
-        folders = (self._appointed.output_dir, self._appointed.result_dir, self._carrier.sandbox_of(name))
+        name = f"x{self._welcome.executor}-{number}"
+        slot = WorkerSlot(number, name, self._generations.get(number, 0), self._descriptors)
+        folders = (self._welcome.output_dir, self._welcome.result_dir, self._staging.sandbox_of(name))
         slot.fork(self.blobs, WorkerSetting(os.getpid(), name, *folders, is_far=self._inline))
         self._slots[number] = slot
-        self._watch.add_slot(slot)
+        slot.watch(partial(self.on_worker_ready, slot), partial(self.on_worker_dead, slot))
         return slot
 
     def _take_back(self, slot: WorkerSlot) -> None:
@@ -399,7 +272,12 @@ class Slots:
 
     # --- from workers ---
 
-    def hear(self, slot: WorkerSlot, to_the_end: bool = False) -> None:
+    def on_worker_ready(self, slot: WorkerSlot) -> None:
+        """A worker's socket can be read or written."""
+        slot.write()
+        self._read(slot)
+
+    def _read(self, slot: WorkerSlot, to_the_end: bool = False) -> None:
         """Take in what a worker says."""
         for news in slot.read(to_the_end):
             if isinstance(news, WorkerDone):
@@ -408,10 +286,10 @@ class Slots:
                     self._release(slot)
                 continue
             if isinstance(news, StageInputs):
-                self._carrier.bring(slot, news)
+                self._staging.bring_inputs(slot, news)
                 continue
             if isinstance(news, StoreOutputs):
-                self._carrier.hand_over(slot, news)
+                self._staging.store_outputs(slot, news)
                 continue
             run = next((held.run for held in slot.held if advance(held, news)), None)
             if run is not None and run.along:
@@ -422,7 +300,7 @@ class Slots:
     def _add_news(self, news: News) -> None:
         if self._inline and isinstance(news, SpanEnded) and isinstance(news.results, ResultFile):
             if news.results.size > MOST_INLINE:
-                self._carrier.keep_result(news, news.results)
+                self._staging.keep_result(news, news.results)
                 return
             news = inlined(news, news.results)
         self._reports.add(news)
@@ -433,22 +311,21 @@ class Slots:
             slot.needs = None
         slot.told = False
 
-    def bury(self, slot: WorkerSlot) -> None:
+    def on_worker_dead(self, slot: WorkerSlot) -> None:
         """A worker is dead: say what that means for what it had."""
-        self.hear(slot, to_the_end=True)
+        self._read(slot, to_the_end=True)
         status = self._reaper.status(slot.pid)
         slot.kill_command()
-        self._watch.forget_slot(slot)
-        self._carrier.forget(slot)
+        self._staging.forget(slot)
         del self._slots[slot.number]
-        self._generations[slot.number] = slot.board[GENERATION] + 1
+        self._generations[slot.number] = slot.cells[GENERATION] + 1
         self._release(slot)
         self._reaper.end_orphans(self._slots.values())
-        if self._leaving and not self._appointed.embedded:
+        if self._leaving and not self._welcome.embedded:
             for held in slot.held:  # what was ended because we leave has not failed
                 self._return(held)
         elif not self._leaving:
-            self._requeue(settle(slot, status, self._appointed.output_dir, self._say))
+            self._requeue(account_for(slot, status, self._welcome.output_dir, self._say))
         slot.close()
 
     # --- by the clock ---
@@ -464,8 +341,8 @@ class Slots:
         self._reaper.reap_adopted(self._slots.values())
 
     def _look(self, slot: WorkerSlot, now: float) -> None:
-        hand, index = current = slot.current()
-        held = next((held for held in slot.held if held.number == hand), None)
+        number, index = current = slot.current()
+        held = next((held for held in slot.held if held.number == number), None)
         if held is None or index >= held.run.stop:
             return
         if current != slot.seen:
@@ -477,51 +354,59 @@ class Slots:
             if now - slot.seen_at >= _OVERDUE * held.run.expected:  # what it got in advance may go to others
                 self._take_back(slot)
         if held.run.kind == Kind.FUNCTION:
-            self._end_stopped(slot, now, _TERM_GRACE)
-            self._keep_limits(slot, held, now)
+            self._end_stopped(slot, _WORKER_GRACE)
+        if held.run.limits.timeout or held.run.limits.memory:
+            self._keep_limits(slot, held, index, now)
 
-    def _end_stopped(self, slot: WorkerSlot, now: float, grace: Seconds) -> None:
-        """End a worker that runs a function nobody wants any more."""
-        hand, index = slot.current()
-        if any(held.number == hand and index < held.run.stop and held.is_stopped(index) for held in slot.held):
-            self._take_back(slot)
-            slot.end(Ending(now + min(grace, _TERM_GRACE), hand, index))
+    def _end_stopped(self, slot: WorkerSlot, grace: Seconds) -> None:
+        """End a worker that runs a function which was stopped."""
+        number, index = slot.current()
+        for held in slot.held:
+            if held.number == number and index < held.run.stop and held.is_stopped(index):
+                self.end_with(slot, held, index, None, min(grace, _WORKER_GRACE))
+                return
 
-    def _keep_limits(self, slot: WorkerSlot, held: QueuedSpan, now: float) -> None:
-        since, limits = slot.board[SINCE], held.run.limits
+    def _keep_limits(self, slot: WorkerSlot, held: QueuedSpan, index: int, now: float) -> None:
+        """End the element that runs if it is over a limit. `index` was read first: `SINCE` is of it, or of a later."""
+        since, limits = slot.cells[SINCE], held.run.limits
         if not since or slot.ending:
             return
+        is_command = held.run.kind == Kind.COMMAND
         failure: Failure | None = None
         if limits.timeout and time.monotonic_ns() - since > limits.timeout * 1e9:
             failure = Failure(Cause.TIMEOUT, f"ran longer than {limits.timeout:g} s")
         elif limits.memory and now - slot.looked >= _MEMORY_LOOK:
             slot.looked = now
-            used = group_memory(slot.pid)
+            used = group_memory(slot.cells[GROUP] if is_command else slot.pid)
             if used > limits.memory:
                 failure = Failure(Cause.MEMORY, f"used {show_bytes(used)}, the limit is {show_bytes(limits.memory)}")
         if failure:
+            self.end_with(slot, held, index, failure, _COMMAND_GRACE if is_command else _WORKER_GRACE)
+
+    def end_with(self, slot: WorkerSlot, held: QueuedSpan, index: int, failure: Failure | None, grace: Seconds) -> None:
+        """End a running element with a verdict: the one way for limits and stops, and for monitors to come."""
+        if held.run.kind == Kind.FUNCTION:  # its worker ends with it: the rest is for others
             self._take_back(slot)
-            slot.end(Ending(now + _TERM_GRACE, *slot.current(), failure))
+        slot.end_with(held, index, failure, grace)
 
     # --- leaving ---
 
     def leave(self, grace: Seconds) -> None:
         """End everything: no news of what did not finish."""
-        if not self._leaving and not self._appointed.embedded:
+        if not self._leaving and not self._welcome.embedded:
             self.give_back()
         self._leaving = True
         self._backlog.clear()
         kill_at = time.monotonic() + grace + 0.2
         for slot in self._slots.values():
             slot.take_back()
-            hand, index = slot.current()
-            runs = next((held.run for held in slot.held if held.number == hand and index < held.run.stop), None)
+            number, index = slot.current()
+            runs = next((held.run for held in slot.held if held.number == number and index < held.run.stop), None)
             if slot.ending is None and runs is not None and runs.kind == Kind.FUNCTION:
                 slot.end(Ending(kill_at))
             elif slot.ending is None or slot.ending.kill_at > kill_at:
                 slot.ending = Ending(kill_at)
             slot.send([WorkerQuit(grace)])
-            self._watch.want_write(slot)
 
     def end_rest(self) -> None:
         """After all workers are gone: nothing of theirs may stay behind."""
@@ -533,3 +418,108 @@ class Slots:
             for pid in left:  # also those that made sessions of their own: they end with the executor
                 kill(pid)
             time.sleep(0.005)
+
+
+def account_for(slot: WorkerSlot, status: int, output_dir: str, say: Say) -> list[QueuedSpan]:
+    """Report what became of the spans of a dead worker; return those it never began."""
+    hand, index = slot.current()
+    unbegun: list[QueuedSpan] = []
+    for held in slot.held:
+        if held.number > hand:
+            unbegun.append(held)
+            continue
+        reached = min(index, held.run.stop) if held.number == hand else held.run.stop
+        _account_for_finished(held, reached, slot, say)
+        if reached < held.run.stop and held.next <= reached:
+            _account_for_running(held, reached, slot, say, (status, output_dir))
+            held.next = reached + 1
+        _give_back(held, max(held.next, reached), held.run.stop, say)
+    if unbegun and unbegun[0] is slot.held[0] and not slot.ending:
+        unbegun[0].deaths += 1
+        if unbegun[0].deaths >= _BIRTHS:
+            held = unbegun.pop(0)
+            for at in range(held.run.start, held.run.stop):
+                _lose(held, at, f"workers die at their start ({_how(status)})", say)
+    return unbegun
+
+
+def _account_for_finished(held: QueuedSpan, reached: int, slot: WorkerSlot, say: Say) -> None:
+    """Elements that were run and not told of: their results died with the worker."""
+    if slot.ending:
+        _give_back(held, held.next, reached, say)
+    else:
+        for low, high in held.kept(held.next, reached):
+            for at in range(low, high):
+                _lose(held, at, "the worker process died before its result was told", say)
+    held.next = max(held.next, reached)
+
+
+def _account_for_running(held: QueuedSpan, index: int, slot: WorkerSlot, say: Say, end: tuple[int, str]) -> None:
+    """The element that was running."""
+    if held.is_stopped(index):
+        return
+    status, output_dir = end
+    ending = slot.ending
+    detail = slot.last_output(output_dir, index)
+    if ending is None:
+        _lose(held, index, f"the worker process died ({_how(status)}) while running it", say, detail)
+    elif ending.failure and ending.element == (held.number, index):
+        say(held.run, ElementFailed(held.run.span, index, ending.failure, detail))
+    else:
+        _give_back(held, index, index + 1, say)
+
+
+def _lose(held: QueuedSpan, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
+    say(held.run, ElementFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
+
+
+def _give_back(held: QueuedSpan, start: int, stop: int, say: Say) -> None:
+    for low, high in held.kept(start, stop):
+        say(held.run, SpanReturned(held.run.span, low, high))
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class Reaper:
+    """Keeps how workers ended that were reaped before they were missed."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[int, int] = {}
+
+    def status(self, pid: int) -> int:
+        """How a worker ended."""
+        status = self._statuses.pop(pid, None)
+        if status is None:
+            try:
+                status = os.waitpid(pid, 0)[1]
+            except ChildProcessError:
+                status = 0
+        return status
+
+    def end_orphans(self, slots: Collection[WorkerSlot]) -> None:
+        """End what a dead worker had just started and not yet put on its board: it is our child now."""
+        workers = {slot.pid for slot in slots}
+        groups = workers | {slot.cells[GROUP] for slot in slots}
+        own = os.getsid(0)
+        for pid in children():
+            try:
+                group = os.getpgid(pid)
+                if pid not in workers and group not in groups and os.getsid(pid) == own and group != os.getpgrp():
+                    kill_group(group)
+            except ProcessLookupError:
+                continue
+
+    def reap_adopted(self, slots: Collection[WorkerSlot]) -> None:
+        """Reap orphans that became ours; they are children of commands whose own parent has ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if any(slot.pid == pid for slot in slots):
+                self._statuses[pid] = status

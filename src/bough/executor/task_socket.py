@@ -1,4 +1,4 @@
-"""Where running tasks find their executor: a socket on which they ask, and are answered by the server.
+"""The socket on which running tasks ask their executor; the server answers.
 
 $BOUGH_HERE names it. A request is one line of JSON, {"task": [record, index, attempt] or null, "question": {"what",
 ...}} (see `wire.questions.HereQuestion`), and so is its answer, {"value"} or {"error", "kind"}; one request a
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from bough import private
+from bough.executor.descriptors import Descriptors
 from bough.model.bounds import Count, in_plain_words
 from bough.model.ids import RecordId, SpanId
 from bough.wire.executor_messages import TaskAnswer, TaskRequest
@@ -26,10 +27,10 @@ from bough.wire.questions import Forget, HereQuestion, Lock, Unlock
 
 VARIABLE = "BOUGH_HERE"
 _LONGEST = 1 << 16  # bytes of a request
-_WAITING = 256  # that may wait to be let in
+_WAITING = 256  # callers that may wait to be accepted
 
-Whereabouts = tuple[SpanId, RecordId, int, int]  # span, record, index and attempt of a task that is here
-Find = Callable[[tuple[int, int, int] | None, int], Whereabouts | None]  # by its name, or by a process group
+Location = tuple[SpanId, RecordId, int, int]  # span, record, index and attempt of a task that is here
+Find = Callable[[tuple[int, int, int] | None, int], Location | None]  # by its name, or by a process group
 
 
 class SocketRequest(msgspec.Struct, frozen=True):
@@ -57,30 +58,23 @@ class _Caller:
 class TaskSocket:
     """See the module. `find` finds a task that is here, `say` speaks to the server."""
 
-    def __init__(self, epoll: select.epoll, find: Find, say: Callable[[object], None]) -> None:
-        self._epoll = epoll
+    def __init__(self, descriptors: Descriptors, find: Find, say: Callable[[object], None]) -> None:
+        self._descriptors = descriptors
         self._find = find
         self._say = say
         self._last = 0
-        self._callers: dict[int, _Caller] = {}  # by descriptor
+        self._callers: set[_Caller] = set()
         self._asked: dict[int, tuple[_Caller | None, TaskRequest]] = {}  # by request
         name = f"bough-here-{os.getpid()}-{os.urandom(8).hex()}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listener.bind(f"\0{name}")
         self._listener.listen(_WAITING)
-        epoll.register(self._listener.fileno(), select.EPOLLIN)
+        descriptors.add(self._listener.fileno(), self._accept)
         os.environ[VARIABLE] = f"@{name}"
         for inherited in ("BOUGH_TASK", "BOUGH_ATTEMPT"):  # of a task that this executor was started by
             os.environ.pop(inherited, None)
 
-    def hear(self, fd: int) -> None:
-        """Something happened at one of our descriptors."""
-        if fd == self._listener.fileno():
-            self._let_in()
-        elif fd in self._callers:
-            self._read(self._callers[fd])
-
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
         except OSError:  # it left again, or there are too many
@@ -90,8 +84,9 @@ class TaskSocket:
             sock.close()
             return
         sock.setblocking(False)
-        self._callers[sock.fileno()] = _Caller(sock, pid)
-        self._epoll.register(sock.fileno(), select.EPOLLIN)
+        caller = _Caller(sock, pid)
+        self._callers.add(caller)
+        self._descriptors.add(sock.fileno(), partial(self._read, caller))
 
     def _read(self, caller: _Caller) -> None:
         try:
@@ -138,7 +133,9 @@ class TaskSocket:
         caller, ask = self._asked.pop(answer.request, (None, None))
         if caller is not None:
             self._reply(caller, answer)
-        elif ask is not None and isinstance(ask.question, Lock) and answer.value.get("new"):  # nobody will free it
+        elif (
+            ask is not None and isinstance(ask.question, Lock) and answer.value.get("new")
+        ):  # its task would never free it
             self._last += 1
             self._say(replace(ask, request=self._last, question=Unlock(ask.question.name)))
         return True
@@ -155,9 +152,9 @@ class TaskSocket:
         self._hang_up(caller)
 
     def _hang_up(self, caller: _Caller) -> None:
-        """One that left before it was answered does not wait for anything any more."""
-        self._epoll.unregister(caller.sock.fileno())
-        del self._callers[caller.sock.fileno()]
+        """Close the connection of a caller; the server forgets what one that left early had asked."""
+        self._descriptors.remove(caller.sock.fileno())
+        self._callers.discard(caller)
         caller.sock.close()
         if caller.request in self._asked:
             _, ask = self._asked[caller.request]
@@ -165,8 +162,8 @@ class TaskSocket:
             self._say(replace(ask, question=Forget()))
 
     def close(self) -> None:
-        """Listen no more; who waits for an answer will not get one."""
-        for caller in self._callers.values():
+        """Listen no more; callers that wait for an answer will not get one."""
+        for caller in self._callers:
             caller.sock.close()
         self._listener.close()
 

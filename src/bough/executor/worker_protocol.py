@@ -1,15 +1,11 @@
-"""Executor and worker: messages, and the shared memory both read.
+"""Executor and worker: their messages, in the frames of the wire, and the shared memory that both read.
 
-What an executor and its workers say to each other over their socket pair, in the frames of the wire.
+A worker shows its executor a few numbers in anonymous shared memory, without a system call. They can still be read when
+the worker was killed: that is how the executor knows which element died, and which process group to end.
 
-Rule: a worker answers every hand-over it runs with `WorkerDone`, after all news of it. A hand-over with a token
-may be taken back as long as its number can still be read from the token pipe (see `slots`).
-
-The board: a few numbers that a worker shows its executor without a system call.
-
-It lies in shared anonymous memory, so it can still be read when the worker was killed: that is how the
-executor knows which element died, and which process group to end. Rule: only the worker writes, each cell
-by itself; what is read while the worker lives is a hint, what is read after its death is the truth.
+Rules: a worker answers every hand-over that it runs with `WorkerDone`, after all news of it. A hand-over with a token
+may be taken back as long as its number can be read from the token pipe (see `slot`). Only the worker writes the shared
+memory, each cell by itself: what is read while the worker lives is a hint, what is read after its death is the truth.
 """
 
 from __future__ import annotations
@@ -20,10 +16,21 @@ import msgspec
 
 from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
 from bough.model.ids import Seconds, SpanId
+from bough.model.outcomes import Failure
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import RunSpan
 from bough.wire.file_messages import MadeFile
 from bough.wire.framing import Frames
+
+# the cells of the shared memory
+HANDOVER = 0  # number of the hand-over being run, 0: none
+INDEX = 1  # element being run
+GROUP = 2  # process group of the command being run, 0: none
+SINCE = 3  # monotonic nanoseconds at which a command, or a function with limits, began; 0: none runs
+OUT = 4  # where the output of the element being run begins in the stdout file
+ERR = 5  # the same for stderr
+GENERATION = 6  # which pair of output files is in use
+_CELLS = 8
 
 
 class WorkerSpan(msgspec.Struct, frozen=True, array_like=True, tag="h"):
@@ -36,11 +43,20 @@ class WorkerSpan(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 
 
 class WorkerStop(msgspec.Struct, frozen=True, array_like=True, tag="x"):
-    """Do not run these elements of a command hand-over; if one is running, end it."""
+    """Do not run these elements of a command hand-over; if one is running, end it. Nothing is reported of them."""
 
     number: int
     start: int
     stop: int
+    grace: Seconds
+
+
+class WorkerVerdict(msgspec.Struct, frozen=True, array_like=True, tag="v"):
+    """End this command if it still runs, and report this failure of it."""
+
+    number: int
+    index: int
+    failure: Failure
     grace: Seconds
 
 
@@ -98,7 +114,7 @@ class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
     error: str = ""
 
 
-ToWorker = Blob | WorkerSpan | WorkerStop | WorkerQuit | InputsStaged | OutputsStored
+ToWorker = Blob | WorkerSpan | WorkerStop | WorkerVerdict | WorkerQuit | InputsStaged | OutputsStored
 FromWorker = SpanEnded | CallsEnded | ElementFailed | SpanReturned | WorkerDone | StageInputs | StoreOutputs
 
 
@@ -112,18 +128,6 @@ def from_worker_frames() -> Frames[FromWorker]:
     return Frames(FromWorker)
 
 
-HAND = 0  # number of the hand-over being run, 0: none
-INDEX = 1  # element being run
-GROUP = 2  # process group of the command being run, 0: none
-SINCE = 3  # monotonic nanoseconds at which a function with limits began, 0: no function with limits runs
-OUT = 4  # where the output of the element being run begins in the stdout file
-ERR = 5  # the same for stderr
-GENERATION = 6  # which pair of output files is in use
-_CELLS = 8
-
-Board = memoryview  # of 8-byte integers
-
-
 def new_cells() -> memoryview[int]:
-    """A board for one worker, made before the fork."""
+    """The shared memory of one worker, made before the fork."""
     return memoryview(mmap.mmap(-1, 8 * _CELLS)).cast("q")

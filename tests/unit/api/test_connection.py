@@ -15,6 +15,7 @@ from bough.errors import BoughError, InvalidWorkload, PeerLost, UserError
 from bough.model.events.facts import Cancelled, PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Dep, Item, On, TaskSpec
+from bough.testing.builders import question, task
 from bough.wire.client_messages import (
     Accepted,
     Answer,
@@ -31,7 +32,6 @@ from bough.wire.client_messages import (
     Welcome,
 )
 from bough.wire.framing import Frames, frame, server_frames
-from tests.builders import question, task
 
 BLOB = BlobId(b"b" * 16)
 

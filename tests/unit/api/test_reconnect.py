@@ -16,6 +16,7 @@ from bough.errors import BoughError, PeerLost, SessionClosed, UserError
 from bough.model.events.facts import Cancelled, GroupClosed
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import Dep, On
+from bough.testing.builders import question, task
 from bough.wire.client_messages import (
     Accepted,
     Answer,
@@ -32,7 +33,6 @@ from bough.wire.client_messages import (
     Welcome,
 )
 from bough.wire.framing import frame, server_frames
-from tests.builders import question, task
 
 BLOB = BlobId(b"b" * 16)
 WELCOME = Welcome(1, 1, 10, 5, "/store", group=3, embedded=False)

@@ -16,10 +16,10 @@ from bough.cli.targets.locate import ServerLocation
 from bough.errors import PeerLost, ProtocolError, UnknownName
 from bough.model.events.facts import Cancelled, Killed, Retried
 from bough.model.tasks import Dep, On
+from bough.testing.builders import question
 from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, ClientHello, DoAction, Refused, Welcome
 from bough.wire.framing import frame, server_frames
 from bough.wire.questions import Explain
-from tests.builders import question
 
 Call = Callable[..., tuple[int, str, str]]
 Reply = Callable[[object], "list[object] | None"]

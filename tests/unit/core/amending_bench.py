@@ -12,7 +12,7 @@ from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
-from tests.builders import BODY, limits, needs
+from bough.testing.builders import BODY, limits, needs
 from tests.unit.core.core_bench import Bench
 
 WORKFLOW = 50  # its group

@@ -19,7 +19,7 @@ from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import PlacementPolicy
-from tests.builders import BOOM, executor, submit
+from bough.testing.builders import BOOM, executor, submit
 
 
 class Bench:

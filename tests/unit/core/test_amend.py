@@ -9,7 +9,7 @@ from bough.core.actions.difference import find_difference, why_taken, why_wrong
 from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import Dep, On
-from tests.builders import array, task
+from bough.testing.builders import array, task
 from tests.unit.core.amending_bench import Flow, items
 from tests.unit.core.core_bench import kinds, on
 

@@ -9,7 +9,7 @@ from bough.model.events import facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec
-from tests.builders import executor, limits, needs, task
+from bough.testing.builders import executor, limits, needs, task
 from tests.unit.core.core_bench import BOOM, Bench, on
 
 DIED = Failure(Cause.LOST, "the worker died")

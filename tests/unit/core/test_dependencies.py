@@ -8,7 +8,7 @@ from bough.model.events.facts import Cancelled, GroupClosed, PagesAdded
 from bough.model.ids import GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page
-from tests.builders import array, group, on_array, on_element, on_group, task
+from bough.testing.builders import array, group, on_array, on_element, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 
@@ -329,7 +329,7 @@ def test_fail_fast_starts_nothing_new_and_spares_what_runs() -> None:
 
 
 def test_fail_fast_forgives_what_is_retried() -> None:
-    from tests.builders import limits
+    from bough.testing.builders import limits
 
     bench = Bench(1, fail_fast=True)
     bench.submit(task(1, limits=limits(retries=1)), task(2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bough.model.events.facts import Cancelled, ExecutorDrained, Held, MemoLookedUp, Stopping
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Failure
-from tests.builders import array, group, limits, needs, on_array, on_element, on_group, task
+from bough.testing.builders import array, group, limits, needs, on_array, on_element, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 
@@ -116,7 +116,7 @@ def test_no_executor_has_that_much() -> None:
 
 
 def test_it_is_not_all_in_one_place() -> None:
-    from tests.builders import executor
+    from bough.testing.builders import executor
 
     bench = Bench(4)
     bench.tell(executor(2, 1, gpus=1))

@@ -7,7 +7,7 @@ import pytest
 from bough.model.events import facts
 from bough.model.ids import ExecutorId
 from bough.model.tasks import Dep, GroupSpec, On, TaskExtras, TaskSpec
-from tests.builders import array, executor, group, limits, needs, on_group, task
+from bough.testing.builders import array, executor, group, limits, needs, on_group, task
 from tests.unit.core.core_bench import BOOM, Bench
 
 RELEASE = TaskExtras(release=True)

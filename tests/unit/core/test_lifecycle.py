@@ -19,7 +19,7 @@ from bough.model.events.facts import (
 )
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Detail, Failure
-from tests.builders import BOOM, array, executor, group, limits, needs, on_array, task
+from bough.testing.builders import BOOM, array, executor, group, limits, needs, on_array, task
 from tests.unit.core.core_bench import Bench, kinds, on
 
 DIED = Failure(Cause.LOST, "the worker died")

@@ -8,7 +8,7 @@ import pytest
 
 from bough.model.events import facts
 from bough.model.tasks import Dep, On
-from tests.builders import array, executor, group, limits, on_group, task
+from bough.testing.builders import array, executor, group, limits, on_group, task
 from tests.unit.core.core_bench import Bench
 
 

@@ -8,7 +8,7 @@ from bough.model.events.facts import Cancelled, GroupClosed, MemoLookedUp, Retri
 from bough.model.ids import GroupId, MemoKey, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, Reuse
-from tests.builders import array, group, limits, on_array, on_element, on_group, task
+from bough.testing.builders import array, group, limits, on_array, on_element, on_group, task
 from tests.unit.core.core_bench import Bench, kinds, on
 
 KEY = MemoKey(b"k" * 16)

@@ -10,7 +10,7 @@ from bough.core.state import State
 from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
 from bough.policies.placement.fifo import Fifo
-from tests.builders import task
+from bough.testing.builders import task
 
 STATE = State(Fifo())  # where the records live; each test takes new ones
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from bough.model.events import facts
 from bough.model.tasks import Dep, Kind, On, TaskExtras, TaskSpec
-from tests.builders import array, group, on_array, on_group, task
+from bough.testing.builders import array, group, on_array, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 

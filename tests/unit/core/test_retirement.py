@@ -13,7 +13,7 @@ from bough.core.invariants import picture
 from bough.model.events import facts
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
-from tests.builders import BOOM, array, executor, group, on_group, task
+from bough.testing.builders import BOOM, array, executor, group, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 

@@ -7,7 +7,7 @@ import pytest
 from bough.model.events import facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
-from tests.builders import array, executor, limits, needs, task
+from bough.testing.builders import array, executor, limits, needs, task
 from tests.unit.core.core_bench import BOOM, Bench
 
 FULL = Failure(Cause.NOT_STARTED, "no space left", site=True)

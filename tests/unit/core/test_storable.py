@@ -13,7 +13,7 @@ from bough.model.events import facts
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
-from tests.builders import executor, limits, task
+from bough.testing.builders import executor, limits, task
 
 BEYOND = 2**70  # no number that a row of the journal can hold
 UNSTORABLE = [

@@ -23,7 +23,7 @@ from bough.model.events.facts import (
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page
-from tests.builders import array, group, limits, on_array, on_group, task
+from bough.testing.builders import array, group, limits, on_array, on_group, task
 from tests.unit.core.core_bench import Bench, kinds, on
 
 KEY = b"k" * 16

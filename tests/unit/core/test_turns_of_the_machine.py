@@ -9,7 +9,7 @@ from bough.model.events.facts import ExecutorDrained
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
 from bough.policy.interface import Place, ReadyWork, View
-from tests.builders import array, executor, needs, on_array, on_element, submit, task
+from bough.testing.builders import array, executor, needs, on_array, on_element, submit, task
 from tests.unit.core.core_bench import Bench, on
 
 
@@ -182,7 +182,7 @@ def test_orders_carry_what_an_executor_must_know() -> None:
 
 
 def test_counts_are_over_all_groups() -> None:
-    from tests.builders import group
+    from bough.testing.builders import group
 
     bench = Bench(1)
     bench.submit(group(1, "g"), task(1, group=1), array(2, 3), task(3, 1))

@@ -9,7 +9,7 @@ from bough.model.events.facts import GroupClosed, PagesAdded
 from bough.model.events.orders import Refuse
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import Dep, Page
-from tests.builders import array, group, on_array, on_element, on_group, submit, task
+from bough.testing.builders import array, group, on_array, on_element, on_group, submit, task
 from tests.unit.core.core_bench import Bench, on
 
 

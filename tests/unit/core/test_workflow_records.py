@@ -7,7 +7,7 @@ from collections import Counter
 from bough.model.events import facts
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
-from tests.builders import array, executor, group, needs, task
+from bough.testing.builders import array, executor, group, needs, task
 from tests.unit.core.core_bench import BOOM, Bench
 
 

@@ -7,26 +7,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from bough.executor.worker.command_wait import CommandWait
 from bough.executor.worker.serialisation import Blobs
 from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
-from bough.executor.worker_protocol import WorkerQuit, WorkerStop, new_cells
+from bough.executor.worker_protocol import WorkerQuit, WorkerStop, WorkerVerdict, new_cells
 from bough.model.events.facts import ElementFailed
-from bough.model.ids import BlobId, RecordId, SpanId
+from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure
-from bough.model.tasks import Kind, Limits
-from bough.wire.executor_messages import RunSpan
 from bough.wire.framing import frame
 
 NUMBER = 7
+TOO_LONG = Failure(Cause.TIMEOUT, "ran longer than 0.05 s")
 
 
 class Desk:
-    """A waiting and whoever talks to it."""
+    """A wait, and the executor's end of its socket."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
@@ -35,11 +33,10 @@ class Desk:
         self.speaker = WorkerReports(self.ours, "", board)
         self.waiting = CommandWait(self.inbox, self.speaker)
 
-    def wait(self, command: str, **limits: Any) -> tuple[int, int]:
+    def wait(self, command: str) -> tuple[int, int]:
         """Wait for a shell command: its pid and its status."""
-        run = RunSpan(SpanId(1), RecordId(1), 0, 1, 1, Kind.COMMAND, BlobId(b""), False, limits=Limits(**limits))
         pid = os.posix_spawn("/bin/sh", ["/bin/sh", "-c", command], os.environ, setpgroup=0)
-        self.waiting.wait(pid, NUMBER, run, 0)
+        self.waiting.wait(pid, NUMBER, 0)
         return pid, os.waitpid(pid, 0)[1]
 
 
@@ -63,31 +60,57 @@ def test_what_is_said_is_heard_while_short_commands_run(desk: Desk) -> None:
     desk.wait("exit 0")
     desk.theirs.sendall(frame(WorkerStop(NUMBER, 1, 2, 0)))
     end = time.monotonic() + 30
-    while not desk.inbox.halted(NUMBER, 1):
+    while not desk.inbox.stopped_by(NUMBER, 1):
         assert time.monotonic() < end
         desk.wait("sleep 0.002")
 
 
 @pytest.mark.parametrize("message", [WorkerStop(NUMBER, 0, 1, 0.0), WorkerQuit(0.0)])
-def test_a_command_that_nobody_wants_is_ended(desk: Desk, message: object) -> None:
+def test_a_command_that_is_stopped_is_ended(desk: Desk, message: object) -> None:
     desk.theirs.sendall(frame(message))
     _, status = desk.wait("sleep 600")
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert desk.waiting.end is not None
-    assert desk.waiting.end[0] is None
+    assert desk.waiting.end.failure is None
 
 
-def test_a_command_over_its_time_is_ended(desk: Desk) -> None:
-    _, status = desk.wait("sleep 600", timeout=0.05)
+def test_a_command_is_ended_with_the_verdict_of_its_executor(desk: Desk) -> None:
+    desk.theirs.sendall(frame(WorkerVerdict(NUMBER, 0, TOO_LONG, 5.0)))
+    _, status = desk.wait("sleep 600")
     assert os.WTERMSIG(status) == signal.SIGTERM
     assert desk.waiting.end is not None
-    assert desk.waiting.end[0] == Failure(Cause.TIMEOUT, "ran longer than 0.05 s")
+    assert desk.waiting.end.failure == TOO_LONG
+
+
+def test_a_command_that_does_not_mind_the_verdict_is_killed_after_the_grace(desk: Desk) -> None:
+    desk.theirs.sendall(frame(WorkerVerdict(NUMBER, 0, TOO_LONG, 0.1)))
+    _, status = desk.wait("trap '' TERM; while :; do sleep 0.05; done")
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert desk.waiting.end is not None
+    assert desk.waiting.end.failure == TOO_LONG
+
+
+def test_a_verdict_on_a_command_that_has_ended_concerns_no_other_and_stops_nothing(desk: Desk) -> None:
+    desk.theirs.sendall(frame(WorkerVerdict(NUMBER, 5, TOO_LONG, 0.0)))
+    _, status = desk.wait("sleep 0.1")
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert desk.waiting.end is None
+    assert desk.inbox.verdict_on(NUMBER, 5) is not None
+    assert desk.inbox.stopped_by(NUMBER, 5) is None  # its outputs are still stored
+
+
+def test_a_command_that_is_stopped_is_not_given_a_verdict(desk: Desk) -> None:
+    orders = [WorkerVerdict(NUMBER, 0, TOO_LONG, 5.0), WorkerStop(NUMBER, 0, 1, 5.0)]
+    desk.theirs.sendall(b"".join(map(frame, orders)))
+    desk.wait("sleep 600")
+    assert desk.waiting.end is not None
+    assert desk.waiting.end.failure is None
 
 
 def test_news_are_told_while_a_command_runs_on(desk: Desk) -> None:
     desk.speaker.say(ElementFailed(SpanId(1), 0, Failure(Cause.EXIT)))
     pid = os.fork()
-    if pid == 0:  # whoever hears the news lets the command go
+    if pid == 0:  # when the news have come, the command is stopped
         desk.theirs.recv(1 << 16)
         desk.theirs.sendall(frame(WorkerStop(NUMBER, 0, 1, 0.0)))
         os._exit(0)
@@ -100,14 +123,14 @@ def test_news_wait_for_a_few_more_commands_like_the_last_but_not_for_long(desk: 
     waited = []
     for seconds in (0.0005, 0.005, 0.008, 600.0):
         desk.waiting.lasted(seconds)
-        waited.append(desk.waiting.patience)
+        waited.append(desk.waiting.max_wait)
     assert waited == pytest.approx([0.01, 0.025, 0.04, 0.05])
 
 
 def test_the_alarm_is_given_back_to_functions() -> None:
     script = (
         "import signal, sys; sys.path[:0] = sys.argv[1:]\n"
-        "from test_executor_waiting import Desk\n"
+        "from test_command_wait import Desk\n"
         "heard = []\n"
         "signal.signal(signal.SIGALRM, lambda *_: heard.append(1))\n"
         "desk = Desk()\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bough.executor.reports import MOST_TOGETHER, MOST_WRITTEN, Reports
 from bough.executor.worker.serialisation import pack_error
-from bough.executor.worker.worker_channel import SpanProgress, ends_apart
+from bough.executor.worker.worker_channel import SpanProgress, batch_ends
 from bough.model.events.facts import CallsEnded, SpanEnded, SpanReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail, Stream
@@ -89,7 +89,7 @@ def test_what_many_tasks_of_one_span_wrote_is_sent_along_only_as_far_as_it_is_sh
 
 def test_results_of_many_like_tasks_become_several_pieces_of_news() -> None:
     values: list[object] = [bytes(200_000) for _ in range(40)]
-    news = ends_apart(SpanProgress(SpanId(7), 0, "x", apart=True), 0, values, 0.5, [], "")
+    news = batch_ends(SpanProgress(SpanId(7), 0, "x", is_batch=True), 0, values, 0.5, [], "")
     assert [type(one) for one in news] == [CallsEnded] * len(news)
     assert len(news) > 3
     start = 0

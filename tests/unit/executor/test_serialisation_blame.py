@@ -4,17 +4,17 @@ import errno
 
 import pytest
 
-from bough.executor.worker.serialisation import is_of_place, speaks_of_place
+from bough.executor.worker.serialisation import is_site_failure, speaks_of_site
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.ESTALE, errno.EIO, errno.EMFILE])
 def test_what_the_system_says_of_the_place_is_blamed_on_it(number: int) -> None:
-    assert is_of_place(OSError(number, "said"))
+    assert is_site_failure(OSError(number, "said"))
 
 
 def test_what_a_function_does_wrong_is_its_own_fault() -> None:
-    assert not is_of_place(OSError(errno.ENOENT, "said"))
-    assert not is_of_place(ValueError(errno.ENOSPC))
+    assert not is_site_failure(OSError(errno.ENOENT, "said"))
+    assert not is_site_failure(ValueError(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_what_a_function_does_wrong_is_its_own_fault() -> None:
         ("", 127, False),
     ],
 )
-def test_last_words_of_a_command_tell_whose_fault_it_is(stderr: str, code: int, expected: bool) -> None:
-    assert speaks_of_place(stderr, code) is expected
+def test_must_leave_of_a_command_tell_whose_fault_it_is(stderr: str, code: int, expected: bool) -> None:
+    assert speaks_of_site(stderr, code) is expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 from collections.abc import Iterator
 
@@ -13,9 +12,10 @@ import pytest
 
 from bough.api.task_context import TaskContext as Asking
 from bough.errors import PeerLost
+from bough.executor.descriptors import Descriptors
 from bough.executor.task_socket import VARIABLE, TaskSocket
+from bough.testing.builders import here_question
 from bough.wire.executor_messages import StopElements, TaskAnswer, TaskRequest
-from tests.builders import here_question
 from tests.second_user import NOBODY, needs_root
 
 FOUND = (7, 3, 0, 1)  # span, record, index and attempt of the only task that runs here
@@ -25,10 +25,10 @@ class Desk:
     """An executor's loop around it, turned by hand."""
 
     def __init__(self) -> None:
-        self.epoll = select.epoll()
+        self.descriptors = Descriptors()
         self.said: list[TaskRequest] = []
         self.groups: list[int] = []
-        self.here = TaskSocket(self.epoll, self.find, self.said.append)
+        self.here = TaskSocket(self.descriptors, self.find, self.said.append)
         self.address = os.environ[VARIABLE]
 
     def find(self, task: tuple[int, int, int] | None, group: int) -> tuple[int, int, int, int] | None:
@@ -36,8 +36,7 @@ class Desk:
         return FOUND if task in {None, (3, 0, 1)} else None
 
     def turn(self) -> None:
-        for fd, _ in self.epoll.poll(5.0):
-            self.here.hear(fd)
+        self.descriptors.wait(5.0)
 
     def call(self, data: bytes) -> socket.socket:
         """Somebody who has asked something."""
@@ -57,7 +56,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     made = Desk()
     yield made
     made.here.close()
-    made.epoll.close()
+    made.descriptors.close()
 
 
 def line(what: str, task: object = (3, 0, 1), **arguments: object) -> bytes:

@@ -26,7 +26,7 @@ from bough.model.states import (
     sql_list,
 )
 from bough.policies.placement.fifo import Fifo
-from tests.builders import array, task
+from bough.testing.builders import array, task
 
 MOVES = list(itertools.product(TaskState, TaskState))
 LAWFUL = {(old, new) for (old, _), new in EDGES.items()}

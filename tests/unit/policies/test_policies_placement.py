@@ -12,7 +12,7 @@ from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policies.policy_registry import load_placement
 from bough.policy.interface import PlacementPolicy
-from tests.builders import array, executor, limits, needs, submit, task
+from bough.testing.builders import array, executor, limits, needs, submit, task
 
 
 def order_of(policy: PlacementPolicy, *items: object) -> list[int]:

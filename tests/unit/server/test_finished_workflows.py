@@ -14,9 +14,9 @@ from bough.model.events.facts import Retried, RunRetired, SpanEnded
 from bough.model.tasks import Dep, On
 from bough.server.service import finished_workflows
 from bough.stores.sql.sqlite import SqliteStore
+from bough.testing.builders import question
 from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Closed, CloseSession, DoAction, Welcome
 from bough.wire.executor_messages import Report, RunSpan
-from tests.builders import question
 
 
 class Office(Harness):

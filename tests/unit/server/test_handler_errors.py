@@ -12,11 +12,11 @@ from bough.errors import ProtocolError
 from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec
+from bough.testing.builders import question
 from bough.wire import questions
 from bough.wire.client_messages import Answer, Ask, Refused, Submit
 from bough.wire.executor_messages import Report, RunSpan
 from bough.wire.framing import frame_list, server_frames
-from tests.builders import question
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from bough.model.resources import Needs
 from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_placement
 from bough.server.service.features import FeatureOptions, Features
+from bough.testing.builders import question
 from bough.wire.client_messages import Answer, Ask, DoAction, Refused, Submit, TasksFailed, TasksSucceeded
 from bough.wire.executor_messages import Report, RunSpan
-from tests.builders import question
 
 
 class Workshop(Harness):

@@ -12,11 +12,11 @@ from server_fakes import FakeTransport
 
 from bough.server.peer_connection import PeerConnection
 from bough.server.peer_quotas import FREE, QUOTAS, Quotas
+from bough.testing.builders import question
 from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, Blob, ClientHello, GroupFinished, Refused, Submit
 from bough.wire.executor_messages import FromExecutor, Heartbeat
 from bough.wire.file_messages import FilePiece, GetPiece
 from bough.wire.framing import frame
-from tests.builders import question
 
 HELLO = ClientHello(VERSION, 1, "here")
 

@@ -12,10 +12,10 @@ from bough.model.events.facts import Cancelled, Fact, RunRemoved, SpanEnded
 from bough.model.tasks import GroupSpec
 from bough.server.service.retention import Retention
 from bough.stores.sql.sqlite import SqliteStore
+from bough.testing.builders import question
 from bough.wire import questions
 from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Closed, CloseSession, Refused, Submit, Welcome
 from bough.wire.executor_messages import Report, RunSpan
-from tests.builders import question
 
 
 class SweptStore(FakeStore):

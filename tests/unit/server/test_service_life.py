@@ -29,6 +29,7 @@ from bough.server.service.service_handlers import ServiceHandlers
 from bough.server.service.workflows import Workflows
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell
+from bough.testing.builders import question
 from bough.wire.client_messages import (
     VERSION,
     Accepted,
@@ -59,7 +60,6 @@ from bough.wire.executor_messages import (
     StopElements,
 )
 from bough.wire.framing import frame
-from tests.builders import question
 
 PATIENCE = 60.0
 A_MOMENT = 0.01  # seconds, in which outcomes have left that waited for others to go with

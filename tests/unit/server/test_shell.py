@@ -19,6 +19,7 @@ from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell
+from bough.testing.builders import question
 from bough.wire.client_messages import (
     VERSION,
     Accepted,
@@ -48,7 +49,6 @@ from bough.wire.executor_messages import (
     StopElements,
 )
 from bough.wire.framing import frame
-from tests.builders import question
 
 BODY, TABLE = blob_id(b"body"), blob_id(b"table")
 

@@ -16,10 +16,10 @@ from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell
+from bough.testing.builders import here_question, question
 from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Submit
 from bough.wire.executor_messages import ExecutorHello, Report, RunSpan, TaskAnswer, TaskRequest
 from bough.wire.framing import frame
-from tests.builders import here_question, question
 
 
 class Peer:

@@ -17,8 +17,8 @@ from bough.core.records.array_record import DONE, READY
 from bough.model.events import facts
 from bough.model.events.facts import SpanEnded
 from bough.model.tasks import Dep, On
+from bough.testing.builders import here_question, question
 from bough.wire.client_messages import VERSION, Answer, Ask, ClientHello, Submit
-from tests.builders import here_question, question
 from tests.unit.core.core_bench import Bench
 from tests.unit.describe.described_items import Described
 from tests.unit.describe.description_scripts import TWO_LEVELS, described

@@ -9,8 +9,8 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.turn_messages import TurnMessages, WithheldFailures
+from bough.testing.builders import array, task
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
-from tests.builders import array, task
 from tests.unit.core.core_bench import Bench
 
 

@@ -8,7 +8,7 @@ from bough.model.ids import ExecutorId, SpanId
 from bough.model.outcomes import Failure
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.sim.simulated_executor import Model, SimulatedExecutor
-from tests.builders import BOOM, array, needs, task
+from bough.testing.builders import BOOM, array, needs, task
 
 ONE = ExecutorId(1)
 

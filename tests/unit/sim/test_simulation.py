@@ -21,7 +21,7 @@ from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.interface import PlacementPolicy
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
-from tests.builders import BOOM, array, group, limits, needs, on_array, on_group, submit, task
+from bough.testing.builders import BOOM, array, group, limits, needs, on_array, on_group, submit, task
 
 Length = Callable[[int, int], float]  # record, index -> seconds
 

@@ -14,6 +14,7 @@ from door_workshop import DEADLINE, HELLO, Door, hear_end, open_door, wait_for
 
 from bough.errors import PeerLost, ProtocolError, SiteError, UserError
 from bough.server.peer_connection import PeerConnection
+from bough.testing.builders import question
 from bough.transport.access import rotate_token, secret, token_path
 from bough.transport.admission import PeerListener
 from bough.transport.dial import dial
@@ -21,7 +22,6 @@ from bough.transport.tls import client_context, make_certificate, server_context
 from bough.wire import handshake
 from bough.wire.client_messages import VERSION, Ask, Proof, Refused
 from bough.wire.framing import frame, to_client_frames
-from tests.builders import question
 
 
 @pytest.mark.parametrize("fast", [True, False], ids=["uvloop", "asyncio"])

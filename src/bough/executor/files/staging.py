@@ -1,15 +1,11 @@
-"""Inputs brought, outputs handed over, contents cached.
+"""Staging: inputs brought to workers whose tasks run in sandboxes, outputs stored at the server, contents cached here.
 
-Contents that were brought to an executor, kept for its next tasks as long as there is room.
+A workflow whose directory is seen here needs none of it. Contents that were brought are kept for the next tasks as
+long as there is space: what a running task needs is pinned, of the rest the least recently used goes first.
 
-Rules: what a task that was not told of yet needs is pinned and stays; of the rest the least recently used goes first.
-A content is compared with its digest when it comes, nobody else can reach it, and one that a task has changed since (it
-may have a link to it) is not used again.
-
-The executor's errands for workers whose tasks run in sandboxes: inputs are brought, outputs are handed over.
-
-A workflow whose directory is seen here needs none of it. Rule: an errand outlives connections: what was not answered
-is asked again when the server is back.
+Rules: a request outlives connections: what was not answered is asked again when the server is back. A content is
+compared with its digest when it comes, no other user can reach it, and one that a task has changed since (it may have
+a link to it) is not used again.
 """
 
 from __future__ import annotations
@@ -19,14 +15,14 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from bough import private
 from bough.executor.disk_space_wait import is_full
 from bough.executor.files.sandbox import ExecutorFolder
-from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs, StoreOutputs
+from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs, StoreOutputs, ToWorker
 from bough.model.events.facts import ElementFailed, SpanEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
@@ -44,10 +40,8 @@ from bough.wire.file_messages import (
     WorkDirectory,
 )
 
-if TYPE_CHECKING:
-    from bough.executor.slot import WorkerSlot
-
 LIMIT = 10 << 30  # bytes kept
+_AHEAD = 4  # pieces asked for before the first has come
 _MODE = 0o555  # read-only, and executable: a program may be among them
 
 
@@ -78,11 +72,11 @@ class FileCache:
         return True
 
     def pin(self, digest: bytes, owner: object) -> None:
-        """Keep a content until its owner lets go."""
+        """Keep a content until its owner unpins it."""
         self._pins.setdefault(owner, set()).add(digest)
 
     def unpin(self, owner: object) -> None:
-        """An owner lets go of all."""
+        """An owner needs none of its contents any more."""
         self._pins.pop(owner, None)
 
     def receive(self, digest: bytes, size: int) -> Arriving:
@@ -102,7 +96,7 @@ class FileCache:
             self._shrink(newest, self._limit)
 
     def make_space(self, newest: bytes) -> None:
-        """The disk is full: all goes that nobody needs."""
+        """The disk is full: drop all that is not pinned."""
         self._shrink(newest, 0)
 
     def _shrink(self, newest: bytes, limit: int) -> None:
@@ -129,7 +123,7 @@ def _stamp(path: str) -> tuple[int, int, int]:
 
 
 class Arriving:
-    """A content that comes in pieces, in whatever order."""
+    """A content that comes in pieces, in any order."""
 
     def __init__(self, cache: FileCache, digest: bytes, size: int) -> None:
         self._cache = cache
@@ -187,24 +181,20 @@ class Arriving:
             os.unlink(self._hidden)
 
 
-_AHEAD = 4  # pieces asked for before the first has come
+class StagingWorker(Protocol):
+    """A worker, as far as staging knows it."""
 
+    name: str
 
-class StagingPeer(Protocol):
-    """Who speaks to the server and to workers."""
-
-    def say(self, message: object) -> None:
-        """Send something to the server, if it is there."""
-
-    def want_write(self, slot: WorkerSlot) -> None:
-        """Something waits to be sent to a worker."""
+    def send(self, messages: list[ToWorker]) -> None:
+        """Send messages to it."""
 
 
 class StagingRequest:
     """What one worker waits for."""
 
-    def __init__(self, slot: WorkerSlot, message: StageInputs) -> None:
-        self.slot = slot
+    def __init__(self, worker: StagingWorker, message: StageInputs) -> None:
+        self.worker = worker
         self.message = message
         self.left = set(message.paths)
         self.files: dict[str, str] = {}
@@ -221,49 +211,52 @@ class _Download:
 
 
 class Staging:
-    """See the module. `room`: the folder that the executor may use."""
+    """See the module. `folder` is the executor's own, `say` sends to the server if it is there."""
 
     def __init__(
-        self, room: ExecutorFolder, line: StagingPeer, report: Callable[[SpanEnded | ElementFailed], None]
+        self,
+        folder: ExecutorFolder,
+        say: Callable[[object], None],
+        report: Callable[[SpanEnded | ElementFailed], None],
     ) -> None:
         self._report = report
-        self._room = room
-        self._line = line
+        self._folder = folder
+        self._say = say
         self._cache: FileCache | None = None
-        self.places: dict[int, str] = {}  # workflows whose directory is not seen here, and what it is called there
+        self.directories: dict[int, str] = {}  # of workflows, by run: those that are not seen here
         self._last = 0
         self._wants: dict[int, tuple[StagingRequest, str]] = {}
         self._downloads: dict[int, _Download] = {}
-        self._offers: dict[int, tuple[WorkerSlot, StoreOutputs]] = {}
+        self._offers: dict[int, tuple[StagingWorker, StoreOutputs]] = {}
         self._results: dict[int, tuple[SpanEnded, ResultFile]] = {}
 
-    def sandbox_of(self, slot: str) -> str:
+    def sandbox_of(self, worker: str) -> str:
         """The folder of one worker's sandboxes."""
-        return f"{self._room.folder}/sandboxes/{slot}"
+        return f"{self._folder.folder}/sandboxes/{worker}"
 
     # --- from workers ------------------------------------------------------------------------------
 
-    def bring(self, slot: WorkerSlot, message: StageInputs) -> None:
+    def bring_inputs(self, worker: StagingWorker, message: StageInputs) -> None:
         """A worker's task needs files."""
         if self._cache is None:
-            self._room.open()
-            self._cache = FileCache(f"{self._room.folder}/files")
-        self._cache.unpin(slot)
-        errand = StagingRequest(slot, message)
+            self._folder.open()
+            self._cache = FileCache(f"{self._folder.folder}/files")
+        self._cache.unpin(worker)
+        request = StagingRequest(worker, message)
         for path in message.paths:
             self._last += 1
-            self._wants[self._last] = (errand, path)
-            self._line.say(WantFile(self._last, message.span, message.index, path))
-        self._look(errand)
+            self._wants[self._last] = (request, path)
+            self._say(WantFile(self._last, message.span, message.index, path))
+        self._look(request)
 
-    def hand_over(self, slot: WorkerSlot, message: StoreOutputs) -> None:
+    def store_outputs(self, worker: StagingWorker, message: StoreOutputs) -> None:
         """A worker's task has made files."""
         self._last += 1
-        self._offers[self._last] = (slot, message)
+        self._offers[self._last] = (worker, message)
         self._say_offer(self._last, message)
 
     def _say_offer(self, request: int, message: StoreOutputs) -> None:
-        self._line.say(OfferFiles(request, message.span, message.index, message.files))
+        self._say(OfferFiles(request, message.span, message.index, message.files))
 
     def keep_result(self, news: SpanEnded, result: ResultFile) -> None:
         """A result is too big to be sent with its report, which waits until the server has it."""
@@ -273,56 +266,56 @@ class Staging:
 
     def _say_result(self, request: int) -> None:
         news, result = self._results[request]
-        self._line.say(OfferFiles(request, news.span, news.start, [MadeFile("", b"", result.size)]))
+        self._say(OfferFiles(request, news.span, news.start, [MadeFile("", b"", result.size)]))
 
     def spans(self) -> list[SpanId]:
         """Those whose results are on their way."""
         return [news.span for news, _ in self._results.values()]
 
-    def forget(self, slot: WorkerSlot) -> None:
+    def forget(self, worker: StagingWorker) -> None:
         """A worker is gone, and with it what it waited for; its sandboxes go, too."""
-        self._wants = {number: want for number, want in self._wants.items() if want[0].slot is not slot}
-        self._offers = {number: offer for number, offer in self._offers.items() if offer[0] is not slot}
+        self._wants = {number: want for number, want in self._wants.items() if want[0].worker is not worker}
+        self._offers = {number: offer for number, offer in self._offers.items() if offer[0] is not worker}
         for download in self._downloads.values():
-            download.waiting = [want for want in download.waiting if want[0].slot is not slot]
+            download.waiting = [want for want in download.waiting if want[0].worker is not worker]
         if self._cache is not None:
-            self._cache.unpin(slot)
-        if self.places:
-            remove_tree(self.sandbox_of(slot.name))
+            self._cache.unpin(worker)
+        if self.directories:
+            remove_tree(self.sandbox_of(worker.name))
 
     def close(self) -> None:
         """The executor ends."""
         for download in self._downloads.values():
             download.arriving.drop()
-        self._room.close()
+        self._folder.close()
 
     # --- from the server ---------------------------------------------------------------------------
 
-    def hear(self, message: object) -> None:
-        """Something about files."""
+    def on_message(self, message: object) -> None:
+        """The server said something about files."""
         match message:
             case WorkDirectory():
-                if message.run not in self.places and not sees(message):
-                    self._room.open()
-                    self.places[message.run] = message.directory
+                if message.run not in self.directories and not sees(message):
+                    self._folder.open()
+                    self.directories[message.run] = message.directory
             case FileLocated():
                 self._located(message)
             case FilePiece():
                 self._arrived(message)
             case GetPiece():
-                self._line.say(self._piece(message))
+                self._say(self._piece(message))
             case FilesKept() if message.request in self._results:
                 self._result_kept(message)
             case FilesKept():
                 offer = self._offers.pop(message.request, None)
                 if offer is not None:
-                    slot, made = offer
-                    self._tell(slot, OutputsStored(made.number, made.index, message.times, message.error))
+                    worker, made = offer
+                    self._tell(worker, OutputsStored(made.number, made.index, message.times, message.error))
 
     def resume(self) -> None:
         """The server is back: ask again for what did not come."""
-        for number, (errand, path) in self._wants.items():
-            self._line.say(WantFile(number, errand.message.span, errand.message.index, path))
+        for number, (request, path) in self._wants.items():
+            self._say(WantFile(number, request.message.span, request.message.index, path))
         for download in self._downloads.values():
             download.arriving.forget_early()
             download.asked = download.arriving.written
@@ -347,24 +340,24 @@ class Staging:
         want = self._wants.pop(message.request, None)
         if want is None or self._cache is None:
             return
-        errand, path = want
+        request, path = want
         if message.error:
-            self._fail(errand, message.error)
+            self._fail(request, message.error)
             return
-        self._cache.pin(message.digest, errand.slot)
+        self._cache.pin(message.digest, request.worker)
         if self._cache.has(message.digest):
-            self._got(errand, path, message.digest)
+            self._got(request, path, message.digest)
             return
         download = next((one for one in self._downloads.values() if one.arriving.digest == message.digest), None)
         if download is None:
             try:
                 arriving = self._cache.receive(message.digest, message.size)
             except OSError as error:
-                self._fail(errand, f"{path}: {error.strerror}", of_place=True)
+                self._fail(request, f"{path}: {error.strerror}", of_place=True)
                 return
             self._last += 1
             download = self._downloads[self._last] = _Download(self._last, arriving)
-        download.waiting.append((errand, path))
+        download.waiting.append((request, path))
         self._go_on(download)
 
     def _arrived(self, message: FilePiece) -> None:
@@ -392,20 +385,20 @@ class Staging:
             self._abandon(download, error.strerror or str(error), of_place=True)
             return
         del self._downloads[download.request]
-        for errand, path in download.waiting:
-            self._got(errand, path, arriving.digest)
+        for request, path in download.waiting:
+            self._got(request, path, arriving.digest)
 
     def _ask_on(self, download: _Download) -> None:
         arriving = download.arriving
         while download.asked < min(arriving.size, arriving.written + _AHEAD * PIECE):
-            self._line.say(GetPiece(download.request, arriving.digest, download.asked, PIECE))
+            self._say(GetPiece(download.request, arriving.digest, download.asked, PIECE))
             download.asked += PIECE
 
     def _abandon(self, download: _Download, error: str, *, of_place: bool = False) -> None:
         download.arriving.drop()
         del self._downloads[download.request]
-        for errand, path in download.waiting:
-            self._fail(errand, f"{path}: {error}", of_place=of_place)
+        for request, path in download.waiting:
+            self._fail(request, f"{path}: {error}", of_place=of_place)
 
     def _piece(self, get: GetPiece) -> FilePiece:
         """A piece of an output that was offered."""
@@ -426,26 +419,25 @@ class Staging:
 
     # --- to workers --------------------------------------------------------------------------------
 
-    def _got(self, errand: StagingRequest, path: str, digest: bytes) -> None:
+    def _got(self, request: StagingRequest, path: str, digest: bytes) -> None:
         assert self._cache is not None
-        errand.files[path] = self._cache.path(digest)
-        errand.left.discard(path)
-        self._look(errand)
+        request.files[path] = self._cache.path(digest)
+        request.left.discard(path)
+        self._look(request)
 
-    def _look(self, errand: StagingRequest) -> None:
-        if not errand.left:
-            self._tell(errand.slot, InputsStaged(errand.message.number, errand.message.index, errand.files))
+    def _look(self, request: StagingRequest) -> None:
+        if not request.left:
+            self._tell(request.worker, InputsStaged(request.message.number, request.message.index, request.files))
 
-    def _fail(self, errand: StagingRequest, error: str, *, of_place: bool = False) -> None:
-        self._wants = {number: want for number, want in self._wants.items() if want[0] is not errand}
+    def _fail(self, request: StagingRequest, error: str, *, of_place: bool = False) -> None:
+        self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
         for download in self._downloads.values():
-            download.waiting = [want for want in download.waiting if want[0] is not errand]
-        said = InputsStaged(errand.message.number, errand.message.index, {}, error, of_place)
-        self._tell(errand.slot, said)
+            download.waiting = [want for want in download.waiting if want[0] is not request]
+        said = InputsStaged(request.message.number, request.message.index, {}, error, of_place)
+        self._tell(request.worker, said)
 
-    def _tell(self, slot: WorkerSlot, message: InputsStaged | OutputsStored) -> None:
-        slot.send([message])
-        self._line.want_write(slot)
+    def _tell(self, worker: StagingWorker, message: InputsStaged | OutputsStored) -> None:
+        worker.send([message])
 
 
 def sees(place: WorkDirectory) -> bool:

@@ -27,13 +27,14 @@ import msgspec
 from bough import private
 from bough.executor.files.declared_outputs import Outputs
 from bough.executor.processes import Unstartable, kill_group
-from bough.executor.worker.command_wait import NEVER, CommandWait
+from bough.executor.worker.command_wait import CommandEnd, CommandWait
 from bough.executor.worker.environment import Environments, ProgramPaths, open_stdin
-from bough.executor.worker.serialisation import one_line, speaks_of_place
+from bough.executor.worker.serialisation import one_line, speaks_of_site
 from bough.executor.worker.worker_channel import WorkerContext
 from bough.executor.worker_protocol import (
     GROUP,
     INDEX,
+    SINCE,
     InputsStaged,
     OutputsStored,
     StageInputs,
@@ -78,37 +79,37 @@ _AHEAD = 16  # rows that are filled in together: between programs the code for i
 class CommandRunner:
     """Runs hand-overs of commands."""
 
-    def __init__(self, desk: WorkerContext, sandboxes: str = "") -> None:
+    def __init__(self, context: WorkerContext, sandboxes: str = "") -> None:
         self._sandboxes = sandboxes  # the folder for them
-        self._board = desk.board
-        self._streams = desk.streams
-        self._speaker = desk.speaker
-        self._shelf = desk.shelf
-        self._inbox = desk.inbox
+        self._cells = context.cells
+        self._streams = context.streams
+        self._reports = context.reports
+        self._blobs = context.blobs
+        self._inbox = context.inbox
         self._cwd = ""  # where this process is; empty: unknown
         self._moved = _UNMOVED  # files that lie elsewhere than the command's text says
         self._programs = ProgramPaths()
-        self._note = OutputNote(desk.streams.path_of("hidden"))
-        self._environments = Environments(desk.environment)
-        self.waiting = CommandWait(desk.inbox, desk.speaker)
+        self._note = OutputNote(context.streams.path_of("hidden"))
+        self._environments = Environments(context.environment)
+        self.waiting = CommandWait(context.inbox, context.reports)
         self.spawning = False  # a process may exist that is not on the board yet
-        self.doomed = False  # TERM came meanwhile
+        self.term_came = False  # TERM came meanwhile
 
     def run(self, number: int, run: RunSpan, directory: str = "") -> None:
         """Run all elements of a span and say how they ended; `directory`: the submitter's, if it is not seen here."""
         self._cwd = ""  # a function may have run in between, and a directory may have been replaced
-        self._speaker.begin_commands(run.span)
+        self._reports.begin_commands(run.span)
         make: Callable[[int], CommandCall] | None = None
         for index in range(run.start, run.stop):
-            self._board[INDEX] = index
-            if self._inbox.halted(number, index):
+            self._cells[INDEX] = index
+            if self._inbox.stopped_by(number, index):
                 continue
             try:
                 make = make or self._maker(run, late=bool(directory))
                 call = make(index)
             except Exception as error:  # noqa: BLE001 -- values of rows are the user's objects
                 message = f"the command cannot be made: {one_line(error)}"
-                self._speaker.say(ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, message)))
+                self._reports.say(ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, message)))
                 continue
             if directory:
                 self._far_element(number, run, index, call, directory)
@@ -116,13 +117,13 @@ class CommandRunner:
                 self._element(number, run, index, call)
             if self._inbox.quit is not None:
                 return
-        self._speaker.say(WorkerDone(number))
+        self._reports.say(WorkerDone(number))
 
     def _maker(self, run: RunSpan, *, late: bool) -> Callable[[int], CommandCall]:
         """What gives the call of an element."""
         if not run.is_array:
             return lambda _: decode_call(_payload(run))
-        template, rows = self._shelf.template(run.body), self._shelf.items(run)
+        template, rows = self._blobs.template(run.body), self._blobs.items(run)
         made: dict[int, CommandCall] = {}
 
         def make(index: int) -> CommandCall:
@@ -159,8 +160,8 @@ class CommandRunner:
         """Have the files of a command brought; False when nobody wants it any more."""
         files: dict[str, str] = {}
         if sandbox.reads:
-            self._speaker.say(StageInputs(number, run.span, index, sandbox.reads))
-            self._speaker.flush()
+            self._reports.say(StageInputs(number, run.span, index, sandbox.reads))
+            self._reports.flush()
             answer = self._inbox.answer(number, index)
             if not isinstance(answer, InputsStaged):
                 return False
@@ -178,11 +179,11 @@ class CommandRunner:
             made, where = sandbox.made(outputs.hidden)
         except Unstartable as error:
             raise OSError(0, str(error)) from error
-        self._speaker.say(StoreOutputs(number, run.span, index, made, where))
-        self._speaker.flush()
+        self._reports.say(StoreOutputs(number, run.span, index, made, where))
+        self._reports.flush()
         answer = self._inbox.answer(number, index)
         if not isinstance(answer, OutputsStored):
-            self.waiting.end = (None, NEVER)  # nobody wants it any more
+            self.waiting.end = CommandEnd(None)  # it was stopped
             return ()
         if answer.error:
             raise OSError(0, f"the server cannot keep it: {answer.error}")
@@ -190,7 +191,7 @@ class CommandRunner:
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
         failure = Failure(Cause.NOT_STARTED, str(error), site=error.of_place)
-        self._speaker.say(ElementFailed(run.span, index, failure))
+        self._reports.say(ElementFailed(run.span, index, failure))
 
     def _element(
         self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
@@ -208,12 +209,13 @@ class CommandRunner:
             self._not_started(run, index, error)
             return
         waiting = self.waiting
-        waiting.wait(pid, number, run, index)
+        waiting.wait(pid, number, index)
+        self._cells[SINCE] = 0
         _, status, usage = os.wait4(pid, 0)
         seconds = time.perf_counter() - begun
         waiting.lasted(seconds)
         survived = kill_group(pid)
-        self._board[GROUP] = 0
+        self._cells[GROUP] = 0
         out, err = self._streams.take()
         failure = self._judge(status, outputs) if status or outputs or waiting.end else None
         if failure and failure.cause in {Cause.EXIT, Cause.SIGNAL, Cause.TIMEOUT, Cause.MEMORY, Cause.MISSING_OUTPUT}:
@@ -230,8 +232,8 @@ class CommandRunner:
                 outputs.discard()
                 what = f"an output cannot be given its name: {error}" if not sandbox else str(error.strerror)
                 failure = Failure(Cause.MISSING_OUTPUT, what)
-        if waiting.end and waiting.end[0] is None:
-            return  # stopped: nobody wants to hear of it
+        if waiting.end and waiting.end.failure is None:
+            return  # stopped: nothing is reported
         detail = Detail(
             index,
             exit_code=os.waitstatus_to_exitcode(status),
@@ -246,16 +248,16 @@ class CommandRunner:
         if failure:
             self._tell_failure(run, index, failure, detail)
         else:
-            self._speaker.ends.append(detail)
+            self._reports.ends.append(detail)
 
     def _tell_failure(self, run: RunSpan, index: int, failure: Failure, detail: Detail) -> None:
         """A command that failed for want of space runs again: here once there is some in the store, or elsewhere."""
         if failure.cause in _OF_DISK and self._streams.lacks_space:
             if self._streams.wait_for_space():
-                self._speaker.say(SpanReturned(run.span, index, index + 1))
+                self._reports.say(SpanReturned(run.span, index, index + 1))
                 return
             failure = msgspec.structs.replace(failure, site=True)
-        self._speaker.say(ElementFailed(run.span, index, failure, detail))
+        self._reports.say(ElementFailed(run.span, index, failure, detail))
 
     def _start(self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings
@@ -308,17 +310,18 @@ class CommandRunner:
             except ValueError as error:
                 self.spawning = False
                 raise Unstartable(f"the program {argv[0]!r} cannot be started: {error}", of_place=False) from error
-            self._board[GROUP] = pid
+            self._cells[GROUP] = pid
+            self._cells[SINCE] = time.monotonic_ns()  # the executor keeps limits by it
             self.spawning = False
-            if self.doomed:
+            if self.term_came:
                 kill_group(pid)
-                self._speaker.leave()
+                self._reports.leave()
             return pid
         raise Unstartable(f"the program {argv[0]!r} cannot be started: it is no program")
 
     def _judge(self, status: int, outputs: Outputs | None) -> Failure | None:
         if self.waiting.end:
-            return self.waiting.end[0]
+            return self.waiting.end.failure
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             return Failure(Cause.SIGNAL, f"killed by signal {number} ({_signal_name(number)})", signal=number)
@@ -340,7 +343,7 @@ def _payload(run: RunSpan) -> bytes:
 
 def _with_stderr(failure: Failure, tail: str) -> Failure:
     """A failure with its last words, which may say that it is the place's."""
-    site = failure.cause is Cause.EXIT and speaks_of_place(tail, failure.exit_code)
+    site = failure.cause is Cause.EXIT and speaks_of_site(tail, failure.exit_code)
     return msgspec.structs.replace(failure, stderr=tail, site=site)
 
 

@@ -9,14 +9,14 @@ from bough.executor.worker_protocol import INDEX
 from bough.wire.executor_messages import RunSpan
 
 run: RunSpan | None = None  # the hand-over of functions that is being run
-board: memoryview[int] | None = None  # the worker's own
+cells: memoryview[int] | None = None  # the worker's own
 
 
 def task() -> tuple[int, int, int] | None:
     """Record, index and attempt of the function that runs in this process; None: none does."""
-    if run is None or board is None:
+    if run is None or cells is None:
         return None
-    at = board[INDEX]
+    at = cells[INDEX]
     if not run.along:
         return run.record, at, run.attempt
     return (run.along[at - 1][0] if at else run.record), 0, run.attempt

@@ -24,12 +24,12 @@ from bough.wire.executor_messages import RunSpan
 class FunctionRunner:
     """Runs hand-overs of functions."""
 
-    def __init__(self, desk: WorkerContext) -> None:
-        self._board = current_task.board = desk.board
-        self._streams = desk.streams
-        self._speaker = desk.speaker
-        self._shelf = desk.shelf
-        self._threads = [name for name in map(os.fsdecode, THREADS) if os.fsencode(name) not in desk.environment]
+    def __init__(self, context: WorkerContext) -> None:
+        self._cells = current_task.cells = context.cells
+        self._streams = context.streams
+        self._reports = context.reports
+        self._blobs = context.blobs
+        self._threads = [name for name in map(os.fsdecode, THREADS) if os.fsencode(name) not in context.environment]
         self._cores = 0.0
         self._previous: tuple[SpanId, Any] | None = None  # the loose run that has just succeeded, and its value
         self._made: list[Any] = []  # the value of the element that was run last, if it succeeded
@@ -39,8 +39,8 @@ class FunctionRunner:
         """Run all elements of a span and say how they ended."""
         previous, self._previous, self._made = self._previous, None, []
         if run.behind and (previous is None or previous[0] != run.behind):
-            self._speaker.say(SpanReturned(run.span, run.start, run.stop))
-            self._speaker.say(WorkerDone(number))
+            self._reports.say(SpanReturned(run.span, run.start, run.stop))
+            self._reports.say(WorkerDone(number))
             return
         current_task.run = run
         os.fchdir(self._home)
@@ -48,16 +48,16 @@ class FunctionRunner:
             self._cores = run.needs.cores
             os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
         self._streams.restore()
-        progress = SpanProgress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", apart=bool(run.along))
-        self._speaker.begin(progress)
-        self._board[INDEX] = run.start
+        progress = SpanProgress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", is_batch=bool(run.along))
+        self._reports.begin(progress)
+        self._cells[INDEX] = run.start
         try:
-            function = self._shelf.function(run.body)
-            calls: list[Any] = self._shelf.items(run) if run.is_array else arguments(run, previous and previous[1])
+            function = self._blobs.function(run.body)
+            calls: list[Any] = self._blobs.items(run) if run.is_array else arguments(run, previous and previous[1])
         except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
             failure = loading_failure(error, "the function or its arguments")
             for index in range(run.start, run.stop):
-                self._speaker.fail(index, failure)
+                self._reports.fail(index, failure)
         else:
             if not run.is_array:
                 function = _spread(function)
@@ -66,7 +66,7 @@ class FunctionRunner:
             self._run_calls(function, calls, progress, run)
             if self._made and (run.chained or not (run.is_array or run.along)):
                 self._previous = (run.last, self._made.pop())
-        self._speaker.end(WorkerDone(number))
+        self._reports.end(WorkerDone(number))
 
     def _run_calls(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         if run.chained:
@@ -78,11 +78,11 @@ class FunctionRunner:
 
     def _run_all(self, function: Any, calls: list[Any], progress: SpanProgress, index: int) -> None:
         """The fast path: nothing per element but the call, the clock and two looks."""
-        board, append, clock = self._board, progress.results.append, time.perf_counter
+        cells, append, clock = self._cells, progress.results.append, time.perf_counter
         wrote = self._streams.wrote
         last = calls.pop()
         for item in calls:
-            board[INDEX] = index
+            cells[INDEX] = index
             try:
                 value = function(item)
             except BaseException as error:  # noqa: BLE001 -- also SystemExit: it ends the element, not the worker
@@ -97,7 +97,7 @@ class FunctionRunner:
 
     def _run_last(self, function: Any, item: Any, progress: SpanProgress, index: int) -> None:
         """The last element also owns output that Python did not see: of C code, or of children."""
-        self._board[INDEX] = index
+        self._cells[INDEX] = index
         try:
             value = function(item)
         except BaseException as error:  # noqa: BLE001 -- as above
@@ -112,10 +112,10 @@ class FunctionRunner:
 
     def _run_chain(self, function: Any, item: Any, progress: SpanProgress, run: RunSpan) -> None:
         """Tasks each of which takes the value of the one before; behind one that fails all are given back."""
-        board, append, clock = self._board, progress.results.append, time.perf_counter
+        cells, append, clock = self._cells, progress.results.append, time.perf_counter
         wrote = self._streams.wrote
         for index in range(run.start, run.stop - 1):
-            board[INDEX] = index
+            cells[INDEX] = index
             try:
                 value = function(item)
             except BaseException as error:  # noqa: BLE001 -- as above
@@ -129,28 +129,28 @@ class FunctionRunner:
                 item = link(run.along[index][1], value)
             except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
                 index += 1  # noqa: PLW2901 -- it is this one that cannot be run
-                self._speaker.fail(index, loading_failure(error, "its arguments"))
+                self._reports.fail(index, loading_failure(error, "its arguments"))
                 break
         else:
             self._run_last(function, item, progress, run.stop - 1)
             return
         if index + 1 < run.stop:
-            self._speaker.say(SpanReturned(run.span, index + 1, run.stop))
+            self._reports.say(SpanReturned(run.span, index + 1, run.stop))
 
     def _run_watched(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""
         for index, item in enumerate(calls, run.start):
-            self._board[INDEX] = index
-            self._board[SINCE] = time.monotonic_ns()
+            self._cells[INDEX] = index
+            self._cells[SINCE] = time.monotonic_ns()
             self._run_last(function, item, progress, index)
-            self._board[SINCE] = 0
+            self._cells[SINCE] = 0
             if index + 1 < run.stop:
-                self._speaker.flush()
+                self._reports.flush()
 
     def _failed(self, index: int, error: BaseException, printed: bool) -> None:
         out, err = self._streams.take() if printed else (None, None)
         detail = Detail(index, stdout=out, stderr=err) if out or err else None
-        self._speaker.fail(index, exception_failure(error), detail)
+        self._reports.fail(index, exception_failure(error), detail)
 
     def _printed(self, index: int, progress: SpanProgress) -> None:
         out, err = self._streams.take()

@@ -65,13 +65,13 @@ class Streams:
     """The output files of one worker."""
 
     def __init__(
-        self, directory: str, slot: str, board: memoryview[int], say: Callable[[str], None] | None = None
+        self, directory: str, slot: str, cells: memoryview[int], say: Callable[[str], None] | None = None
     ) -> None:
         """`say`: the files lie in the store; when that is full it is waited for, and said."""
         self._pause = SpaceWait(say) if say is not None else None
         self._directory = directory
         self._slot = slot
-        self._board = board
+        self._cells = cells
         self.wrote = [0]  # not zero: Python code printed since the last `take`
         self._paths = ["", ""]
         self._at = [0, 0]
@@ -88,8 +88,8 @@ class Streams:
         assert self._pause is not None
         before = self._pause.waited
         self._pause(what)
-        if self._board[SINCE]:
-            self._board[SINCE] += int((self._pause.waited - before) * 1e9)
+        if self._cells[SINCE]:
+            self._cells[SINCE] += int((self._pause.waited - before) * 1e9)
 
     @property
     def lacks_space(self) -> bool:
@@ -106,22 +106,22 @@ class Streams:
         return True
 
     def _open(self) -> None:
-        board = self._board
+        cells = self._cells
         for fd, suffix, cell in ((1, "out", OUT), (2, "err", ERR)):
-            path = stream_path(self._directory, self._slot, board[GENERATION], suffix)
+            path = stream_path(self._directory, self._slot, cells[GENERATION], suffix)
             opened = private.opener(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             os.dup2(opened, fd)
             os.close(opened)
             self._paths[fd - 1] = path
-            self._at[fd - 1] = board[cell] = os.lseek(fd, 0, os.SEEK_END)
+            self._at[fd - 1] = cells[cell] = os.lseek(fd, 0, os.SEEK_END)
 
     def path_of(self, suffix: str) -> str:
         """Where a file of this worker's own lies, beside its streams."""
-        return stream_path(self._directory, self._slot, self._board[GENERATION], suffix)
+        return stream_path(self._directory, self._slot, self._cells[GENERATION], suffix)
 
     def seal(self) -> None:
         """Leave the files to whoever still has them open, and begin new ones."""
-        self._board[GENERATION] += 1
+        self._cells[GENERATION] += 1
         self._open()
 
     def take(self) -> tuple[Stream | None, Stream | None]:
@@ -134,7 +134,7 @@ class Streams:
         end = os.lseek(fd, 0, os.SEEK_END)
         if end == at:
             return None
-        self._at[fd - 1] = self._board[cell] = end
+        self._at[fd - 1] = self._cells[cell] = end
         return Stream(self._paths[fd - 1], at, end - at)
 
     def grown(self) -> bool:
@@ -170,8 +170,8 @@ def answer(fetch: ReadOutput, folder: str, slot: WorkerSlot | None) -> OutputRea
         return OutputRead(fetch.request, b"", error="the task does not run here any more")
     else:
         cell, suffix = (ERR, "err") if fetch.stream == "stderr" else (OUT, "out")
-        path = stream_path(folder, slot.name, slot.board[GENERATION], suffix)
-        offset += slot.board[cell]
+        path = stream_path(folder, slot.name, slot.cells[GENERATION], suffix)
+        offset += slot.cells[cell]
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

@@ -50,13 +50,13 @@ class Blobs:
     """Blobs, and what was made of them."""
 
     def __init__(self, blobs: dict[BlobId, bytes]) -> None:
-        self.blobs = blobs
+        self.data = blobs
         self._made: dict[BlobId, Any] = {}
 
     def _make(self, blob: BlobId, make: Callable[[bytes], Any]) -> Any:
         made = self._made.get(blob)
         if made is None:
-            made = make(self.blobs[blob])
+            made = make(self.data[blob])
             if len(self._made) >= _KEPT:
                 del self._made[next(iter(self._made))]
             self._made[blob] = made
@@ -160,12 +160,12 @@ _NOT_FOUND = 127
 _WORDS = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO, errno.EROFS))
 
 
-def is_of_place(error: BaseException) -> bool:
+def is_site_failure(error: BaseException) -> bool:
     """Whether an exception speaks of the place where it was raised."""
     return isinstance(error, OSError) and error.errno in _ERRORS
 
 
-def speaks_of_place(stderr: str, exit_code: int | None = None) -> bool:
+def speaks_of_site(stderr: str, exit_code: int | None = None) -> bool:
     """Whether the last words of a command do; a shell says by its exit code that it found no program."""
     if exit_code == _NOT_FOUND and "not found" in stderr:
         return True
@@ -244,7 +244,7 @@ def _pack(error: BaseException, text: str) -> bytes:
 
 def exception_failure(error: BaseException) -> Failure:
     """A function raised."""
-    return Failure(Cause.EXCEPTION, message=one_line(error), error=pack_error(error), site=is_of_place(error))
+    return Failure(Cause.EXCEPTION, message=one_line(error), error=pack_error(error), site=is_site_failure(error))
 
 
 def loading_failure(error: BaseException, what: str) -> Failure:

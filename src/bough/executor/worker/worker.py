@@ -22,7 +22,7 @@ from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
-from bough.executor.worker_protocol import GROUP, HAND, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
+from bough.executor.worker_protocol import GROUP, HANDOVER, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
 from bough.model.events.facts import ElementFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
@@ -47,11 +47,11 @@ class WorkerSetting(msgspec.Struct, frozen=True):
 
 
 def work(
-    sock: socket.socket, tokens: int, board: memoryview[int], blobs: dict[BlobId, bytes], setting: WorkerSetting
+    sock: socket.socket, tokens: int, cells: memoryview[int], blobs: dict[BlobId, bytes], setting: WorkerSetting
 ) -> NoReturn:
     """Serve until the executor is gone. Never returns: the process is a fork of the executor."""
     try:
-        _Worker(sock, tokens, board, blobs, setting).serve()
+        _Worker(sock, tokens, cells, blobs, setting).serve()
     except BaseException:  # noqa: BLE001 -- nothing may get back into the executor's code
         import traceback
 
@@ -76,39 +76,39 @@ class _Worker:
         self,
         sock: socket.socket,
         tokens: int,
-        board: memoryview[int],
+        cells: memoryview[int],
         blobs: dict[BlobId, bytes],
         setting: WorkerSetting,
     ) -> None:
         self._parent = setting.parent
-        self._board = board
+        self._cells = cells
         self._sandbox, self._is_far = setting.sandbox, setting.is_far
         say = None if setting.is_far else _say_on(os.dup(2))  # before it is the output of tasks
-        streams = Streams(setting.output_dir, setting.slot, board, say)
-        self._speaker = WorkerReports(sock, setting.result_dir, board, say)
-        shelf = Blobs(blobs)
-        self._inbox = WorkerInbox(sock, tokens, shelf, board)
-        self._desk = WorkerContext(board, streams, self._speaker, shelf, self._inbox, dict(os.environb))
-        self._functions = FunctionRunner(self._desk)
-        self._launcher: CommandRunner | None = None
+        streams = Streams(setting.output_dir, setting.slot, cells, say)
+        self._reports = WorkerReports(sock, setting.result_dir, cells, say)
+        made = Blobs(blobs)
+        self._inbox = WorkerInbox(sock, tokens, made, cells)
+        self._context = WorkerContext(cells, streams, self._reports, made, self._inbox, dict(os.environb))
+        self._functions = FunctionRunner(self._context)
+        self._command_runner: CommandRunner | None = None
         self._kind: Kind | None = None
         signal.signal(signal.SIGTERM, self._on_term)
         self._be(Kind.COMMAND)
 
     def serve(self) -> None:
         """Run hand-overs until told to quit."""
-        inbox, speaker, board = self._inbox, self._speaker, self._board
+        inbox, reports, cells = self._inbox, self._reports, self._cells
         while inbox.quit is None:
             hand = inbox.next()
             if hand is None:
-                if speaker.waiting:
-                    speaker.flush()
-                if self._launcher is not None:
-                    self._launcher.waiting.rest()
+                if reports.waiting:
+                    reports.flush()
+                if self._command_runner is not None:
+                    self._command_runner.waiting.rest()
                 inbox.read()
                 continue
-            board[INDEX] = hand.run.start
-            board[HAND] = hand.number
+            cells[INDEX] = hand.run.start
+            cells[HANDOVER] = hand.number
             self._be(hand.run.kind)
             if hand.run.kind == Kind.FUNCTION:
                 run = self._with_values(hand) if self._is_far else hand.run
@@ -116,11 +116,11 @@ class _Worker:
                     self._functions.run(hand.number, run)
             else:
                 self._commands().run(hand.number, hand.run, hand.directory)
-            board[INDEX] = hand.run.stop  # nothing runs: whoever dies now had finished
-            if speaker.due(_SHORT):
-                speaker.flush()
-            inbox.forget_halts(hand.number)
-        speaker.leave()
+            cells[INDEX] = hand.run.stop  # nothing runs: whoever dies now had finished
+            if reports.due(_SHORT):
+                reports.flush()
+            inbox.forget_stops(hand.number)
+        reports.leave()
 
     def _with_values(self, hand: WorkerSpan) -> RunSpan | None:
         """A function whose arguments, too big to be sent with it, were brought; None when it cannot run."""
@@ -129,44 +129,44 @@ class _Worker:
         paths = paths_of(hand.run)
         if not paths:
             return hand.run
-        self._speaker.say(StageInputs(hand.number, hand.run.span, hand.run.start, paths))
-        self._speaker.flush()
+        self._reports.say(StageInputs(hand.number, hand.run.span, hand.run.start, paths))
+        self._reports.flush()
         answer = self._inbox.answer(hand.number, hand.run.start)
         if isinstance(answer, InputsStaged) and not answer.error:
             return with_paths(hand.run, answer.files)
         if isinstance(answer, InputsStaged):
             text = f"its arguments cannot be brought: {answer.error}"
             failure = Failure(Cause.NOT_STARTED, text, site=answer.of_place)
-            self._speaker.say(ElementFailed(hand.run.span, hand.run.start, failure))
-            self._speaker.say(WorkerDone(hand.number))
+            self._reports.say(ElementFailed(hand.run.span, hand.run.start, failure))
+            self._reports.say(WorkerDone(hand.number))
         return None
 
     def _commands(self) -> CommandRunner:
-        if self._launcher is None:
+        if self._command_runner is None:
             from bough.executor.worker.command_runner import CommandRunner
 
-            self._launcher = CommandRunner(self._desk, self._sandbox)
-        return self._launcher
+            self._command_runner = CommandRunner(self._context, self._sandbox)
+        return self._command_runner
 
     def _be(self, kind: Kind) -> None:
         """Choose how to die with the executor."""
         if kind != self._kind:
             self._kind = kind
-            if self._launcher is not None:
-                self._launcher.waiting.leave()
+            if self._command_runner is not None:
+                self._command_runner.waiting.leave()
             die_with_parent(signal.SIGKILL if kind == Kind.FUNCTION else signal.SIGTERM)
             if os.getppid() != self._parent:  # it died before we asked
                 die(0)
 
     def _on_term(self, _number: int, _frame: object) -> None:
         """The executor died while a command runs, or wants a function ended: last words, and out."""
-        launcher = self._launcher
-        if launcher is not None and launcher.spawning:
-            launcher.doomed = True  # it looks when it knows the group
+        command_runner = self._command_runner
+        if command_runner is not None and command_runner.spawning:
+            command_runner.term_came = True  # it looks when it knows the group
             return
-        if self._board[GROUP]:
-            kill_group(self._board[GROUP])
-        if self._speaker.inside:
-            self._speaker.last_words = True
+        if self._cells[GROUP]:
+            kill_group(self._cells[GROUP])
+        if self._reports.inside:
+            self._reports.must_leave = True
         else:
-            self._speaker.leave()
+            self._reports.leave()

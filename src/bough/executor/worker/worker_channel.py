@@ -37,6 +37,7 @@ from bough.executor.worker_protocol import (
     WorkerQuit,
     WorkerSpan,
     WorkerStop,
+    WorkerVerdict,
     to_worker_frames,
 )
 from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
@@ -45,18 +46,18 @@ from bough.model.outcomes import Detail, Failure
 from bough.wire.client_messages import Blob
 from bough.wire.framing import frame_list
 
-PATIENCE = 0.05  # seconds that news may wait
+MAX_WAIT = 0.05  # seconds that news may wait
 _MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
 
 
 class SpanProgress:
     """The span of function calls being run: what is done of it and not yet told."""
 
-    __slots__ = ("apart", "base", "details", "done_at", "name", "results", "since", "span")
+    __slots__ = ("base", "details", "done_at", "is_batch", "name", "results", "since", "span")
 
-    def __init__(self, span: SpanId, base: int, name: str, *, apart: bool = False) -> None:
+    def __init__(self, span: SpanId, base: int, name: str, *, is_batch: bool = False) -> None:
         self.span = span
-        self.apart = apart  # its elements are tasks of their own, whose spans have the next numbers
+        self.is_batch = is_batch  # its elements are tasks of their own, whose spans have the next numbers
         self.base = base  # the element of results[0]
         self.name = name  # of files for big results
         self.results: list[object] = []
@@ -64,7 +65,7 @@ class SpanProgress:
         self.since = self.done_at = time.perf_counter()
 
 
-def ends_apart(  # noqa: PLR0917
+def batch_ends(  # noqa: PLR0917
     progress: SpanProgress,
     start: int,
     values: list[object],
@@ -111,12 +112,12 @@ class WorkerReports:
         self,
         sock: socket.socket,
         result_dir: str,
-        board: memoryview[int],
+        cells: memoryview[int],
         say: Callable[[str], None] | None = None,
     ) -> None:
         """`say`: results lie in the store; when that is full it is waited for, and said."""
         self._sock = sock
-        self._board = board
+        self._cells = cells
         self._result_dir = result_dir
         self._news: list[FromWorker] = []
         self._lock = threading.Lock()
@@ -127,9 +128,9 @@ class WorkerReports:
         self._span = SpanId(0)  # of the commands in `ends`
         self.ends: list[Detail] = []  # successes of commands: put in without the lock, told with the next news
         self.progress: SpanProgress | None = None
-        self._pause = SpaceWait(say, lambda: self.last_words) if say is not None else None
+        self._pause = SpaceWait(say, lambda: self.must_leave) if say is not None else None
         self.inside = False  # the main thread is in here: a signal handler must not come in
-        self.last_words = False  # a signal came meanwhile: say what is known and exit
+        self.must_leave = False  # a signal came meanwhile: say what is known and exit
 
     def __enter__(self) -> None:
         self.inside = True
@@ -138,7 +139,7 @@ class WorkerReports:
     def __exit__(self, *exc: object) -> None:
         self._lock.release()
         self.inside = False
-        if self.last_words:
+        if self.must_leave:
             self.leave()
 
     def say(self, news: FromWorker) -> None:
@@ -185,7 +186,7 @@ class WorkerReports:
                 progress.base = index + 1
                 progress.since = now
 
-    def due(self, patience: float = PATIENCE) -> bool:
+    def due(self, patience: float = MAX_WAIT) -> bool:
         """Whether news have waited long enough."""
         return self.waiting and time.perf_counter() - self._sent > patience
 
@@ -202,7 +203,7 @@ class WorkerReports:
 
     def leave(self) -> None:
         """Say what is known and end the process."""
-        self.last_words = False
+        self.must_leave = False
         self.inside = True
         try:
             if self._lock.acquire(timeout=1):
@@ -218,7 +219,7 @@ class WorkerReports:
             try:
                 self._sock.sendall(frame_list(news))
             except OSError:  # the executor is gone, and with it the reason to be here
-                die(self._board[GROUP])
+                die(self._cells[GROUP])
 
     def _gather(self, careful: bool = False) -> None:
         """Make news of results. `careful`: a function runs and may be changing them, so let them be if they fail."""
@@ -249,8 +250,8 @@ class WorkerReports:
     ) -> None:
         start, values, packed = found_from
         count = len(values)
-        if progress.apart:
-            ends = ends_apart(progress, start, values, seconds / count, details, self._result_dir, self._pause)
+        if progress.is_batch:
+            ends = batch_ends(progress, start, values, seconds / count, details, self._result_dir, self._pause)
             self._news += ends
             return
         parts = pack_results(start, values, self._result_dir, progress.name, packed=packed, pause=self._pause)
@@ -282,7 +283,7 @@ class WorkerReports:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         quiet = 0
         while True:
-            time.sleep(PATIENCE)
+            time.sleep(MAX_WAIT)
             with self._lock:
                 progress = self.progress
                 if self.due() or (progress is not None and progress.results):
@@ -305,16 +306,17 @@ _CHUNK = 1 << 18
 class WorkerInbox:
     """What the executor said and what of it is still to be run."""
 
-    def __init__(self, sock: socket.socket, tokens: int, shelf: Blobs, board: memoryview[int]) -> None:
+    def __init__(self, sock: socket.socket, tokens: int, blobs: Blobs, cells: memoryview[int]) -> None:
         self.sock = sock
-        self._board = board
+        self._cells = cells
         self._frames = to_worker_frames()
         self._in = memoryview(bytearray(_CHUNK))  # kept: a new one for every read costs more than the read
         self._hands: deque[WorkerSpan] = deque()
         self._tokens = tokens
         self._kept: set[int] = set()  # tokens read before their turn
-        self._shelf = shelf
-        self._halts: list[WorkerStop] = []
+        self._blobs = blobs
+        self._stops: list[WorkerStop] = []
+        self._verdict: WorkerVerdict | None = None  # the last: only one element runs
         self.quit: Seconds | None = None  # the grace, once told to go
         self._answers: deque[InputsStaged | OutputsStored] = deque()
 
@@ -322,15 +324,17 @@ class WorkerInbox:
         """Wait for something, and take it in."""
         count = self.sock.recv_into(self._in)
         if not count:
-            die(self._board[GROUP])
+            die(self._cells[GROUP])
         for message in self._frames.feed(self._in[:count]):
             match message:
                 case WorkerSpan():
                     self._hands.append(message)
                 case Blob():
-                    self._shelf.blobs[message.id] = message.data
+                    self._blobs.data[message.id] = message.data
                 case WorkerStop():
-                    self._halts.append(message)
+                    self._stops.append(message)
+                case WorkerVerdict():
+                    self._verdict = message
                 case WorkerQuit():
                     self.quit = message.grace
                 case InputsStaged() | OutputsStored():
@@ -338,7 +342,7 @@ class WorkerInbox:
 
     def answer(self, number: int, index: int) -> InputsStaged | OutputsStored | None:
         """Wait for what the executor was asked about an element; None when nobody wants it any more."""
-        while self.quit is None and not self.halted(number, index):
+        while self.quit is None and not self.stopped_by(number, index):
             while self._answers:
                 answer = self._answers.popleft()
                 if (answer.number, answer.index) == (number, index):
@@ -367,25 +371,30 @@ class WorkerInbox:
         self._kept.add(token)  # of a later one: this one was taken back
         return False
 
-    def forget_halts(self, number: int) -> None:
+    def forget_stops(self, number: int) -> None:
         """A hand-over is over, and with it what was said of it."""
-        if self._halts:
-            self._halts = [halt for halt in self._halts if halt.number > number]
+        if self._stops:
+            self._stops = [order for order in self._stops if order.number > number]
 
-    def halted(self, number: int, index: int) -> WorkerStop | None:
-        """Why an element shall not run."""
-        for halt in self._halts:
-            if halt.number == number and halt.start <= index < halt.stop:
-                return halt
+    def stopped_by(self, number: int, index: int) -> WorkerStop | None:
+        """The order by which an element shall not run; None: it may."""
+        for order in self._stops:
+            if order.number == number and order.start <= index < order.stop:
+                return order
         return None
+
+    def verdict_on(self, number: int, index: int) -> WorkerVerdict | None:
+        """The verdict with which a command that runs is to end; None: there is none."""
+        verdict = self._verdict
+        return verdict if verdict is not None and (verdict.number, verdict.index) == (number, index) else None
 
 
 class WorkerContext(NamedTuple):
     """Everything that running a span needs."""
 
-    board: memoryview[int]
+    cells: memoryview[int]
     streams: Streams
-    speaker: WorkerReports
-    shelf: Blobs
+    reports: WorkerReports
+    blobs: Blobs
     inbox: WorkerInbox
     environment: dict[bytes, bytes]  # as it was when the worker began

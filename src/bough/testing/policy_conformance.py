@@ -25,7 +25,7 @@ from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policy.interface import ExecutorView, Place, PlacementPolicy, ReadyWork, View
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
-from tests.builders import array, executor, limits, needs, submit, task
+from bough.testing.builders import array, executor, limits, needs, submit, task
 
 SHAPES = [needs(), needs(2), needs(0.5), needs(1, memory=400), needs(3, memory=100), needs(1, gpus=1)]
 

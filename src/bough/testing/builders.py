@@ -1,4 +1,7 @@
-"""Builders for tests: short ways to say what a test is about."""
+"""Builders for tests: tasks, arrays, groups, executors and questions in a few words.
+
+Rule: a builder fills in what a test does not care about, and passes on every field that the test names.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ BODY = BlobId(b"f" * 16)
 BOOM = Failure(Cause.EXIT, "exit code 1", exit_code=1)
 
 
-def task(id_: int, *after: int | Dep, **fields: object) -> TaskSpec:
+def task(id_: int, *after: int | Dep, **fields: Any) -> TaskSpec:
     """A loose task after some others."""
     deps = tuple(dep if isinstance(dep, Dep) else Dep(On.TASK, dep) for dep in after)
-    return TaskSpec(RecordId(id_), Kind.FUNCTION, BODY, b"", after=deps, **fields)  # type: ignore[arg-type]
+    return TaskSpec(RecordId(id_), Kind.FUNCTION, BODY, b"", after=deps, **fields)
 
 
-def array(id_: int, length: int, *after: int | Dep, **fields: object) -> ArraySpec:
+def array(id_: int, length: int, *after: int | Dep, **fields: Any) -> ArraySpec:
     """An array over a table."""
     deps = tuple(dep if isinstance(dep, Dep) else Dep(On.TASK, dep) for dep in after)
     table = BlobId(b"t" * 16)
-    return ArraySpec(RecordId(id_), Kind.FUNCTION, BODY, length, table, after=deps, **fields)  # type: ignore[arg-type]
+    return ArraySpec(RecordId(id_), Kind.FUNCTION, BODY, length, table, after=deps, **fields)
 
 
 def group(id_: int, name: str, parent: int = ROOT, *after: Dep) -> GroupSpec:
@@ -50,9 +53,9 @@ def on_element(id_: int, index: int) -> Dep:
     return Dep(On.TASK, id_, index)
 
 
-def executor(id_: int = 1, cores: float = 2, until: float = 0.0, **amounts: object) -> ExecutorJoined:
+def executor(id_: int = 1, cores: float = 2, until: float = 0.0, **amounts: Any) -> ExecutorJoined:
     """An executor that joins."""
-    capacity = Needs(cores=cores, **amounts)  # type: ignore[arg-type]
+    capacity = Needs(cores=cores, **amounts)
     return ExecutorJoined(ExecutorId(id_), "local", f"host{id_}", 100 + id_, capacity, until)
 
 
@@ -61,9 +64,9 @@ def submit(*items: TaskSpec | ArraySpec | GroupSpec, request: int = 0) -> Submit
     return Submitted(list(items), request)
 
 
-def limits(**fields: object) -> Limits:
+def limits(**fields: Any) -> Limits:
     """Limits."""
-    return Limits(**fields)  # type: ignore[arg-type]
+    return Limits(**fields)
 
 
 def machine() -> Machine:
@@ -71,20 +74,20 @@ def machine() -> Machine:
     return Machine(Fifo())
 
 
-def needs(cores: float = 1, **fields: object) -> Needs:
+def needs(cores: float = 1, **fields: Any) -> Needs:
     """Needs."""
-    return Needs(cores=cores, **fields) if fields or cores != 1 else ONE_CORE  # type: ignore[arg-type]
+    return Needs(cores=cores, **fields) if fields or cores != 1 else ONE_CORE
 
 
-def question(what: str, **arguments: object) -> Any:
-    """A question by its word on the wire: question("explain", record=3)."""
+def question(what: str, **arguments: Any) -> Any:
+    """A question by its word on the wire, such as "explain", and its fields."""
     kinds = {kind.__struct_config__.tag: kind for kind in get_args(questions.AnyQuestion)}
     if what == "outcomes":
-        arguments = {"records": [(record, 0) for record in arguments["records"]]}  # type: ignore[attr-defined]
+        arguments = {"records": [(record, 0) for record in arguments["records"]]}
     return kinds[what](**arguments)
 
 
-def here_question(what: str, **arguments: object) -> Any:
-    """What a running task asks, by its word on the wire: here_question("lock", name="x")."""
+def here_question(what: str, **arguments: Any) -> Any:
+    """What a running task asks, by its word on the wire, such as "lock", and its fields."""
     kinds = {kind.__struct_config__.tag: kind for kind in get_args(questions.HereQuestion)}
     return kinds[what](**arguments)

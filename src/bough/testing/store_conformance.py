@@ -1,4 +1,19 @@
-"""What every store must do. A store's own tests subclass `StoreSuite` and say how it is opened."""
+"""What every store must do: subclass `StoreSuite` and say how the store is opened.
+
+    class TestMine(StoreSuite):
+        @staticmethod
+        def open_store(directory: Path) -> MyStore:
+            return MyStore(directory)
+
+        def size(self, store: MyStore) -> int: ...        # bytes on the disk
+        def fold_anew(self, store: MyStore) -> None: ...  # forget that the tables are folded
+
+The suite is for stores that keep journal and tables by SQL (`bough.stores.sql.sql_store.SqlStore`): it reads the
+tables, and it writes damaged rows past the store. `pytest.register_assert_rewrite("bough.testing")` in `conftest.py`
+makes pytest show the values of an assertion that fails.
+
+Rule: pytest is imported only where a test runs or a suite is subclassed.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +25,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pytest
 
 from bough.errors import InvariantBroken, StoreFailed, UserError
 from bough.model.events.facts import (
@@ -56,29 +71,37 @@ from bough.stores.maintenance.replay import replay_run
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.store import LastRun, Store
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    import pytest
+
+Opened = Callable[[], SqlStore]  # the fixture `opened`: opens the store of this test, as a fresh process would
 BODY = b"b" * 16
 KEY = b"k" * 16
 
 
-def a_task(number: int, **fields: object) -> TaskSpec:
+def a_task(number: int, **fields: Any) -> TaskSpec:
+    """A loose task, with a body that no test runs."""
     return TaskSpec(number, Kind.FUNCTION, **{"body": BODY, "payload": b"payload", "template": "f", **fields})
 
 
-def an_array(number: int, length: int, **fields: object) -> ArraySpec:
+def an_array(number: int, length: int, **fields: Any) -> ArraySpec:
+    """An array of the same body."""
     return ArraySpec(number, Kind.FUNCTION, BODY, length, **{"template": "f", **fields})
 
 
-def ended(span: int, record: int, start: int = 0, stop: int = 1, **fields: object) -> SpanEnded:
+def ended(span: int, record: int, start: int = 0, stop: int = 1, **fields: Any) -> SpanEnded:
+    """The success of some elements, or of a task."""
     return SpanEnded(span, start, stop, 0.5, **{"record": record, "attempt": 1, "executor": 1, **fields})
 
 
-def failed(span: int, record: int, index: int = 0, **fields: object) -> ElementFailed:
+def failed(span: int, record: int, index: int = 0, **fields: Any) -> ElementFailed:
+    """The failure of one element, or of a task."""
     failure = Failure(Cause.EXIT, "it exited with 3", exit_code=3)
     return ElementFailed(span, index, **{"failure": failure, "record": record, "attempt": 1, "executor": 1, **fields})
 
 
 def output_of(path: Path, slot: str = "o") -> Output:
+    """A file as an output that a task made."""
     made = path.stat()
     return Output(slot, str(path), made.st_size, made.st_mtime_ns)
 
@@ -180,6 +203,13 @@ POISONS: dict[str, Fact] = {
 }
 
 
+def raises(kind: type[Exception], match: str | None = None) -> AbstractContextManager[Any]:
+    """`pytest.raises`, imported when a test runs."""
+    import pytest
+
+    return pytest.raises(kind, match=match)
+
+
 def as_it_was(facts: list[Fact]) -> bytes:
     """A row of the journal as an earlier version wrote it."""
     return bytes((VERSION,)) + msgspec.msgpack.encode(facts)
@@ -188,21 +218,32 @@ def as_it_was(facts: list[Fact]) -> bytes:
 class StoreSuite:
     """The suite; `open_store` is called with a directory as often as a test wants a fresh process's view."""
 
-    open_store: Callable[[Path], Store]
+    open_store: Callable[[Path], SqlStore]
 
-    @pytest.fixture
-    def opened(self, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-        stores: list[Store] = []
+    def __init_subclass__(cls, **options: Any) -> None:
+        """The fixtures of the tests. Made here, so that this module is imported without pytest."""
+        import pytest
 
-        def open_again() -> Store:
+        super().__init_subclass__(**options)
+
+        def opened(self: StoreSuite, tmp_path: Path) -> Iterator[Opened]:
+            stores: list[SqlStore] = []
+
+            def open_again() -> SqlStore:
+                while stores:
+                    stores.pop().close()
+                stores.append(type(self).open_store(tmp_path / "store"))
+                return stores[-1]
+
+            yield open_again
             while stores:
                 stores.pop().close()
-            stores.append(type(self).open_store(tmp_path / "store"))
-            return stores[-1]
 
-        yield open_again
-        while stores:
-            stores.pop().close()
+        def poison(self: StoreSuite, request: pytest.FixtureRequest) -> str:
+            return str(request.param)
+
+        cls.opened = pytest.fixture(opened)  # type: ignore[attr-defined]
+        cls.poison = pytest.fixture(params=list(POISONS))(poison)  # type: ignore[attr-defined]
 
     def write(self, store: Store, *turns: list[Fact]) -> int:
         turn = store.last_run().last_turn
@@ -230,10 +271,10 @@ class StoreSuite:
 
     # --- the journal ---
 
-    def test_a_new_store_is_empty_and_clean(self, opened):
+    def test_a_new_store_is_empty_and_clean(self, opened: Opened) -> None:
         assert opened().last_run() == LastRun(0, True, 0, 0, 0, 0, 0)
 
-    def test_what_was_appended_is_read_back_equal_and_in_order(self, opened):
+    def test_what_was_appended_is_read_back_equal_and_in_order(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_HISTORY)
         store = opened()
@@ -244,7 +285,9 @@ class StoreSuite:
         assert [turn for turn, _, _ in store.journal(after=12)] == list(range(13, len(A_HISTORY) + 1))
         assert store.turn(3) == A_HISTORY[2]
 
-    def test_a_store_that_is_closed_in_no_time_is_brought_up_to_date_by_who_opens_it_next(self, opened):
+    def test_a_store_that_is_closed_in_no_time_is_brought_up_to_date_by_who_opens_it_next(
+        self, opened: Opened
+    ) -> None:
         store = opened()
         tasks = [[Submitted([a_task(number, writes=(f"/{number}",))])] for number in range(1, 41)]
         self.write(store, OPENED, *tasks, [RunClosed(1)])
@@ -256,28 +299,28 @@ class StoreSuite:
         assert read("SELECT count(*) FROM tasks").fetchone()[0] == 40
         assert len(store.declared_paths()) == 40
 
-    def test_a_turn_out_of_order_is_refused(self, opened):
+    def test_a_turn_out_of_order_is_refused(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED)
         for wrong in (1, 3):
-            with pytest.raises(InvariantBroken):
+            with raises(InvariantBroken):
                 store.append(wrong, 1.0, [])
 
-    def test_the_last_run_tells_the_highest_ids_and_whether_it_was_closed(self, opened):
+    def test_the_last_run_tells_the_highest_ids_and_whether_it_was_closed(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_HISTORY[:-1])
         assert store.last_run() == LastRun(1, False, 14, 4, 2, 2, 7, 1)
         self.write(store, A_HISTORY[-1], [RunOpened(2, "w", "here", 7)], [RunClosed(2)])
         assert opened().last_run() == LastRun(2, True, 17, 4, 2, 2, 7, 2)
 
-    def test_a_run_is_found_by_the_turn_that_opened_it(self, opened):
+    def test_a_run_is_found_by_the_turn_that_opened_it(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [], [RunClosed(1)], [], [RunOpened(2, "w", "here", 7)])
         assert (store.turns_of_run(1), store.turns_of_run(2)) == (1, 5)
-        with pytest.raises(KeyError):
+        with raises(KeyError):
             store.turns_of_run(3)
 
-    def test_sync_may_be_called_at_any_time(self, opened):
+    def test_sync_may_be_called_at_any_time(self, opened: Opened) -> None:
         store = opened()
         store.sync()
         self.write(store, OPENED)
@@ -285,7 +328,7 @@ class StoreSuite:
 
     # --- blobs and snapshots ---
 
-    def test_blobs_are_there_at_once_and_kept_with_the_next_turn(self, opened):
+    def test_blobs_are_there_at_once_and_kept_with_the_next_turn(self, opened: Opened) -> None:
         store = opened()
         store.put_blob(BODY, b"content")
         assert store.blob(BODY) == b"content"
@@ -294,10 +337,10 @@ class StoreSuite:
         self.write(store, [])
         assert opened().blob(BODY) == b"content"
         store = opened()
-        with pytest.raises(KeyError):
+        with raises(KeyError):
             store.blob(b"x" * 16)
 
-    def test_the_newest_snapshot_of_a_run_is_kept(self, opened):
+    def test_the_newest_snapshot_of_a_run_is_kept(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [], [])
         assert store.snapshot(1) is None
@@ -308,7 +351,7 @@ class StoreSuite:
 
     # --- memos ---
 
-    def test_a_loose_task_of_an_earlier_run_is_recalled_by_its_key(self, opened):
+    def test_a_loose_task_of_an_earlier_run_is_recalled_by_its_key(self, opened: Opened) -> None:
         store = opened()
         done = ended(1, 1, key=KEY, results=b"r")
         self.write(store, OPENED, [Submitted([a_task(1)]), Placed(1, 1, 0, 1, 1, 1)], [done], [RunClosed(1)])
@@ -319,14 +362,14 @@ class StoreSuite:
         assert store.success(3, 1, 1) is None
         assert store.success(99, 1, 0) is None
 
-    def test_the_newest_of_two_successes_is_recalled(self, opened):
+    def test_the_newest_of_two_successes_is_recalled(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)], [RunClosed(1)])
         self.write(store, [RunOpened(2, "w", "h", 7), Submitted([a_task(2)]), ended(2, 2, key=KEY)], [RunClosed(2)])
         self.write(store, [RunOpened(3, "w", "h", 7)])
         assert store.look_up(9, 0, 1, KEY, ())[0].source == 2
 
-    def test_many_loose_tasks_recalled_together_get_what_each_gets_alone(self, opened, tmp_path):
+    def test_many_loose_tasks_recalled_together_get_what_each_gets_alone(self, opened: Opened, tmp_path: Path) -> None:
         path = tmp_path / "made"
         path.write_text("content")
         keys = [number.to_bytes(16, "big") for number in range(1, 601)]
@@ -346,18 +389,18 @@ class StoreSuite:
         assert not store.look_up_tasks(wanted)[-2].found
         assert store.look_up_tasks([]) == []
 
-    def test_nothing_is_shared_within_a_run(self, opened):
+    def test_nothing_is_shared_within_a_run(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1, key=KEY)])
         store.project()
         assert store.look_up(2, 0, 1, KEY, ()) == [MemoLookedUp(2, 0, 1, False)]
 
-    def test_a_success_without_a_key_is_never_recalled(self, opened):
+    def test_a_success_without_a_key_is_never_recalled(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])], [ended(1, 1)], [RunClosed(1)], [RunOpened(2, "w", "h", 7)])
         assert not store.look_up(9, 0, 1, b"", ())[0].found
 
-    def test_a_success_whose_output_changed_or_is_gone_does_not_count(self, opened, tmp_path):
+    def test_a_success_whose_output_changed_or_is_gone_does_not_count(self, opened: Opened, tmp_path: Path) -> None:
         path = tmp_path / "made"
         path.write_text("content")
         detail = Detail(0, outputs=(output_of(path),))
@@ -369,7 +412,7 @@ class StoreSuite:
         path.unlink()
         assert not store.look_up(9, 0, 1, KEY, ())[0].found
 
-    def test_a_success_whose_result_file_is_gone_does_not_count(self, opened, tmp_path):
+    def test_a_success_whose_result_file_is_gone_does_not_count(self, opened: Opened, tmp_path: Path) -> None:
         path = tmp_path / "result"
         path.write_bytes(b"12345")
         store = opened()
@@ -379,7 +422,7 @@ class StoreSuite:
         path.unlink()
         assert not store.look_up(9, 0, 1, KEY, ())[0].found
 
-    def test_elements_of_arrays_are_recalled_piece_by_piece(self, opened, tmp_path):
+    def test_elements_of_arrays_are_recalled_piece_by_piece(self, opened: Opened, tmp_path: Path) -> None:
         paths = [tmp_path / f"made{index}" for index in range(3)]
         for path in paths:
             path.write_text("x")
@@ -412,13 +455,13 @@ class StoreSuite:
         ]
         assert store.look_up(9, 0, 6, b"other", [Reuse(0, 40, 1, 0)]) == [MemoLookedUp(9, 0, 6, False)]
 
-    def test_pieces_of_one_turn_that_continue_each_other_are_one(self, opened):
+    def test_pieces_of_one_turn_that_continue_each_other_are_one(self, opened: Opened) -> None:
         store = opened()
         facts: list[Fact] = [ended(1, 1, start, start + 5, key=KEY) for start in range(0, 20, 5)]
         self.write(store, OPENED, [Submitted([an_array(1, 20, key=KEY)])], facts, [RunClosed(1)])
         assert store.look_up(9, 0, 20, KEY, [Reuse(0, 20, 1, 0)]) == [MemoLookedUp(9, 0, 20, True, 1, 0, 1, 3)]
 
-    def test_old_arrays_come_with_their_table_or_pages_and_what_is_done(self, opened):
+    def test_old_arrays_come_with_their_table_or_pages_and_what_is_done(self, opened: Opened) -> None:
         store = opened()
         table = b"t" * 16
         store.put_blob(table, pickle.dumps(range(10)))
@@ -436,7 +479,7 @@ class StoreSuite:
         assert found[1].done == [(0, 5)]
         assert (found[2].length, found[2].pages, found[2].done) == (4, [(0, 2, b"p"), (2, 4, b"q")], [(2, 4)])
 
-    def test_what_was_fed_is_read_again_piece_by_piece(self, opened):
+    def test_what_was_fed_is_read_again_piece_by_piece(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [Submitted([an_array(1, 0, key=KEY, open=True, fed=True)])])
         for at in range(0, 200, 2):
@@ -453,7 +496,7 @@ class StoreSuite:
         assert (second.done, second.turn) == ([(128, 200)], 0)
         assert store.fed_pages(9, 0).pages == []
 
-    def test_a_success_is_found_though_nobody_knows_its_turn(self, opened):
+    def test_a_success_is_found_though_nobody_knows_its_turn(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [Submitted([an_array(1, 0, key=KEY, open=True, fed=True)])])
         self.write(
@@ -462,7 +505,7 @@ class StoreSuite:
         found = [store.success(0, 1, index) for index in (0, 3, 4, 5, 8)]
         assert [one and (one.start, one.stop) for one in found] == [(0, 4), (0, 4), (4, 5), None, (6, 9)]
 
-    def test_declared_paths_are_those_asked_for_and_those_made(self, opened, tmp_path):
+    def test_declared_paths_are_those_asked_for_and_those_made(self, opened: Opened, tmp_path: Path) -> None:
         path = tmp_path / "made"
         path.write_text("x")
         store = opened()
@@ -472,7 +515,7 @@ class StoreSuite:
 
     # --- a service: many workflows in one journal ---
 
-    def test_workflows_of_a_service_have_runs_of_their_own(self, opened):
+    def test_workflows_of_a_service_have_runs_of_their_own(self, opened: Opened) -> None:
         store = opened()
         store.claim("service")
         self.write(store, *A_SERVICE)
@@ -496,7 +539,7 @@ class StoreSuite:
         assert store.last_run().clean
         assert [row[6] for row in self.tables(store)["runs"]] == ["interrupted", "done", "interrupted"]
 
-    def test_a_workflow_sees_memos_of_its_name_only(self, opened):
+    def test_a_workflow_sees_memos_of_its_name_only(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_SERVICE)
         others: list[Fact] = [RunOpened(4, "other", "h", 7, group=9), RunOpened(5, "w", "h", 7, group=10)]
@@ -511,7 +554,7 @@ class StoreSuite:
         assert [[old.record for old in store.old_arrays(KEY, run)] for run in (2, 3, 4, 5)] == [[], [2], [], [2]]
         assert [sorted(store.declared_paths(run)) for run in (2, 4, 5)] == [["/a"], [], ["/a"]]
 
-    def tables_of_slices(self, directory, history):
+    def tables_of_slices(self, directory: Path, history: list[list[Fact]]) -> dict[str, list[tuple[object, ...]]]:
         """The tables of a store that was closed, and so folded, after every turn."""
         for turn, facts in enumerate(history, 1):
             again = type(self).open_store(directory)
@@ -522,7 +565,7 @@ class StoreSuite:
         again.close()
         return tables
 
-    def test_projection_of_a_service_in_slices_equals_projection_at_once(self, opened, tmp_path):
+    def test_projection_of_a_service_in_slices_equals_projection_at_once(self, opened: Opened, tmp_path: Path) -> None:
         store = opened()
         history = [*A_SERVICE, [RunClosed(3)], [RunRemoved(2)], [Submitted([a_task(9, group=7)])]]
         self.write(store, *history)
@@ -530,23 +573,25 @@ class StoreSuite:
         whole = self.tables(store)
         assert self.tables_of_slices(tmp_path / "restarted", history) == whole
 
-    def test_a_store_is_a_sessions_or_a_services(self, opened):
+    def test_a_store_is_a_sessions_or_a_services(self, opened: Opened) -> None:
         store = opened()
         assert store.kind == ""
         store.claim("service")
         store.claim("service")
-        with pytest.raises(UserError, match="is a service's, not a session's"):
+        with raises(UserError, match="is a service's, not a session's"):
             store.claim("session")
         assert opened().last_run().service
 
-    def test_a_store_that_a_session_used_is_not_a_services(self, opened):
+    def test_a_store_that_a_session_used_is_not_a_services(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED)
         assert store.kind == "session"
-        with pytest.raises(UserError, match="is a session's"):
+        with raises(UserError, match="is a session's"):
             store.claim("service")
 
-    def test_a_changed_description_changes_the_rows_and_what_is_gone_leaves_its_run(self, opened, tmp_path):
+    def test_a_changed_description_changes_the_rows_and_what_is_gone_leaves_its_run(
+        self, opened: Opened, tmp_path: Path
+    ) -> None:
         store = opened()
         self.write(store, *AN_AMENDED)
         store.project()
@@ -575,7 +620,7 @@ class StoreSuite:
 
     # --- removal ---
 
-    def test_a_removed_run_takes_along_what_had_left_it(self, opened):
+    def test_a_removed_run_takes_along_what_had_left_it(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *AN_AMENDED, [RunClosed(2)], [RunRemoved(2)])
         store.project()
@@ -594,7 +639,7 @@ class StoreSuite:
             calls += 1
             assert calls < 10_000
 
-    def test_a_removed_run_leaves_nothing_but_what_others_use(self, opened):
+    def test_a_removed_run_leaves_nothing_but_what_others_use(self, opened: Opened) -> None:
         store = opened()
         for blob in (BODY, b"c" * 16):
             store.put_blob(blob, b"content")
@@ -617,7 +662,7 @@ class StoreSuite:
         assert [fact.run for fact in kept if isinstance(fact, RunOpened)] == [1, 3]
         assert store.success(7, 1, 0) == A_SERVICE[6][0]
         assert store.blob(BODY) == b"content"  # run 3 has tasks with this body
-        with pytest.raises(KeyError):
+        with raises(KeyError):
             store.blob(b"c" * 16)
         assert store.look_up(9, 0, 1, b"l" * 16, (), 3) == [MemoLookedUp(9, 0, 1, False)]
         assert store.snapshot(1) == (last.last_turn, b"the core")
@@ -628,7 +673,7 @@ class StoreSuite:
         assert store.last_run() == last
         assert self.tables(store) == whole
 
-    def test_what_only_removed_runs_use_goes_with_the_last_of_them(self, opened):
+    def test_what_only_removed_runs_use_goes_with_the_last_of_them(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_SERVICE, [RunClosed(3)], [RunRemoved(2)])
         store.save_snapshot(store.last_run().last_turn, 1, b"")
@@ -642,18 +687,18 @@ class StoreSuite:
         store.append(turn + 1, 1.0, [])
         assert opened().last_run().last_record == 5
 
-    def test_nothing_is_removed_from_what_a_replay_would_read(self, opened):
+    def test_nothing_is_removed_from_what_a_replay_would_read(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_SERVICE)
-        with pytest.raises(InvariantBroken, match="append RunRemoved first"):
+        with raises(InvariantBroken, match="append RunRemoved first"):
             store.remove_runs([2])
         self.write(store, [RunRemoved(2)])
-        with pytest.raises(InvariantBroken, match="save one first"):
+        with raises(InvariantBroken, match="save one first"):
             store.remove_runs([2])
         self.swept(store)
         assert [facts for _, _, facts in store.journal()][:-1] == A_SERVICE
 
-    def test_what_a_retired_run_was_kept_as_goes_with_it_and_with_nothing_else(self, opened):
+    def test_what_a_retired_run_was_kept_as_goes_with_it_and_with_nothing_else(self, opened: Opened) -> None:
         store = opened()
         turn = self.write(store, *A_SERVICE, [RunClosed(2)], [RunClosed(3)])
         for run in (2, 3):
@@ -672,7 +717,7 @@ class StoreSuite:
         assert [fact.run for fact in kept if isinstance(fact, RunOpened | RunRetired | RunRevived)] == [1, 3, 3]
         assert not any(isinstance(fact, RunRemoved) for fact in kept)
 
-    def test_overlapping_ranges_of_removed_runs_are_looked_at_once(self, opened):
+    def test_overlapping_ranges_of_removed_runs_are_looked_at_once(self, opened: Opened) -> None:
         store = opened()
         self.write(store, [RunOpened(1, "bough", "h", 1)])
         many = range(2, 42)
@@ -686,7 +731,7 @@ class StoreSuite:
         assert store.rows_read - read < 4 * turn
         assert [fact for _, _, facts in store.journal() for fact in facts] == [RunOpened(1, "bough", "h", 1)]
 
-    def test_files_of_removed_runs_are_told_once(self, opened):
+    def test_files_of_removed_runs_are_told_once(self, opened: Opened) -> None:
         store = opened()
         self.write(store, [RunOpened(1, "bough", "h", 1)], [RunOpened(2, "w", "h", 1, group=1)])
         self.write(store, [Submitted([a_task(1, group=1, payload_path="/args/1")])])
@@ -696,7 +741,7 @@ class StoreSuite:
         assert sorted(store.forgotten_files()) == ["/args/1", "/results/1"]
         assert store.forgotten_files() == []
 
-    def test_removal_gives_space_back(self, opened):
+    def test_removal_gives_space_back(self, opened: Opened) -> None:
         store = opened()
         store.claim("service")
         self.write(store, [RunOpened(1, "bough", "h", 1)], [RunOpened(2, "w", "h", 1, group=1)])
@@ -724,7 +769,7 @@ class StoreSuite:
 
     # --- the projection ---
 
-    def test_projection_in_slices_equals_projection_at_once(self, opened, tmp_path):
+    def test_projection_in_slices_equals_projection_at_once(self, opened: Opened, tmp_path: Path) -> None:
         store = opened()
         self.write(store, *A_HISTORY)
         store.project()
@@ -739,7 +784,7 @@ class StoreSuite:
             assert self.tables(sliced) == whole
             sliced.close()
 
-    def test_projection_goes_on_in_a_fresh_process_as_if_nothing_happened(self, opened, tmp_path):
+    def test_projection_goes_on_in_a_fresh_process_as_if_nothing_happened(self, opened: Opened, tmp_path: Path) -> None:
         store = opened()
         self.write(store, *A_HISTORY)
         store.project()
@@ -753,7 +798,7 @@ class StoreSuite:
         assert self.tables(again) == whole
         again.close()
 
-    def test_project_says_when_it_has_caught_up(self, opened):
+    def test_project_says_when_it_has_caught_up(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [], [], [])
         store.project()
@@ -761,7 +806,7 @@ class StoreSuite:
         store.append(6, 1.0, [])
         assert [store.project(1), store.project(1), store.project(1)] == [False, True, True]
 
-    def test_nul_characters_are_shown_alike_by_every_store(self, opened):
+    def test_nul_characters_are_shown_alike_by_every_store(self, opened: Opened) -> None:
         """PostgreSQL has none in its texts; what people and programs say may hold some all the same."""
         zero, loss = "ze\0ro", Failure(Cause.LOST, "ze\0ro")
         store = opened()
@@ -783,8 +828,9 @@ class StoreSuite:
 
     # --- what cannot be folded ---
 
-    @pytest.mark.parametrize("poison", POISONS)
-    def test_a_fact_that_cannot_be_folded_is_set_aside_and_the_rest_of_the_store_serves(self, opened, tmp_path, poison):
+    def test_a_fact_that_cannot_be_folded_is_set_aside_and_the_rest_of_the_store_serves(
+        self, opened: Opened, tmp_path: Path, poison: str
+    ) -> None:
         before = [OPENED, [Submitted([a_task(1)]), Placed(1, 1, 0, 1, 1, 1)]]
         around: tuple[list[Fact], list[Fact]] = ([Submitted([a_task(2)])], [Placed(2, 2, 0, 1, 1, 1)])
         after = [[ended(2, 2)], [SpanStarted(1, 0, 1, 1), Submitted([a_task(3)])]]
@@ -794,7 +840,8 @@ class StoreSuite:
         expected = self.tables(whole)
         whole.close()
 
-        store, told = opened(), []
+        store = opened()
+        told: list[str] = []
         store.tell = told.append
         self.write(store, *before)
         turn = self.smuggle(store, as_it_was([*around[0], POISONS[poison], *around[1]]))
@@ -807,7 +854,8 @@ class StoreSuite:
         assert (aside.turn, aside.position, aside.kind) == (turn, 1, type(POISONS[poison]).__name__)
         assert f"set aside, turn {turn}: {aside.kind} is" in told[0]
 
-        store, told = opened(), []
+        store = opened()
+        told.clear()
         store.tell = told.append
         assert store.project()
         assert store.quarantined() == [aside]
@@ -820,7 +868,7 @@ class StoreSuite:
         assert self.tables(store) == expected
         assert store.last_run().last_record in {3, 9}  # numbers that were given away are not given again
 
-    def test_a_turn_of_which_nothing_can_be_read_is_set_aside(self, opened):
+    def test_a_turn_of_which_nothing_can_be_read_is_set_aside(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1)])])
         damaged = [self.smuggle(store, row) for row in (b"", b"\x01\xc1", b"\x81 not compressed", b"\x01\x93\x01")]
@@ -832,17 +880,17 @@ class StoreSuite:
         assert [(one.turn, one.position, one.scope) for one in found] == [(turn, -1, "unreadable") for turn in damaged]
         assert [facts for turn, _, facts in store.journal() if turn in damaged] == [[]] * 4
 
-    def test_turns_of_a_newer_version_are_not_taken_for_damaged_ones(self, opened):
+    def test_turns_of_a_newer_version_are_not_taken_for_damaged_ones(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED)
         self.smuggle(store, b"\x7f" + b"whatever that may mean")
-        with pytest.raises(StoreFailed, match="use a newer one"):
+        with raises(StoreFailed, match="use a newer one"):
             store.project()
         assert store.quarantined() == []
         store._database.execute("DELETE FROM journal WHERE turn = 2")
         store.reopened()
 
-    def test_many_facts_that_cannot_be_folded_cost_no_more_than_themselves(self, opened):
+    def test_many_facts_that_cannot_be_folded_cost_no_more_than_themselves(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED)
         poison = [POISONS["priority"], POISONS["executor"]]
@@ -851,7 +899,7 @@ class StoreSuite:
         assert [row[0] for row in self.tables(store)["tasks"]] == [1, 2, 3]
         assert Counter(one.turn for one in store.quarantined()) == dict.fromkeys(turns, 100)
 
-    def test_a_rebuilt_jobs_database_is_the_one_that_was(self, opened):
+    def test_a_rebuilt_jobs_database_is_the_one_that_was(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_SERVICE)
         self.smuggle(store, as_it_was([POISONS["priority"], Submitted([a_task(6, group=8)])]))
@@ -864,7 +912,7 @@ class StoreSuite:
         assert store.last_run() == last
         assert len(store.quarantined()) == 1
 
-    def test_what_is_set_aside_survives_the_removal_of_its_run(self, opened):
+    def test_what_is_set_aside_survives_the_removal_of_its_run(self, opened: Opened) -> None:
         store = opened()
         self.write(store, *A_SERVICE)
         self.smuggle(store, as_it_was([POISONS["priority"], Placed(6, 5, 0, 1, 2, 1), Cancelled(Dep(On.TASK, HUGE))]))
@@ -878,7 +926,9 @@ class StoreSuite:
         assert store.last_run().last_turn == turn
         assert self.tables(store)["tasks"] == []
 
-    def test_a_repair_sets_aside_what_is_wrong_and_saves_a_state_to_go_on_with(self, opened, tmp_path):
+    def test_a_repair_sets_aside_what_is_wrong_and_saves_a_state_to_go_on_with(
+        self, opened: Opened, tmp_path: Path
+    ) -> None:
         where = self.place(tmp_path / "store")
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1, body=b""), a_task(2, body=b"")])])
@@ -902,7 +952,7 @@ class StoreSuite:
         rebuilt = repair(where, rebuild=True)
         assert (rebuilt.rebuilt, rebuilt.problems) == (True, [])
 
-    def test_what_nobody_has_met_yet_is_a_problem_until_it_is_repaired(self, opened, tmp_path):
+    def test_what_nobody_has_met_yet_is_a_problem_until_it_is_repaired(self, opened: Opened, tmp_path: Path) -> None:
         where = self.place(tmp_path / "store")
         store = opened()
         self.write(store, OPENED, [Submitted([a_task(1, body=b"")])], [RunClosed(1)])
@@ -919,7 +969,7 @@ class StoreSuite:
         ]  # fmt: skip
         assert check(where).problems == []
 
-    def test_what_is_set_aside_is_copied_with_the_store(self, opened, tmp_path):
+    def test_what_is_set_aside_is_copied_with_the_store(self, opened: Opened, tmp_path: Path) -> None:
         store = opened()
         self.write(store, OPENED)
         self.smuggle(store, b"\x01\xc1")
@@ -935,13 +985,20 @@ class StoreSuite:
 
     # --- crashes ---
 
-    def test_everything_that_append_returned_for_survives_kill_9(self, opened, tmp_path):
+    def test_everything_that_append_returned_for_survives_kill_9(self, opened: Opened, tmp_path: Path) -> None:
         store = opened()
         store.close()
         child = subprocess.Popen(
-            [sys.executable, inspect.getfile(type(self)), type(self).__name__, str(tmp_path / "store")],
+            [
+                sys.executable,
+                "-c",
+                _APPEND_AS,
+                inspect.getfile(type(self)),
+                type(self).__name__,
+                str(tmp_path / "store"),
+            ],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=_with_our_path(),
         )
         assert child.stdout is not None
         said = 0
@@ -961,7 +1018,7 @@ class StoreSuite:
         assert store.project()
         assert len(self.tables(store)["tasks"]) == store.last_run().last_record
 
-    def test_reopening_reads_no_more_than_what_was_not_folded(self, opened):
+    def test_reopening_reads_no_more_than_what_was_not_folded(self, opened: Opened) -> None:
         store = opened()
         self.write(store, OPENED)
         turn = 1
@@ -996,21 +1053,33 @@ def append_for_ever(store: Store) -> None:
             store.project(20)
 
 
+_APPEND_AS = """
+import runpy
+import sys
+from pathlib import Path
+from bough.testing.store_conformance import append_for_ever
+suite = runpy.run_path(sys.argv[1])[sys.argv[2]]
+append_for_ever(suite.open_store(Path(sys.argv[3])))
+"""
+
 _APPEND = """
 import sys
 from bough.stores.open import lock_store, open_store
-from tests.contract.store_suite import append_for_ever
+from bough.testing.store_conformance import append_for_ever
 lock = lock_store(sys.argv[1])
 append_for_ever(open_store(sys.argv[1]))
 """
 
 
+def _with_our_path() -> dict[str, str]:
+    """The environment of a child process that imports what this process can import."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 @contextmanager
 def appending(where: str) -> Iterator[Callable[[int], None]]:
     """Another process that holds a store and appends to it; waits until it has reached a turn."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", _APPEND, where], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    child = subprocess.Popen([sys.executable, "-c", _APPEND, where], stdout=subprocess.PIPE, env=_with_our_path())
     assert child.stdout is not None
 
     def reach(turn: int) -> None:
