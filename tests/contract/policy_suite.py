@@ -22,7 +22,7 @@ from bough.model.ids import ExecutorId
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policy.interface import ExecutorView, Place, PlacementPolicy, ReadyWork, View
+from bough.policy.interface import ExecutorView, Place, PlacementPolicy, Policies, ReadyWork, View
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
 from tests.builders import array, executor, limits, needs, submit, task
@@ -82,7 +82,7 @@ class PolicySuite:
         raise NotImplementedError
 
     def machine(self, *executors: facts.ExecutorJoined, seed: int = 0) -> Machine:
-        machine = Machine(self.policy(), seed=seed)
+        machine = Machine(Policies(self.policy()), seed=seed)
         machine.turn(0, executors)
         return machine
 
@@ -119,7 +119,7 @@ class PolicySuite:
         def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[float, Failure | None]:
             return 0.001 + Random(spec.id * 1000 + index).random(), None
 
-        simulation = Simulation(Machine(self.policy(), seed=seed), model, executors)
+        simulation = Simulation(Machine(Policies(self.policy()), seed=seed), model, executors)
         simulation.at(0.0, submit(*self.mixed_work(dice)))
         while simulation._next_time() is not None:
             simulation.step()
@@ -139,7 +139,7 @@ class PolicySuite:
         assert self.simulate(1).journal == self.simulate(1).journal
 
     def test_an_empty_world_gives_no_wish(self) -> None:
-        machine = Machine(self.policy())
+        machine = Machine(Policies(self.policy()))
         view = StateView(machine.state, 0.0, Random(0))
         assert list(self.policy().place(view)) == []
         view.give_back()
@@ -174,7 +174,7 @@ class PolicySuite:
 
     def test_with_no_room_only_a_few_are_looked_at(self) -> None:
         watch = Watch(self.policy())
-        machine = Machine(watch)
+        machine = Machine(Policies(watch))
         machine.turn(0, [executor(1, 1)])
         machine.turn(0, [submit(*(task(id_) for id_ in range(1, 10_001)))])
         watch.looks = watch.wishes = 0

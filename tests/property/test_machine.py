@@ -20,7 +20,7 @@ from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.tasks import NO_EXTRAS, Dep, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.interface import Place, ReadyWork, View
+from bough.policy.interface import Place, Policies, ReadyWork, View
 from tests.builders import array, executor, group, limits, needs, submit, task
 from tests.unit.core.core_bench import check_waits
 
@@ -115,8 +115,8 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(policy=st.sampled_from(sorted(POLICIES)), memos=st.booleans(), fail_fast=st.booleans())
     def open(self, policy: str, memos: bool, fail_fast: bool) -> None:
-        self.machine = Machine(POLICIES[policy]())
-        self.twin = Machine(POLICIES[policy]())
+        self.machine = Machine(Policies(POLICIES[policy]()))
+        self.twin = Machine(Policies(POLICIES[policy]()))
         self.now = 0.0
         self.next_id = 1
         self.next_group = 1
@@ -409,7 +409,7 @@ class Histories(RuleBasedStateMachine):
         """What is left of it makes a lawful state, with which a server goes on; nothing of it raises."""
         dice = data.draw(st.randoms(use_true_random=False))
         share = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
-        healed = Machine(Fifo())
+        healed = Machine(Policies(Fifo()))
         healed.replay(*self.journal[0])
         for number, now, written in self.journal[1:]:
             left = [fact for fact in written if dice.random() >= share]
@@ -438,7 +438,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def a_snapshot_gives_the_same_state(self) -> None:
         if hasattr(self, "machine"):
-            again = Machine.restore(self.machine.snapshot(), Fifo())
+            again = Machine.restore(self.machine.snapshot(), Policies(Fifo()))
             again.state.turn = self.machine.state.turn
             check(again.state)
             theirs, own = picture(again.state), picture(self.machine.state)
@@ -446,9 +446,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def the_server_restarts_from_a_snapshot(self) -> None:
-        policy = self.machine.state.policy
-        self.machine = Machine.restore(self.machine.snapshot(), policy)
-        self.twin = Machine.restore(self.twin.snapshot(), policy)
+        policies = self.machine.state.policies
+        self.machine = Machine.restore(self.machine.snapshot(), policies)
+        self.twin = Machine.restore(self.twin.snapshot(), policies)
 
 
 TestHistories = Histories.TestCase

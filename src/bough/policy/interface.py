@@ -115,3 +115,14 @@ class PlacementPolicy(Protocol):
 
     def place(self, view: View, /) -> Iterable[Place]:
         """Yield wishes, best first. No wish means: wait for the next event."""
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """The policies of a run, one a family: what is passed to a machine.
+
+    A new family adds four things: its protocol and its wishes in this module, a field here whose default does what
+    the core did before, the place in the core that asks it, and a table in `policies/policy_registry`. So nothing
+    that makes a `Policies` changes when a family is added.
+    """
+
+    placement: PlacementPolicy

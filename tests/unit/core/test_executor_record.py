@@ -11,6 +11,7 @@ from bough.core.state import State
 from bough.model.ids import SpanId
 from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT
 from bough.policies.placement.fifo import Fifo
+from bough.policy.interface import Policies
 from tests.builders import executor, needs, task
 
 
@@ -18,7 +19,7 @@ class Hall:
     """One executor, and spans of loose tasks made for it."""
 
     def __init__(self, cores: float = 2, **amounts: object) -> None:
-        self.state = State(Fifo())
+        self.state = State(Policies(Fifo()))
         self.executor = ExecutorRecord(executor(1, cores, **amounts))
         self.last = 0
 

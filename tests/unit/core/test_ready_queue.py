@@ -10,9 +10,10 @@ from bough.core.state import State
 from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
 from bough.policies.placement.fifo import Fifo
+from bough.policy.interface import Policies
 from tests.builders import task
 
-STATE = State(Fifo())  # where the records live; each test takes new ones
+STATE = State(Policies(Fifo()))  # where the records live; each test takes new ones
 
 
 def ready_records(count: int) -> list[TaskRecord]:

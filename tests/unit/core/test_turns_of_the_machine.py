@@ -8,7 +8,7 @@ from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorDrained
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.policy.interface import Place, ReadyWork, View
+from bough.policy.interface import Place, Policies, ReadyWork, View
 from tests.builders import array, executor, needs, on_array, on_element, submit, task
 from tests.unit.core.core_bench import Bench, on
 
@@ -167,7 +167,7 @@ def test_the_dice_of_a_policy_are_seeded_by_the_driver() -> None:
             found.append(view.random.random())
             return iter(())
 
-        machine = Machine(Wishful(wishes), seed=seed)
+        machine = Machine(Policies(Wishful(wishes)), seed=seed)
         machine.turn(0, [executor(1, 2), submit(task(1))])
         return found
 
@@ -203,7 +203,7 @@ def test_where_the_results_of_a_dependency_lie() -> None:
 
 
 def test_a_machine_may_begin_with_later_numbers() -> None:
-    machine = Machine(Bench().policy, last_turn=100, last_span=50)
+    machine = Machine(Bench().policies, last_turn=100, last_span=50)
     turn = machine.turn(0, [executor(1, 2), submit(task(1))])
     assert turn.number == 101
     assert [order.span for order in turn.orders if isinstance(order, SendSpan)] == [51]

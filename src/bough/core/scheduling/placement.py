@@ -49,7 +49,7 @@ class Placement:
         state = self.state
         view = StateView(state, now, self._random)
         try:
-            self.follow(view, state.policy.place(view))
+            self.follow(view, state.policies.placement.place(view))
         except BoughError:
             raise  # our own bug, found while carrying out a wish
         except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine

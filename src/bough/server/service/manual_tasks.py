@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from bough.core.queries import TaskCounts, awaits_retry, below, workflows_of
 from bough.core.records.array_record import FAILED, HELD, PLACED, RUNNING, SKIPPED, WAITING, ArrayRecord, Record
@@ -339,8 +340,8 @@ class ManualTasks:
         self._here = here
         self._state = shell.machine.state
         self._numbers = numbers
-        self._policy = ManualPolicy(self._state.policy)
-        self._state.policy = self._policy
+        self._policy = ManualPolicy(self._state.policies.placement)
+        self._state.policies = replace(self._state.policies, placement=self._policy)
         self._coming: set[str] = set()  # who is just being given something
         self._since: dict[int, Seconds] = {}  # when each took its task; those of an earlier server: not known
         self._hands: set[ExecutorId] = {hand.id for hand in hands(self._state)}
