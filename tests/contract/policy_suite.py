@@ -22,7 +22,7 @@ from bough.model.ids import ExecutorId
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policy.interface import ExecutorView, Place, PlacementPolicy, Policies, ReadyWork, View
+from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, Policies, ReadyScan, ReadyWork, View
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
 from tests.builders import array, executor, limits, needs, submit, task
@@ -54,22 +54,30 @@ class _Watched:
         self.now = view.now
         self.random = view.random
 
-    def ready(self) -> Iterator[ReadyWork]:
-        for work in self._view.ready():
+    def ready(self) -> ReadyScan:
+        return _WatchedScan(self._view.ready(), self._watch)
+
+    def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
+        return self._view.executor_for(work, excluding)
+
+    def executors(self) -> list[ExecutorView]:
+        return self._view.executors()
+
+    def most_free(self, needs: Needs) -> ExecutorView | None:
+        return self._view.most_free(needs)
+
+
+class _WatchedScan:
+    def __init__(self, scan: ReadyScan, watch: Watch) -> None:
+        self._scan = scan
+        self._watch = watch
+        self.skip = scan.skip
+        self.skip_like = scan.skip_like
+
+    def __iter__(self) -> Iterator[ReadyWork]:
+        for work in self._scan:
             self._watch.looks += 1
             yield work
-
-    def skip(self, needs: Needs) -> None:
-        self._view.skip(needs)
-
-    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
-        return self._view.room_for(work, excluding)
-
-    def rooms(self) -> list[ExecutorView]:
-        return self._view.rooms()
-
-    def roomiest(self, needs: Needs) -> ExecutorView | None:
-        return self._view.roomiest(needs)
 
 
 class PolicySuite:

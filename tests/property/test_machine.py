@@ -34,13 +34,16 @@ class Hostile:
     def place(self, view: View, /) -> Iterable[Place]:
         dice = view.random
         seen = []
-        for work in view.ready():
+        ready = view.ready()
+        for work in ready:
             seen.append(work.id)
             if dice.random() < 0.3:
-                view.skip(work.needs)
-            rooms = view.rooms()
-            if rooms and dice.random() < 0.8:
-                yield Place(work.id, dice.choice(rooms).id, dice.choice([0, 1, 3, 10**6, -5]))
+                ready.skip(work.needs)
+            if dice.random() < 0.2:  # another walk in the middle of this one
+                seen += [other.id for other, _ in zip(view.ready(), range(dice.randrange(9)), strict=False)]
+            executors = view.executors()
+            if executors and dice.random() < 0.8:
+                yield Place(work.id, dice.choice(executors).id, dice.choice([0, 1, 3, 10**6, -5]))
             yield Place(dice.randrange(1, 40), dice.randrange(0, 9))
         for id_ in seen:
             yield Place(id_, dice.randrange(0, 9))

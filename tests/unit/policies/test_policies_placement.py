@@ -66,7 +66,7 @@ def test_the_executor_that_had_room_the_longest_is_served_first() -> None:
     assert placed(machine) == {1: 2, 2: 1}
 
 
-def test_a_big_task_keeps_the_roomiest_executor_and_the_others_go_on() -> None:
+def test_a_big_task_keeps_the_executor_with_most_free_cores_and_the_others_go_on() -> None:
     machine = Machine(Policies(Fifo()))
     machine.turn(0.0, [executor(1, 4), executor(2, 2), submit(task(1), task(2), task(3), task(4))])
     machine.turn(1.0, [submit(task(5, needs=needs(4)), task(6), task(7), task(8))])
