@@ -21,6 +21,7 @@ from bough.model.states import StateWindow
 from bough.model.tasks import Dep, On, Page
 from bough.policies.placement.fifo import Fifo
 from bough.testing.builders import array, executor, limits, submit
+from bough.policy.interface import Policies
 
 STATES = range(9)
 
@@ -38,7 +39,7 @@ class Twins:
     """A machine with a fed array, one with the same array that lets go of nothing, and a replay of the first."""
 
     def __init__(self, retries: int) -> None:
-        self.fed, self.plain, self.replayed = (Machine(Fifo()) for _ in range(3))
+        self.fed, self.plain, self.replayed = (Machine(Policies(Fifo())) for _ in range(3))
         self.executor = 0
         for machine in (self.fed, self.plain):
             spec = array(1, 0, limits=limits(retries=retries), open=True, fed=machine is self.fed)
@@ -82,12 +83,16 @@ class Twins:
             index = number % record.length
             self.turn(facts.Cancelled(Dep(On.TASK, 1, index), index + 2))
         elif what == "restart":
-            self.fed = Machine.restore(self.fed.snapshot(), Fifo())
+            self.fed = Machine.restore(self.fed.snapshot(), Policies(Fifo()))
 
     def compare(self) -> None:
         check(self.fed.state)
         fed, plain = self.array(self.fed), self.array(self.plain)
-        for other in (plain, self.array(self.replayed), self.array(Machine.restore(self.fed.snapshot(), Fifo()))):
+        for other in (
+            plain,
+            self.array(self.replayed),
+            self.array(Machine.restore(self.fed.snapshot(), Policies(Fifo()))),
+        ):
             assert (fed.length, fed.counts, fed.ready) == (other.length, other.counts, other.ready)
             assert list(fed.ready_ranges) == list(other.ready_ranges)
             for index in range(fed.length):

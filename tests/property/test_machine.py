@@ -20,7 +20,7 @@ from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.tasks import NO_EXTRAS, Dep, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.interface import Place, ReadyWork, View
+from bough.policy.interface import Place, ReadyWork, View, Policies
 from bough.testing.builders import array, executor, group, limits, needs, submit, task
 from tests.unit.core.core_bench import check_waits
 
@@ -34,13 +34,16 @@ class Hostile:
     def place(self, view: View, /) -> Iterable[Place]:
         dice = view.random
         seen = []
-        for work in view.ready():
+        ready = view.ready()
+        for work in ready:
             seen.append(work.id)
             if dice.random() < 0.3:
-                view.skip(work.needs)
-            rooms = view.rooms()
-            if rooms and dice.random() < 0.8:
-                yield Place(work.id, dice.choice(rooms).id, dice.choice([0, 1, 3, 10**6, -5]))
+                ready.skip(work.needs)
+            if dice.random() < 0.2:  # another walk in the middle of this one
+                seen += [other.id for other, _ in zip(view.ready(), range(dice.randrange(9)), strict=False)]
+            executors = view.executors()
+            if executors and dice.random() < 0.8:
+                yield Place(work.id, dice.choice(executors).id, dice.choice([0, 1, 3, 10**6, -5]))
             yield Place(dice.randrange(1, 40), dice.randrange(0, 9))
         for id_ in seen:
             yield Place(id_, dice.randrange(0, 9))
@@ -115,8 +118,8 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(policy=st.sampled_from(sorted(POLICIES)), memos=st.booleans(), fail_fast=st.booleans())
     def open(self, policy: str, memos: bool, fail_fast: bool) -> None:
-        self.machine = Machine(POLICIES[policy]())
-        self.twin = Machine(POLICIES[policy]())
+        self.machine = Machine(Policies(POLICIES[policy]()))
+        self.twin = Machine(Policies(POLICIES[policy]()))
         self.now = 0.0
         self.next_id = 1
         self.next_group = 1
@@ -409,7 +412,7 @@ class Histories(RuleBasedStateMachine):
         """What is left of it makes a lawful state, with which a server goes on; nothing of it raises."""
         dice = data.draw(st.randoms(use_true_random=False))
         share = data.draw(st.sampled_from([0.0, 0.05, 0.3]))
-        healed = Machine(Fifo())
+        healed = Machine(Policies(Fifo()))
         healed.replay(*self.journal[0])
         for number, now, written in self.journal[1:]:
             left = [fact for fact in written if dice.random() >= share]
@@ -438,7 +441,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def a_snapshot_gives_the_same_state(self) -> None:
         if hasattr(self, "machine"):
-            again = Machine.restore(self.machine.snapshot(), Fifo())
+            again = Machine.restore(self.machine.snapshot(), Policies(Fifo()))
             again.state.turn = self.machine.state.turn
             check(again.state)
             theirs, own = picture(again.state), picture(self.machine.state)
@@ -446,9 +449,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def the_server_restarts_from_a_snapshot(self) -> None:
-        policy = self.machine.state.policy
-        self.machine = Machine.restore(self.machine.snapshot(), policy)
-        self.twin = Machine.restore(self.twin.snapshot(), policy)
+        policies = self.machine.state.policies
+        self.machine = Machine.restore(self.machine.snapshot(), policies)
+        self.twin = Machine.restore(self.twin.snapshot(), policies)
 
 
 TestHistories = Histories.TestCase

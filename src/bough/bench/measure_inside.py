@@ -20,6 +20,7 @@ from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId, SpanId
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
+from bough.policy.interface import Policies
 from bough.stores.sql.sqlite import SqliteStore
 
 _EXECUTOR, _BLOB = ExecutorId(1), BlobId(b"f")
@@ -78,7 +79,7 @@ def _tidy(run: Run, size: int) -> float:
 
 
 def _spans(n: int) -> float:
-    machine = Machine(Fifo())
+    machine = Machine(Policies(Fifo()))
     begun = time.perf_counter()
     turn = machine.turn(0.0, [_JOINED, Submitted([ArraySpec(RecordId(1), Kind.FUNCTION, _BLOB, n, BlobId(b"t"))])])
     now = 0.0
@@ -92,7 +93,7 @@ def _spans(n: int) -> float:
 
 
 def _throttled(n: int) -> float:
-    machine = Machine(Fifo())
+    machine = Machine(Policies(Fifo()))
     groups: list[Item] = [GroupSpec(GroupId(i + 1), f"g{i}", ROOT, limit=1) for i in range(n // 5)]
     tasks: list[Item] = [
         TaskSpec(RecordId(i + 1), Kind.FUNCTION, _BLOB, b"p", GroupId(i % (n // 5) + 1), template="f") for i in range(n)
@@ -115,7 +116,7 @@ def _tasks(n: int) -> list[Item]:
 
 def _chains(per_turn: int, n: int, *, late: bool = False) -> float:
     """With `late` the clock starts when all of them are there."""
-    machine, items = Machine(Fifo()), _tasks(n)
+    machine, items = Machine(Policies(Fifo())), _tasks(n)
     begun = time.perf_counter()
     machine.turn(0.0, [_JOINED])
     queue: deque[SendSpan] = deque()

@@ -27,7 +27,7 @@ from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.resources import Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
-from bough.policy.interface import PlacementPolicy
+from bough.policy.interface import Policies
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -54,9 +54,9 @@ class Machine:
     """See the module."""
 
     def __init__(
-        self, policy: PlacementPolicy, *, seed: int = 0, last_turn: int = 0, last_span: int = 0, pickup: int = 0
+        self, policies: Policies, *, seed: int = 0, last_turn: int = 0, last_span: int = 0, pickup: int = 0
     ) -> None:
-        self.state = State(policy, pickup)
+        self.state = State(policies, pickup)
         self.state.turn = last_turn
         self.state.last_span = last_span
         self.asides: list[State] = []  # retired workflows that are looked at; no turn sees them
@@ -134,9 +134,9 @@ class Machine:
         return snapshot.take(self.state)
 
     @classmethod
-    def restore(cls, data: bytes, policy: PlacementPolicy, *, seed: int = 0, pickup: int = 0) -> Machine:
+    def restore(cls, data: bytes, policies: Policies, *, seed: int = 0, pickup: int = 0) -> Machine:
         """A machine in the state of a snapshot."""
-        machine = cls(policy, seed=seed, pickup=pickup)
+        machine = cls(policies, seed=seed, pickup=pickup)
         snapshot.restore(machine.state, data)
         return machine
 

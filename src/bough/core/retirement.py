@@ -99,7 +99,7 @@ def unpack(data: bytes) -> list[Piece]:
 
 def aside(like: State, data: bytes) -> State:
     """A state that holds nothing but a retired workflow, to be looked at; ValueError when it cannot be read."""
-    made = State(like.policy)
+    made = State(like.policies)
     _put_back(made, unpack(data))
     return made
 

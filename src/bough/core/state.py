@@ -25,7 +25,7 @@ from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN, RunTime
 from bough.model.states import BEFORE, TaskState
 from bough.model.tasks import GroupSpec, TaskSpec
-from bough.policy.interface import PlacementPolicy
+from bough.policy.interface import Policies
 
 _FIRST_ENDED = int(TaskState.DONE)
 _BUSY = (PLACED, RUNNING)
@@ -47,8 +47,8 @@ class TimerKind(IntEnum):
 class State:
     """See the module."""
 
-    def __init__(self, policy: PlacementPolicy, pickup: int = 0) -> None:
-        self.policy = policy
+    def __init__(self, policies: Policies, pickup: int = 0) -> None:
+        self.policies = policies
         self.pickup = pickup or MAX_SPAN  # most tasks in one hand-out to one core
         self.run = 0  # of the session or service itself
         self.stopping = False
@@ -240,7 +240,7 @@ class State:
         """Put a record with ready elements into the queue, under the key it has now."""
         queue = record.queue
         try:
-            rank = self.policy.rank(record)
+            rank = self.policies.placement.rank(record)
         except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
             self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
             rank = 0.0

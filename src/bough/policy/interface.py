@@ -80,8 +80,39 @@ class ExecutorView(Protocol):
         """Whether a task with these needs could start there if nothing else ran."""
 
 
+class Offer(msgspec.Struct, frozen=True, gc=False):
+    """The answer to where a task of some work could go now.
+
+    `fits_now`: it would start there at once; otherwise it would wait there for a short time behind others.
+    `barred`: there is no executor, and not because of its needs alone: an executor that has room may not take this work
+    (its group's limit is reached, it must run on another host, it would end too late, it failed there). Other work
+    with the same needs may be luckier.
+    """
+
+    work: ReadyWork
+    executor: ExecutorView | None
+    fits_now: bool = False
+    barred: bool = False
+
+
+class ReadyScan(Protocol):
+    """One walk through what is ready. Two walks at once do not disturb each other."""
+
+    def __iter__(self) -> Iterator[ReadyWork]:
+        """By priority, then rank, then order of submission; lazily. Iterating again goes on where it stands."""
+
+    def skip(self, needs: Needs) -> None:
+        """Leave out work with these needs from here on."""
+
+    def skip_like(self, offer: Offer) -> None:
+        """Leave out from here on what would get the same answer: no executor."""
+
+
 class View(Protocol):
-    """The world at one instant, read-only. Nothing is copied: every member is a lookup or a lazy iterator."""
+    """The world at one instant, read-only. Nothing is copied: every member is a lookup or a lazy iterator.
+
+    Answers depend on the world alone: not on what was asked before, how often, or in which order.
+    """
 
     @property
     def now(self) -> Seconds:
@@ -91,20 +122,17 @@ class View(Protocol):
     def random(self) -> Random:
         """The only dice, seeded by the driver."""
 
-    def ready(self) -> Iterator[ReadyWork]:
-        """What is ready, by priority, then rank, then order of submission; lazily."""
+    def ready(self) -> ReadyScan:
+        """What is ready, best first, from the beginning."""
 
-    def skip(self, needs: Needs) -> None:
-        """Leave out work with these needs from the running iteration of `ready`."""
+    def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
+        """The executor that has been open the longest among those that would take a task of this work."""
 
-    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
-        """The executor that has had room the longest among those that would take a task of this work."""
-
-    def rooms(self) -> list[ExecutorView]:
+    def executors(self) -> list[ExecutorView]:
         """Every executor that may take something."""
 
-    def roomiest(self, needs: Needs) -> ExecutorView | None:
-        """The executor most of whose cores are free, among those that could ever fit these needs."""
+    def most_free(self, needs: Needs) -> ExecutorView | None:
+        """The executor with the most free cores, among those that could ever fit these needs."""
 
 
 class PlacementPolicy(Protocol):
@@ -115,3 +143,14 @@ class PlacementPolicy(Protocol):
 
     def place(self, view: View, /) -> Iterable[Place]:
         """Yield wishes, best first. No wish means: wait for the next event."""
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """The policies of a run, one a family: what is passed to a machine.
+
+    A new family adds four things: its protocol and its wishes in this module, a field here whose default does what
+    the core did before, the place in the core that asks it, and a table in `policies/policy_registry`. So nothing
+    that makes a `Policies` changes when a family is added.
+    """
+
+    placement: PlacementPolicy

@@ -1,7 +1,7 @@
 """Placing in the order of the queue: what every list-scheduling policy shares.
 
-The first task that fits nowhere now, but could, keeps the roomiest executor for itself, so that big
-tasks are not starved by small ones; later tasks go to the others.
+Rule: the first task that fits nowhere now, but could, keeps the executor with the most free cores for itself, so that
+small tasks do not starve big ones; later tasks go to the others.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from bough.policy.interface import Place, View
 
 
 def in_order(view: View) -> Iterator[Place]:
-    """Give each ready task, best first, to the executor that has had room the longest."""
+    """Give each ready task, best first, to the executor that has been open the longest."""
     reserved: set[int] = set()
-    for work in view.ready():
+    ready = view.ready()
+    for work in ready:
         while work.ready:
-            room = view.room_for(work, reserved)
-            if room is None:
-                kept = view.roomiest(work.needs)
-                if kept is not None:
+            offer = view.executor_for(work, reserved)
+            if offer.executor is None:
+                if not offer.barred and (kept := view.most_free(work.needs)) is not None:
                     reserved.add(kept.id)
-                view.skip(work.needs)
+                ready.skip_like(offer)
                 break
-            yield Place(work.id, room.id)
+            yield Place(work.id, offer.executor.id)

@@ -22,7 +22,7 @@ from typing import Final
 from bough.errors import ProtocolError, StoreFailed
 from bough.model.events.facts import News, RunClosed, WorkNews
 from bough.model.ids import Seconds
-from bough.policy.interface import PlacementPolicy
+from bough.policy.interface import Policies
 from bough.server import cleanup
 from bough.server.server_log import log
 from bough.stores.maintenance.replay import replay_run
@@ -84,7 +84,7 @@ def _reports(data: bytes) -> list[Report]:
 PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
 
 
-def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: str, mark: str, now: Seconds) -> None:
+def recover(store: Store, last: LastRun, policies: Policies, *, spill_dir: str, mark: str, now: Seconds) -> None:
     """Close a run that did not close itself. Call it with the store's lock held."""
     ended = cleanup.end(mark, patience=PATIENCE)
     closed = RunClosed(last.run, "crashed")
@@ -92,7 +92,7 @@ def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: 
     for _, spilled in read_spills(spill_dir):
         news += spilled
     try:
-        turn = replay_run(store, last.run, 0, policy).turn(now, [*news, closed])
+        turn = replay_run(store, last.run, 0, policies).turn(now, [*news, closed])
     except StoreFailed:
         raise
     except Exception:  # noqa: BLE001 -- our bug, but it must not lock people out of their store for ever

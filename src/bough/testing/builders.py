@@ -14,6 +14,7 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
+from bough.policy.interface import Policies
 from bough.wire import questions
 
 BODY = BlobId(b"f" * 16)
@@ -71,7 +72,7 @@ def limits(**fields: Any) -> Limits:
 
 def machine() -> Machine:
     """A machine that serves first come first."""
-    return Machine(Fifo())
+    return Machine(Policies(Fifo()))
 
 
 def needs(cores: float = 1, **fields: Any) -> Needs:

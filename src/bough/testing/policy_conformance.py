@@ -22,7 +22,7 @@ from bough.model.ids import ExecutorId
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policy.interface import ExecutorView, Place, PlacementPolicy, ReadyWork, View
+from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, Policies, ReadyScan, ReadyWork, View
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.testing.builders import array, executor, limits, needs, submit, task
@@ -54,22 +54,30 @@ class _Watched:
         self.now = view.now
         self.random = view.random
 
-    def ready(self) -> Iterator[ReadyWork]:
-        for work in self._view.ready():
+    def ready(self) -> ReadyScan:
+        return _WatchedScan(self._view.ready(), self._watch)
+
+    def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
+        return self._view.executor_for(work, excluding)
+
+    def executors(self) -> list[ExecutorView]:
+        return self._view.executors()
+
+    def most_free(self, needs: Needs) -> ExecutorView | None:
+        return self._view.most_free(needs)
+
+
+class _WatchedScan:
+    def __init__(self, scan: ReadyScan, watch: Watch) -> None:
+        self._scan = scan
+        self._watch = watch
+        self.skip = scan.skip
+        self.skip_like = scan.skip_like
+
+    def __iter__(self) -> Iterator[ReadyWork]:
+        for work in self._scan:
             self._watch.looks += 1
             yield work
-
-    def skip(self, needs: Needs) -> None:
-        self._view.skip(needs)
-
-    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
-        return self._view.room_for(work, excluding)
-
-    def rooms(self) -> list[ExecutorView]:
-        return self._view.rooms()
-
-    def roomiest(self, needs: Needs) -> ExecutorView | None:
-        return self._view.roomiest(needs)
 
 
 class PolicySuite:
@@ -82,7 +90,7 @@ class PolicySuite:
         raise NotImplementedError
 
     def machine(self, *executors: facts.ExecutorJoined, seed: int = 0) -> Machine:
-        machine = Machine(self.policy(), seed=seed)
+        machine = Machine(Policies(self.policy()), seed=seed)
         machine.turn(0, executors)
         return machine
 
@@ -119,7 +127,7 @@ class PolicySuite:
         def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[float, Failure | None]:
             return 0.001 + Random(spec.id * 1000 + index).random(), None
 
-        simulation = Simulation(Machine(self.policy(), seed=seed), model, executors)
+        simulation = Simulation(Machine(Policies(self.policy()), seed=seed), model, executors)
         simulation.at(0.0, submit(*self.mixed_work(dice)))
         while simulation._next_time() is not None:
             simulation.step()
@@ -139,7 +147,7 @@ class PolicySuite:
         assert self.simulate(1).journal == self.simulate(1).journal
 
     def test_an_empty_world_gives_no_wish(self) -> None:
-        machine = Machine(self.policy())
+        machine = Machine(Policies(self.policy()))
         view = StateView(machine.state, 0.0, Random(0))
         assert list(self.policy().place(view)) == []
         view.give_back()
@@ -174,7 +182,7 @@ class PolicySuite:
 
     def test_with_no_room_only_a_few_are_looked_at(self) -> None:
         watch = Watch(self.policy())
-        machine = Machine(watch)
+        machine = Machine(Policies(watch))
         machine.turn(0, [executor(1, 1)])
         machine.turn(0, [submit(*(task(id_) for id_ in range(1, 10_001)))])
         watch.looks = watch.wishes = 0

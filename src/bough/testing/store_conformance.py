@@ -63,7 +63,7 @@ from bough.model.events.facts import (
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskExtras, TaskSpec
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.stores.jobs.rows import TaskRow
 from bough.stores.maintenance.copies import check, copy
 from bough.stores.maintenance.repair import repair
@@ -946,7 +946,7 @@ class StoreSuite:
         assert {(3, "ExecutorJoined"), (4, "")} <= {(one.turn, one.kind) for one in after.set_aside}
         again = repair(where)
         assert (again.set_aside, again.problems, again.resnapshot) == ([], [], False)
-        machine = replay_run(opened(), 1, 0, load_placement("fifo"))
+        machine = replay_run(opened(), 1, 0, load_policies("fifo"))
         assert machine.counts()["done"] == 1  # although nobody is known who ran it
         opened().close()
         rebuilt = repair(where, rebuild=True)

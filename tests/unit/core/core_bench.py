@@ -18,7 +18,7 @@ from bough.model.outcomes import Failure
 from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
-from bough.policy.interface import PlacementPolicy
+from bough.policy.interface import PlacementPolicy, Policies
 from bough.testing.builders import BOOM, executor, submit
 
 
@@ -34,9 +34,9 @@ class Bench:
         fail_fast: bool = False,
         **amounts: object,
     ) -> None:
-        self.policy = policy or Fifo()
-        self.machine = Machine(self.policy)
-        self.twin = Machine(self.policy)
+        self.policies = Policies(policy or Fifo())
+        self.machine = Machine(self.policies)
+        self.twin = Machine(self.policies)
         self.now = 0.0
         self.orders: list[Order] = []
         self.tell(facts.RunOpened(1, "test", "h", 1, fail_fast=fail_fast, memos=memos))
@@ -61,7 +61,7 @@ class Bench:
         own = picture(state)
         self.twin.state.now = state.now
         assert picture(self.twin.state) == own
-        restored = Machine.restore(self.machine.snapshot(), self.policy)
+        restored = Machine.restore(self.machine.snapshot(), self.policies)
         check(restored.state)
         assert picture(restored.state) == own
 
@@ -114,8 +114,8 @@ class Bench:
 
     def restart(self) -> None:
         """Go on with machines restored from snapshots."""
-        self.machine = Machine.restore(self.machine.snapshot(), self.policy)
-        self.twin = Machine.restore(self.twin.snapshot(), self.policy)
+        self.machine = Machine.restore(self.machine.snapshot(), self.policies)
+        self.twin = Machine.restore(self.twin.snapshot(), self.policies)
 
     # --- what came of it -------------------------------------------------------------------------
 

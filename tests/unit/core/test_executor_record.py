@@ -12,13 +12,14 @@ from bough.model.ids import SpanId
 from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT
 from bough.policies.placement.fifo import Fifo
 from bough.testing.builders import executor, needs, task
+from bough.policy.interface import Policies
 
 
 class Hall:
     """One executor, and spans of loose tasks made for it."""
 
     def __init__(self, cores: float = 2, **amounts: object) -> None:
-        self.state = State(Fifo())
+        self.state = State(Policies(Fifo()))
         self.executor = ExecutorRecord(executor(1, cores, **amounts))
         self.last = 0
 

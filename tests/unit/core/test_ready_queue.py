@@ -11,8 +11,9 @@ from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
 from bough.policies.placement.fifo import Fifo
 from bough.testing.builders import task
+from bough.policy.interface import Policies
 
-STATE = State(Fifo())  # where the records live; each test takes new ones
+STATE = State(Policies(Fifo()))  # where the records live; each test takes new ones
 
 
 def ready_records(count: int) -> list[TaskRecord]:

@@ -12,6 +12,7 @@ from bough.model.events.orders import SendSpan
 from bough.model.outcomes import Cause, Failure
 from bough.policies.placement.fifo import Fifo
 from bough.testing.builders import array, executor, needs, submit, task
+from bough.policy.interface import Policies
 
 
 def relay(number: int, members: int, cores: float = 1) -> facts.ExecutorJoined:
@@ -23,7 +24,7 @@ class Hall:
     """A machine and the spans it sent."""
 
     def __init__(self, *news: Fact) -> None:
-        self.machine = Machine(Fifo())
+        self.machine = Machine(Policies(Fifo()))
         self.now = 0.0
         self.turn(facts.RunOpened(1, "test", "h", 1), *news)
 
@@ -107,7 +108,7 @@ def test_one_failed_element_gives_back_one_core() -> None:
 def test_a_restored_machine_knows_widths() -> None:
     hall = Hall(relay(1, 4))
     hall.turn(submit(array(1, 6)))
-    restored = Machine.restore(hall.machine.snapshot(), Fifo())
+    restored = Machine.restore(hall.machine.snapshot(), Policies(Fifo()))
     check(restored.state)
     assert restored.state.executors[1].free("cores") == 0
     assert restored.state.executors[1].members == 4

@@ -27,6 +27,7 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Page
 from bough.policies.placement.fifo import Fifo
 from bough.testing.builders import array, executor, group, limits, needs, on_array, on_element, on_group, task
+from bough.policy.interface import Policies
 from tests.unit.core.core_bench import Bench, on
 
 KEY = b"k" * 16
@@ -218,6 +219,6 @@ def test_what_a_finished_task_was_given_is_kept_because_it_may_be_reset() -> Non
 
 
 def test_an_empty_machine_can_be_kept() -> None:
-    again = Machine.restore(Machine(Fifo()).snapshot(), Fifo())
+    again = Machine.restore(Machine(Policies(Fifo())).snapshot(), Policies(Fifo()))
     assert again.is_idle
-    assert again.counts() == Machine(Fifo()).counts()
+    assert again.counts() == Machine(Policies(Fifo())).counts()

@@ -8,7 +8,7 @@ from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorDrained
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.policy.interface import Place, ReadyWork, View
+from bough.policy.interface import Place, ReadyWork, View, Policies
 from bough.testing.builders import array, executor, needs, on_array, on_element, submit, task
 from tests.unit.core.core_bench import Bench, on
 
@@ -48,7 +48,7 @@ def test_a_wish_is_carried_out_before_the_next_is_heard() -> None:
 
     def wishes(view: View) -> Iterable[Place]:
         for work in view.ready():
-            (room,) = view.rooms()
+            (room,) = view.executors()
             seen.append(room.free("cores"))
             yield Place(work.id, room.id)
 
@@ -60,8 +60,8 @@ def test_a_wish_is_carried_out_before_the_next_is_heard() -> None:
 def test_a_wish_may_bound_how_many_elements_go_out() -> None:
     def wishes(view: View) -> Iterable[Place]:
         for work in view.ready():
-            while work.ready and (room := view.room_for(work)):
-                yield Place(work.id, room.id, 3)
+            while work.ready and (found := view.executor_for(work).executor):
+                yield Place(work.id, found.id, 3)
 
     bench = Bench(1, policy=Wishful(wishes))
     bench.submit(array(1, 500))
@@ -119,10 +119,11 @@ def test_skipped_needs_are_left_out_and_the_rest_is_in_order() -> None:
     looks: list[int] = []
 
     def wishes(view: View) -> Iterable[Place]:
-        for work in view.ready():
+        ready = view.ready()
+        for work in ready:
             looks.append(work.id)
             if work.needs.cores == 1:
-                view.skip(work.needs)
+                ready.skip(work.needs)
         return iter(())
 
     bench = Bench(4, policy=Wishful(wishes))
@@ -130,12 +131,12 @@ def test_skipped_needs_are_left_out_and_the_rest_is_in_order() -> None:
     assert looks == [1, 2, 4]
 
 
-def test_the_roomiest_executor_is_one_that_could_ever_fit() -> None:
+def test_the_executor_with_most_free_cores_is_one_that_could_ever_fit() -> None:
     found: list[int | None] = []
 
     def wishes(view: View) -> Iterable[Place]:
         for shape in (needs(1), needs(4), needs(9), needs(1, gpus=1)):
-            room = view.roomiest(shape)
+            room = view.most_free(shape)
             found.append(room.id if room else None)
         return iter(())
 
@@ -167,7 +168,7 @@ def test_the_dice_of_a_policy_are_seeded_by_the_driver() -> None:
             found.append(view.random.random())
             return iter(())
 
-        machine = Machine(Wishful(wishes), seed=seed)
+        machine = Machine(Policies(Wishful(wishes)), seed=seed)
         machine.turn(0, [executor(1, 2), submit(task(1))])
         return found
 
@@ -203,7 +204,7 @@ def test_where_the_results_of_a_dependency_lie() -> None:
 
 
 def test_a_machine_may_begin_with_later_numbers() -> None:
-    machine = Machine(Bench().policy, last_turn=100, last_span=50)
+    machine = Machine(Bench().policies, last_turn=100, last_span=50)
     turn = machine.turn(0, [executor(1, 2), submit(task(1))])
     assert turn.number == 101
     assert [order.span for order in turn.orders if isinstance(order, SendSpan)] == [51]

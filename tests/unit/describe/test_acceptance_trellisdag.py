@@ -24,7 +24,7 @@ from bough.model.events.facts import Submitted
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policies.placement.fifo import Fifo
-from bough.policy.interface import Place, ReadyWork, View
+from bough.policy.interface import Place, Policies, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 from bough.sim.schedule import Interval, degrees, intervals
 from bough.sim.simulated_executor import SimulatedExecutor
@@ -219,7 +219,7 @@ def test_the_policy_hook_sees_attributes_so_that_three_jobs_take_50_s_in_order_a
         assert isinstance(spec, TaskSpec)
         return float(spec.name.split()[1]), None
 
-    simulation = Simulation(Machine(policy), model, [SimulatedExecutor(n, Needs(cores=1)) for n in (1, 2)])  # type: ignore[arg-type]
+    simulation = Simulation(Machine(Policies(policy)), model, [SimulatedExecutor(n, Needs(cores=1)) for n in (1, 2)])  # type: ignore[arg-type]
     simulation.at(0.0, Submitted(made.items), *made.closed)
     simulation.run()
     assert makespan(intervals(simulation)) == seconds

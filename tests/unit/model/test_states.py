@@ -27,6 +27,7 @@ from bough.model.states import (
 )
 from bough.policies.placement.fifo import Fifo
 from bough.testing.builders import array, task
+from bough.policy.interface import Policies
 
 MOVES = list(itertools.product(TaskState, TaskState))
 LAWFUL = {(old, new) for (old, _), new in EDGES.items()}
@@ -93,7 +94,7 @@ def test_the_bytes_of_the_hot_paths_are_the_table() -> None:
 @pytest.mark.parametrize("kind", ["task", "array"])
 @pytest.mark.parametrize(("old", "new"), MOVES, ids=lambda value: value.name)
 def test_the_state_moves_records_along_the_table_only(old: TaskState, new: TaskState, kind: str) -> None:
-    state = State(Fifo())
+    state = State(Policies(Fifo()))
     record: TaskRecord | ArrayRecord
     record = add_task(state, task(1)) if kind == "task" else add_array(state, array(1, 4))
     _force(state, record, old)
@@ -125,7 +126,7 @@ def _force(state: State, record: TaskRecord | ArrayRecord, to: TaskState) -> Non
 
 
 def test_one_unlawful_element_forbids_the_move_of_a_range() -> None:
-    state = State(Fifo())
+    state = State(Policies(Fifo()))
     record = add_array(state, array(1, 4))
     state.move(record, 0, 2, TaskState.READY)
     with pytest.raises(InvalidTransition, match="cannot go from READY, WAITING to RUNNING"):

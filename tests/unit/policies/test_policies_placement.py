@@ -10,14 +10,14 @@ from bough.model.events.facts import SpanEnded
 from bough.model.events.orders import SendSpan
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policies.policy_registry import load_placement
-from bough.policy.interface import PlacementPolicy
+from bough.policies.policy_registry import load_placement, load_policies
+from bough.policy.interface import PlacementPolicy, Policies
 from bough.testing.builders import array, executor, limits, needs, submit, task
 
 
 def order_of(policy: PlacementPolicy, *items: object) -> list[int]:
     """In which order one core serves the items, all of which are there from the start."""
-    machine = Machine(policy)
+    machine = Machine(Policies(policy))
     machine.turn(0.0, [submit(*items)])  # type: ignore[arg-type]
     turn = machine.turn(1.0, [executor(1, 1)])
     served = []
@@ -42,7 +42,7 @@ def test_sjf_serves_the_shortest_first_and_the_unknown_before_all() -> None:
 
 
 def test_sjf_prefers_what_was_measured_to_what_was_estimated() -> None:
-    machine = Machine(ShortestFirst())
+    machine = Machine(Policies(ShortestFirst()))
     machine.turn(0.0, [executor(1, 1), submit(task(1, template="x"), task(2, template="y"))])
     machine.turn(1.0, [SpanEnded(1, 0, 1, 10.0)])  # type: ignore[arg-type]
     machine.turn(2.0, [submit(estimated(3, 1.0, template="x"), estimated(4, 5.0, template="z"))])  # type: ignore[arg-type]
@@ -61,13 +61,13 @@ def placed(machine: Machine) -> dict[int, int]:
 
 
 def test_the_executor_that_had_room_the_longest_is_served_first() -> None:
-    machine = Machine(Fifo())
+    machine = Machine(Policies(Fifo()))
     machine.turn(0.0, [executor(2, 1), executor(1, 1), submit(task(1), task(2))])
     assert placed(machine) == {1: 2, 2: 1}
 
 
-def test_a_big_task_keeps_the_roomiest_executor_and_the_others_go_on() -> None:
-    machine = Machine(Fifo())
+def test_a_big_task_keeps_the_executor_with_most_free_cores_and_the_others_go_on() -> None:
+    machine = Machine(Policies(Fifo()))
     machine.turn(0.0, [executor(1, 4), executor(2, 2), submit(task(1), task(2), task(3), task(4))])
     machine.turn(1.0, [submit(task(5, needs=needs(4)), task(6), task(7), task(8))])
     assert 5 not in placed(machine)
@@ -78,10 +78,10 @@ def test_a_big_task_keeps_the_roomiest_executor_and_the_others_go_on() -> None:
 
 
 def test_policies_are_found_by_name() -> None:
-    assert isinstance(load_placement("fifo"), Fifo)
-    assert isinstance(load_placement("sjf"), ShortestFirst)
+    assert isinstance(load_policies("fifo").placement, Fifo)
+    assert isinstance(load_policies("sjf").placement, ShortestFirst)
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=r"there is no placement policy 'best'; known are: .*fifo.*sjf"):
-        load_placement("best")
+        load_policies("best")

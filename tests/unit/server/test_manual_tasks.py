@@ -13,7 +13,7 @@ from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskExtras, TaskSpec
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server.service.features import FeatureOptions, Features
 from bough.testing.builders import question
 from bough.wire.client_messages import Answer, Ask, DoAction, Refused, Submit, TasksFailed, TasksSucceeded
@@ -220,7 +220,7 @@ def test_who_has_what_survives_a_server_that_is_started_anew(tmp_path: Path) -> 
     before = Workshop(tmp_path / "before")
     (task,) = before.client().submit(1)
     before.take()
-    machine = Machine.restore(before.machine.snapshot(), load_placement("fifo"))
+    machine = Machine.restore(before.machine.snapshot(), load_policies("fifo"))
 
     after = Workshop(tmp_path, machine)
     after.loop.advance(2 * PATIENCE)

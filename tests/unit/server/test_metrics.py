@@ -10,7 +10,7 @@ from server_fakes import FakeLoop
 from bough.core.machine import Machine
 from bough.model.events.facts import ElementFailed, MemoLookedUp, Skipped, SpanEnded
 from bough.model.outcomes import Cause, Failure
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server.peers import Peers
 from bough.server.service import metrics as module
 from bough.server.service.metrics import MetricsPage, Statistics, read_address
@@ -19,7 +19,7 @@ from bough.server.service.prometheus_text import exposition
 
 def make() -> tuple[FakeLoop, Statistics]:
     loop = FakeLoop()
-    return loop, Statistics(loop, Machine(load_placement("fifo")), Peers())  # type: ignore[arg-type]
+    return loop, Statistics(loop, Machine(load_policies("fifo")), Peers())  # type: ignore[arg-type]
 
 
 def test_a_sample_a_second_is_kept_for_an_hour_and_no_longer() -> None:
@@ -75,7 +75,7 @@ def test_summing_over_many_groups_is_not_done_every_second() -> None:
                 pass
             return {"ready": 7}
 
-    statistics._machine = Slow(load_placement("fifo"))
+    statistics._machine = Slow(load_policies("fifo"))
     samples = [statistics.sample() for _ in range(5)]
 
     assert len(calls) == 1

@@ -13,7 +13,7 @@ from bough.model.events.facts import ExecutorJoined, Fact, Placed, RunOpened, Sp
 from bough.model.events.orders import SendSpan
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Kind, On, TaskSpec
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.stores.maintenance import replay
 from bough.stores.maintenance.replay import replay_run
 
@@ -24,7 +24,7 @@ def task(number: int, *after: int) -> TaskSpec:
 
 def a_chain_that_ran() -> tuple[FakeStore, Machine]:
     """Three tasks, each after the one before, of which two are done and one is out."""
-    store, machine = FakeStore(), Machine(load_placement("fifo"))
+    store, machine = FakeStore(), Machine(load_policies("fifo"))
     out: list[SendSpan] = []
 
     def turn(*events: Fact) -> None:
@@ -46,7 +46,7 @@ def drop(store: FakeStore, *kinds: type) -> None:
 
 
 def replayed(store: FakeStore) -> Machine:
-    machine = replay_run(store, 1, 0, load_placement("fifo"))
+    machine = replay_run(store, 1, 0, load_policies("fifo"))
     check(machine.state)
     return machine
 
@@ -159,4 +159,4 @@ def test_a_state_that_breaks_the_cores_laws_is_not_served_and_the_message_says_w
 
     monkeypatch.setattr(replay, "check", broken)
     with pytest.raises(InvariantBroken, match=r"two and two make five\): see bough store check and bough store repair"):
-        replay_run(store, 1, 0, load_placement("fifo"))
+        replay_run(store, 1, 0, load_policies("fifo"))

@@ -21,7 +21,7 @@ from bough.model.events.facts import (
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server.peer_connection import PeerConnection
 from bough.server.service.id_ranges import IdRanges
 from bough.server.service.returning_executors import ReturningExecutors
@@ -98,7 +98,7 @@ class Harness:
     def __init__(self, folder: Path, machine: Machine | None = None) -> None:
         self.loop = SlowDisk()
         self.store = FakeStore()
-        self.machine = machine or Machine(load_placement("fifo"))
+        self.machine = machine or Machine(load_policies("fifo"))
         if machine is None:
             turn = self.machine.turn(0, [RunOpened(1, "server", "here", 1, token="t")])
             self.store.append(turn.number, 0, turn.facts)
@@ -284,7 +284,7 @@ def test_executors_that_a_restored_machine_knows_have_a_time_to_come_back(tmp_pa
     executor = before.executor()
     before.client().submit(1)
     (run,) = executor.said(RunSpan)
-    machine = Machine.restore(before.machine.snapshot(), load_placement("fifo"))
+    machine = Machine.restore(before.machine.snapshot(), load_policies("fifo"))
 
     after = Harness(tmp_path, machine)
     client = Peer(after)

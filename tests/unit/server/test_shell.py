@@ -14,7 +14,7 @@ from bough.model.events.facts import Cancelled, ElementFailed, GroupClosed, Kill
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
 from bough.server.turns.run_info import RunInfo
@@ -59,7 +59,7 @@ class Harness:
     def __init__(self, *, memos: bool = False) -> None:
         self.loop = FakeLoop()
         self.store = FakeStore()
-        machine = Machine(load_placement("fifo"))
+        machine = Machine(load_policies("fifo"))
         turn = machine.turn(0, [RunOpened(1, "test", "here", 1)])
         self.store.append(turn.number, 0, turn.facts)
         info = RunInfo(1, "/store", "id:1", 1, 1, 1, memos)

@@ -11,7 +11,7 @@ from bough.core.machine import Machine
 from bough.model.events.facts import LockFreed, LockTaken, RunOpened, SpanEnded
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, GroupSpec, Kind, On, TaskExtras, TaskSpec
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
 from bough.server.turns.run_info import RunInfo
@@ -45,7 +45,7 @@ class House:
 
     def __init__(self, folder: Path) -> None:
         self.loop, self.store = FakeLoop(), FakeStore()
-        machine = Machine(load_placement("fifo"))
+        machine = Machine(load_policies("fifo"))
         turn = machine.turn(0, [RunOpened(1, "w", "here", 1)])
         self.store.append(turn.number, 0, turn.facts)
         self.shell = Shell(self.loop, machine, self.store, RunInfo(1, str(folder), "t:1"))

@@ -18,7 +18,7 @@ from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.interface import PlacementPolicy
+from bough.policy.interface import PlacementPolicy, Policies
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.testing.builders import BOOM, array, group, limits, needs, on_array, on_group, submit, task
@@ -41,7 +41,7 @@ def simulation(
 
     sizes = cores if isinstance(cores, tuple) else (cores,)
     rooms = [SimulatedExecutor(n, capacity or needs(size), speed) for n, size in enumerate(sizes, 1)]
-    return Simulation(Machine(policy or Fifo()), model, rooms)
+    return Simulation(Machine(Policies(policy or Fifo())), model, rooms)
 
 
 def makespan(sim: Simulation, *items: object) -> float:

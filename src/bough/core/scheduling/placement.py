@@ -11,7 +11,7 @@ from random import Random
 from typing import cast
 
 from bough.core import lifecycle
-from bough.core.records.array_record import ArrayRecord, Record
+from bough.core.records.array_record import ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.task_record import TaskRecord, go_together
 from bough.core.scheduling.chaining import hand_out, tow, tows
@@ -23,7 +23,7 @@ from bough.model.events.facts import Fact
 from bough.model.events.orders import SendSpan
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
-from bough.policy.interface import Place
+from bough.policy.interface import Offer, Place
 from bough.policy.list_scheduling import in_order
 
 _PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
@@ -49,7 +49,7 @@ class Placement:
         state = self.state
         view = StateView(state, now, self._random)
         try:
-            self.follow(view, state.policy.place(view))
+            self.follow(view, state.policies.placement.place(view))
         except BoughError:
             raise  # our own bug, found while carrying out a wish
         except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
@@ -63,15 +63,15 @@ class Placement:
         """Carry out the lawful ones of a policy's wishes."""
         refused = 0
         for wish in wishes:
-            record, executor, fits = view.take_offer()
-            if executor is None or record is None or record.id != wish.record or executor.id != wish.executor:
-                lawful = self._lawful(wish)
-                if lawful is None:
+            offer = view.take_offer()
+            if offer is None or offer.work.id != wish.record or offer.executor.id != wish.executor:  # type: ignore[union-attr]
+                offer = self._lawful(wish)
+                if offer is None:
                     refused += 1
                     if refused > _PATIENCE:
                         break
                     continue
-                record, executor, fits = lawful
+            record, executor, fits = offer.work, cast("ExecutorRecord", offer.executor), offer.fits_now
             refused = 0
             if type(record) is TaskRecord:
                 together = [record]
@@ -85,7 +85,7 @@ class Placement:
             elif not fits and len(self.state.roomy) > 1:  # others shall have their share of what waits
                 self.state.roomy[executor.id] = self.state.roomy.pop(executor.id)
 
-    def _lawful(self, wish: Place) -> tuple[Record, ExecutorRecord, bool] | None:
+    def _lawful(self, wish: Place) -> Offer | None:
         """What a wish names, if something of it is ready and there is room for it."""
         record = self.state.records.get(wish.record)
         executor = self.state.executors.get(wish.executor)
@@ -100,7 +100,7 @@ class Placement:
             if not executor.ends_before(record, state.now) or executor.id in state.shunned_by(record):
                 return None
         fits = executor.fits(record)
-        return (record, executor, fits) if fits or executor.takes_backlog(record) else None
+        return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None
 
     def _place_elements(self, record: ArrayRecord, executor: ExecutorRecord, count: int, *, fits: bool) -> None:
         state, runtime = self.state, record.runtime

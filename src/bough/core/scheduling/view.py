@@ -1,14 +1,15 @@
 """What a policy sees: lookups and lazy iterators over the state's indexes.
 
-What `ready` yields is taken out of the queue and returned after the policy has been heard, so that
-an iteration costs what it looks at, never what exists.
+A scan of what is ready takes entries out of their queues, and the view returns them: to another scan that goes on in
+between, and at the end. So a scan costs what it looks at, never what exists.
+Rule: a question changes no answer. What a policy wants left out belongs to the scan that it told so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
@@ -17,10 +18,9 @@ from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.policy.interface import ExecutorView, ReadyWork
+from bough.policy.interface import ExecutorView, Offer, ReadyWork
 
-Offer = tuple[Record | None, ExecutorRecord | None, bool]  # work, who would take it, and whether it fits there at once
-_NO_OFFER: Offer = (None, None, False)
+_NOTHING: frozenset[Any] = frozenset()
 
 
 class StateView:
@@ -30,11 +30,8 @@ class StateView:
         self._state = state
         self._now = now
         self._random = random
-        self._taken: list[Entry] = []
-        self._skipped: set[Needs] = set()
-        self._full: set[ReadyQueue | LimitTree] = set()  # queues of hosts that have no room
-        self._offer: Offer = _NO_OFFER
-        self._barred = False  # the work last asked for could not go where others could
+        self.scan: StateScan | None = None  # the one that has entries of the queues
+        self._offer: Offer | None = None  # the last answer of `executor_for`
 
     @property
     def now(self) -> Seconds:
@@ -46,15 +43,98 @@ class StateView:
         """The only dice."""
         return self._random
 
-    def ready(self) -> Iterator[ReadyWork]:
+    def ready(self) -> StateScan:
         """What is ready, best first."""
+        return StateScan(self, self._state)
+
+    def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
+        """The executor that has been open the longest and would take a task of this work."""
+        record, state = cast("Record", work), self._state
+        queue = record.queue
+        if queue.limits and queue.spare <= 0:
+            return Offer(work, None, False, True)
+        place = queue.place if queue.place in state.hosts else ""
+        avoided = state.shunned_by(record) if record.avoid else ()
+        later: ExecutorRecord | None = None
+        barred = False
+        for executor in state.roomy.values():
+            if excluding and executor.id in excluding:
+                continue
+            late = executor.until and not executor.ends_before(record, self._now)
+            if late or executor.id in avoided or (place and executor.host != place):
+                barred = True
+                continue
+            if executor.fits(record):
+                offer = self._offer = Offer(work, executor, True)
+                return offer
+            if later is None and executor.takes_backlog(record):
+                later = executor
+        if later is None:
+            return Offer(work, None, False, barred)
+        offer = self._offer = Offer(work, later, False)
+        return offer
+
+    def executors(self) -> list[ExecutorView]:
+        """Every executor that may take something."""
+        return list(self._state.roomy.values())
+
+    def most_free(self, needs: Needs) -> ExecutorView | None:
+        """The executor with the most free cores, among those that could ever fit these needs."""
+        able = [executor for executor in self._state.roomy.values() if executor.could_fit(needs)]
+        return max(able, key=lambda executor: executor.cores_free) if able else None
+
+    # --- what the core does between two wishes -------------------------------------------------------
+
+    def take_offer(self) -> Offer | None:
+        """The last offer, once: a wish that follows it at once is lawful and is not checked again."""
+        offer, self._offer = self._offer, None
+        return offer
+
+    def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
+        """The ready work that comes after a loose task, as long as it is of the same template and needs."""
+        return (self.scan or self.activate(self.ready())).take_like(record, most)
+
+    def activate(self, scan: StateScan) -> StateScan:
+        """Let a scan take entries, after another one has returned what it had."""
+        if self.scan is not None:
+            self.scan.suspend()
+        self.scan = scan
+        return scan
+
+    def give_back(self) -> None:
+        """Return to the queues what was looked at; the policy has been heard."""
+        if self.scan is not None:
+            self.scan.put_back()
+            self.scan = None
         waiting = self._state.waiting
-        taken = self._taken
+        for queue in [queue for queue in waiting if not queue]:
+            del waiting[queue]
+
+
+class StateScan:
+    """One walk through what is ready, best first."""
+
+    __slots__ = ("_full", "_seen", "_skipped", "_state", "_taken", "_view")
+
+    def __init__(self, view: StateView, state: State) -> None:
+        self._view = view
+        self._state = state
+        self._taken: list[Entry] = []  # out of the queues, in the order they were looked at
+        # most scans skip nothing: sets are made when something is in them
+        self._seen: frozenset[int] = _NOTHING  # records that it looked at before another scan went on
+        self._skipped: frozenset[Needs] = _NOTHING
+        self._full: frozenset[ReadyQueue | LimitTree] = _NOTHING  # queues of hosts where nothing fits
+
+    def __iter__(self) -> Iterator[ReadyWork]:
+        """Go on where it stands."""
+        view, waiting, taken = self._view, self._state.waiting, self._taken
         while True:
+            if view.scan is not self:
+                view.activate(self)
             best: ReadyQueue | None
             if len(waiting) == 1:
                 (only,) = waiting
-                if self._is_shut(only):
+                if (self._skipped or self._full) and self._is_left_out(only):
                     return
                 best = only.best()
             else:
@@ -63,30 +143,24 @@ class StateView:
             if entry is None:
                 return
             taken.append(entry)
-            yield entry[4]
+            record = entry[4]
+            if not self._seen or record.id not in self._seen:
+                yield record
 
-    def _is_shut(self, queue: ReadyQueue | LimitTree) -> bool:
-        """Whether nothing of a queue is to be looked at now."""
-        return queue.needs in self._skipped or queue in self._full
+    def skip(self, needs: Needs) -> None:
+        """Leave out work with these needs from here on."""
+        self._skipped |= {needs}
 
-    def _best_queue(self) -> ReadyQueue | None:
-        """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out."""
-        best: ReadyQueue | LimitTree | None = None
-        first: Entry | None = None
-        least = 0.0
-        for queue in self._state.waiting:
-            if self._is_shut(queue):
-                continue
-            head = queue.head()
-            if head is None:
-                continue
-            held = queue.workflow.cores
-            if first is None or held < least or (held == least and head < first):
-                best, first, least = queue, head, held
-        return best.best() if best is not None else None
+    def skip_like(self, offer: Offer) -> None:
+        """Leave out from here on what would get the same answer."""
+        queue = cast("Record", offer.work).queue
+        if not offer.barred:
+            self._skipped |= {queue.needs}
+        elif queue.place in self._state.hosts and not (queue.limits and queue.spare <= 0):
+            self._full |= {queue.root}
 
     def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
-        """The ready work that is best after a loose task, as long as it is of the same template and needs."""
+        """See `StateView.take_like`."""
         queue, runtime = record.queue, record.runtime
         found: list[TaskRecord] = []
         alone = len(self._state.waiting) == 1 and queue.root is queue
@@ -102,56 +176,13 @@ class StateView:
             found.append(following)
         return found
 
-    def skip(self, needs: Needs) -> None:
-        """Leave out work with these needs, unless the last one asked for is barred where others are not."""
-        if not self._barred:
-            self._skipped.add(needs)
+    def suspend(self) -> None:
+        """Let another scan look at all of it."""
+        self._seen = self._seen.union([entry[4].id for entry in self._taken])
+        self.put_back()
 
-    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
-        """The executor that has had room the longest and would take a task of this work."""
-        record = cast("Record", work)
-        later: ExecutorRecord | None = None
-        if record.queue.limits and record.queue.spare <= 0:
-            self._offer, self._barred = (record, None, False), True
-            return None
-        place = record.queue.place if record.queue.place in self._state.hosts else ""
-        shunned = self._state.shunned_by(record) if record.avoid else ()
-        self._barred = False
-        for executor in self._state.roomy.values():
-            if excluding and executor.id in excluding:
-                continue
-            late = executor.until and not executor.ends_before(record, self._now)
-            if late or executor.id in shunned or (place and executor.host != place):
-                self._barred = True
-                continue
-            if executor.fits(record):
-                self._offer = (record, executor, True)
-                return executor
-            if later is None and executor.takes_backlog(record):
-                later = executor
-        if later is None and place:
-            self._full.add(record.queue.root)  # nobody else of it can go either
-        self._offer = (record, later, False)
-        return later
-
-    def take_offer(self) -> Offer:
-        """The last answer of `room_for`, once: a wish that takes it up at once need not be checked again."""
-        offer, self._offer = self._offer, _NO_OFFER
-        return offer
-
-    def rooms(self) -> list[ExecutorView]:
-        """Every executor that may take something."""
-        return list(self._state.roomy.values())
-
-    def roomiest(self, needs: Needs) -> ExecutorView | None:
-        """The executor most of whose cores are free, among those that could ever fit these needs."""
-        if self._barred:
-            return None  # whoever asks cannot go there
-        able = [executor for executor in self._state.roomy.values() if executor.could_fit(needs)]
-        return max(able, key=lambda executor: executor.cores_free) if able else None
-
-    def give_back(self) -> None:
-        """Return to the queues what was looked at; the policy has been heard."""
+    def put_back(self) -> None:
+        """Return to the queues what was looked at."""
         for entry in reversed(self._taken):  # the last one taken goes back first, so that all keep their order
             record = entry[4]
             if record.ready:
@@ -159,6 +190,24 @@ class StateView:
             elif is_valid(entry):
                 record.queue_key = ()
         self._taken.clear()
-        empty = [queue for queue in self._state.waiting if not queue]
-        for queue in empty:
-            del self._state.waiting[queue]
+
+    def _is_left_out(self, queue: ReadyQueue | LimitTree) -> bool:
+        """Whether nothing of a queue is to be looked at."""
+        return queue.needs in self._skipped or queue in self._full
+
+    def _best_queue(self) -> ReadyQueue | None:
+        """The queue with the best head, of the workflow that holds the fewest cores; skipped ones left out."""
+        best: ReadyQueue | LimitTree | None = None
+        first: Entry | None = None
+        least = 0.0
+        leaves_out = self._skipped or self._full
+        for queue in self._state.waiting:
+            if leaves_out and self._is_left_out(queue):
+                continue
+            head = queue.head()
+            if head is None:
+                continue
+            held = queue.workflow.cores
+            if first is None or held < least or (held == least and head < first):
+                best, first, least = queue, head, held
+        return best.best() if best is not None else None

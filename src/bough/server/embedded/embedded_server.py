@@ -30,7 +30,7 @@ from bough.core.machine import Machine
 from bough.errors import BoughError, InternalError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunClosed, RunOpened, Stopping
 from bough.model.ids import ExecutorId
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server import cleanup, socket_path
 from bough.server.embedded.local_executor import ExecutorCommand, LocalExecutor
 from bough.server.embedded.server_options import ServerOptions
@@ -277,7 +277,7 @@ def _is_leaving(server: dict[str, object]) -> bool:
 
 def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
     """Open the store, settle what a crashed run left, and begin a new run."""
-    policy = load_placement(options.policy)  # first: an unknown name shall leave no trace
+    policies = load_policies(options.policy)  # first: an unknown name shall leave no trace
     with reported(options.store):
         make_store_folders(options.store)
     store = SqliteStore(options.store)
@@ -291,12 +291,12 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
         from bough.server.recovery import recover
 
         spill_dir = os.path.join(options.store, "spill")
-        recover(store, last, load_placement(options.policy), spill_dir=spill_dir, mark=f"{identity}:", now=now)
+        recover(store, last, load_policies(options.policy), spill_dir=spill_dir, mark=f"{identity}:", now=now)
         cleanup.clear(os.path.join(options.store, "out"))
         cleanup.clear_results(os.path.join(options.store, "results"))
         last = store.last_run()
     run = last.run + 1
-    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=options.pickup)
+    machine = Machine(policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=options.pickup)
     memos = last.run > 0 and not options.fresh
     opened = RunOpened(run, options.name, socket.gethostname(), os.getpid(), options.fail_fast, options.policy, memos)
     turn = machine.turn(now, [opened])

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from bough.core.queries import TaskCounts, awaits_retry, below, workflows_of
 from bough.core.records.array_record import FAILED, HELD, PLACED, RUNNING, SKIPPED, WAITING, ArrayRecord, Record
@@ -46,7 +47,7 @@ from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.resources import Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Kind, TaskSpec
-from bough.policy.interface import ExecutorView, Place, PlacementPolicy, ReadyWork, View
+from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, ReadyScan, ReadyWork, View
 from bough.server.peers import DeferredRequest
 from bough.server.server_log import log
 from bough.server.service.id_ranges import IdRanges
@@ -136,28 +137,22 @@ class _Others:
         """The only dice."""
         return self._view.random
 
-    def ready(self) -> Iterator[ReadyWork]:
+    def ready(self) -> ReadyScan:
         """What is ready, best first."""
         return self._view.ready()
 
-    def skip(self, needs: Needs) -> None:
-        """Leave out work with these needs."""
-        self._view.skip(needs)
+    def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
+        """The executor that has been open the longest and would take a task of this work."""
+        return self._view.executor_for(work, self._hidden | excluding)
 
-    def room_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> ExecutorView | None:
-        """The executor that has had room the longest and would take a task of this work."""
-        return self._view.room_for(work, self._hidden | excluding)
-
-    def rooms(self) -> list[ExecutorView]:
+    def executors(self) -> list[ExecutorView]:
         """Every executor that may take something."""
-        return [room for room in self._view.rooms() if room.id not in self._hidden]
+        return [executor for executor in self._view.executors() if executor.id not in self._hidden]
 
-    def roomiest(self, needs: Needs) -> ExecutorView | None:
-        """The executor most of whose cores are free, among those that could ever fit these needs."""
-        if self._view.roomiest(needs) is None:
-            return None
-        able = [room for room in self.rooms() if room.could_fit(needs)]
-        return max(able, key=lambda room: room.free("cores"), default=None)
+    def most_free(self, needs: Needs) -> ExecutorView | None:
+        """The executor with the most free cores, among those that could ever fit these needs."""
+        able = [executor for executor in self.executors() if executor.could_fit(needs)]
+        return max(able, key=lambda executor: executor.free("cores"), default=None)
 
 
 _DEEP = 100_000  # entries of one queue that are looked at
@@ -339,8 +334,8 @@ class ManualTasks:
         self._here = here
         self._state = shell.machine.state
         self._numbers = numbers
-        self._policy = ManualPolicy(self._state.policy)
-        self._state.policy = self._policy
+        self._policy = ManualPolicy(self._state.policies.placement)
+        self._state.policies = replace(self._state.policies, placement=self._policy)
         self._coming: set[str] = set()  # who is just being given something
         self._since: dict[int, Seconds] = {}  # when each took its task; those of an earlier server: not known
         self._hands: set[ExecutorId] = {hand.id for hand in hands(self._state)}

@@ -23,7 +23,7 @@ from bough import private
 from bough.core.machine import Machine
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunOpened
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
 from bough.server.server_log import log
@@ -91,7 +91,7 @@ def serve(settings: ServiceSettings) -> int:
     It is what a process does last: the locks stay with the process.
     """
     gc.disable()  # until all is loaded
-    load_placement(settings.policy)  # first: an unknown name shall leave no trace
+    load_policies(settings.policy)  # first: an unknown name shall leave no trace
     allow_many_files()
     server_dir = home.make_server_dir()
     locks: list[HeldStore] = [_lock_home(server_dir)]
@@ -140,7 +140,7 @@ def open_own_store(settings: ServiceSettings) -> Store:
 
 def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> tuple[Machine, int, str]:
     """Go on with the service's own run, or begin it; that run's number, and the token of the store."""
-    policy = load_placement(settings.policy)
+    policies = load_policies(settings.policy)
     token = _token_of(store, numbers.own_run, numbers.own_turn) if numbers.own_run else ""
     if not token:  # a new store, or one that came without its file of numbers
         last = store.last_run()
@@ -157,14 +157,14 @@ def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> 
         if not token:
             raise StoreFailed(f"the store does not say how its run {last.run} began")
         numbers.begin(last.run, turn)
-    machine = replay_run(store, numbers.own_run, numbers.own_turn, policy, settings.pickup)
+    machine = replay_run(store, numbers.own_run, numbers.own_turn, policies, settings.pickup)
     return machine, numbers.own_run, token
 
 
 def _begin(store: Store, settings: ServiceSettings, numbers: IdRanges, last: LastRun) -> tuple[Machine, int, str]:
     run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
-    policy = load_placement(settings.policy)
-    machine = Machine(policy, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.pickup)
+    policies = load_policies(settings.policy)
+    machine = Machine(policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.pickup)
     opened = RunOpened(run, settings.name, socket.gethostname(), os.getpid(), policy=settings.policy, token=token)
     turn = machine.turn(now, [opened])
     store.append(turn.number, now, turn.facts)

@@ -33,6 +33,7 @@ from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import NO_EXTRAS, ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 from bough.policies.placement.fifo import Fifo
+from bough.policy.interface import Policies
 from bough.sim.schedule import Interval, degrees, intervals
 from bough.sim.simulated_executor import Finish, Model, News, SimulatedExecutor
 from bough.sim.simulation import Simulation
@@ -85,7 +86,7 @@ def replay_pipes(*, gap: Seconds, affinity: bool) -> StudyOutcome:
     def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[Seconds, Failure | None]:
         return STAGES[(spec.id - 1) % len(STAGES)] + OVERHEAD, None
 
-    simulation = Simulation(Machine(Fifo()), model, [])
+    simulation = Simulation(Machine(Policies(Fifo())), model, [])
 
     def start(when: Seconds, host: str) -> None:
         number = next(numbers)
@@ -124,7 +125,7 @@ def replay(items: Sequence[Item], lengths: Mapping[int, Seconds], hosts: int = 0
 
     sizes = [1] * hosts or [len(lengths)]
     executors = [SimulatedExecutor(number, Needs(cores=size)) for number, size in enumerate(sizes, 1)]
-    simulation = Simulation(Machine(Fifo()), model, executors)
+    simulation = Simulation(Machine(Policies(Fifo())), model, executors)
     closed = [GroupClosed(item.id) for item in items if isinstance(item, GroupSpec)]
     simulation.at(0.0, Submitted(list(items)), *closed)
     simulation.run()

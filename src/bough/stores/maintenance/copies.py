@@ -28,7 +28,7 @@ from bough.journal.codec import Newer, Unreadable, decode, salvage
 from bough.model.blobs import is_blob
 from bough.model.events.facts import Fact, Submitted
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.stores.maintenance.quarantine import SetAside, spoilt
 from bough.stores.open import is_postgres, lock_store, need_psycopg, open_store
 from bough.stores.sql.database import Database
@@ -324,7 +324,7 @@ def _read(turn: int, data: bytes) -> tuple[list[Fact], list[SetAside]]:
 def _not_restorable(data: bytes) -> str:
     """Why a snapshot cannot be restored; empty: it can."""
     try:
-        Machine.restore(data, load_placement("fifo"))
+        Machine.restore(data, load_policies("fifo"))
     except Exception as error:  # noqa: BLE001 -- whatever it is, it is what is looked for
         return f"{type(error).__name__}: {error}"
     return ""

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 import msgspec
 
 from bough.errors import BoughError
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.stores.maintenance.copies import check, open_reader
 from bough.stores.maintenance.quarantine import NOT_IN_TABLES, SetAside
 from bough.stores.maintenance.replay import replay_run
@@ -72,7 +72,7 @@ def _replay(store: SqlStore, done: Repaired) -> None:
         return
     before = store.snapshot(last.run)
     try:
-        replay_run(store, last.run, 0, load_placement("fifo"))
+        replay_run(store, last.run, 0, load_policies("fifo"))
     except (BoughError, KeyError) as error:
         done.problems.append(f"run {last.run} cannot be continued: {error}")
     done.resnapshot = store.snapshot(last.run) != before
