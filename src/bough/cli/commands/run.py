@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bough.cli.main import Command, make_parser
 from bough.cli.option_values import path_name
 from bough.cli.output import Output, choose, print_json
 from bough.cli.targets.jobs_database import OpenDatabase
@@ -160,9 +161,7 @@ def _refuse_elsewhere(args: argparse.Namespace) -> None:
 
 def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
     """A flat list takes no arguments: what stands behind it are options of ours."""
-    from bough.cli.main import make_parser
-
-    parser = make_parser("run", sys.modules[__name__])
+    parser = make_parser("run", Command(EXAMPLES, add_arguments, run))
     more = parser.parse_args([*args.args, "--", args.file])
     if more.args:
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(args.args)}")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from bough.cli.main import Command, make_parser
 from bough.cli.option_values import amount, count, path_name, whole
 from bough.cli.output import Output, choose
 from bough.cli.submit_files import SubmittedWork
@@ -222,9 +222,7 @@ def submit_file(
 
 def _options_after(args: argparse.Namespace, rest: list[str]) -> argparse.Namespace:
     """A flat list takes no arguments: what stands behind it are options of ours."""
-    from bough.cli.main import make_parser
-
-    more = make_parser("submit", sys.modules[__name__]).parse_args(rest)
+    more = make_parser("submit", Command(EXAMPLES, add_arguments, run)).parse_args(rest)
     if more.what:
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(rest)}")
     given = {key: value for key, value in vars(args).items() if value}
