@@ -23,7 +23,7 @@ import msgspec
 from bough.api.session import launch
 from bough.api.session.remote import RemoteSession
 from bough.cli.output import Output
-from bough.errors import InvalidWorkload, UserError
+from bough.errors import InvalidWorkload, UserError, WorkflowTaken
 from bough.model.ids import RecordId
 from bough.model.selectors import read_selectors
 from bough.model.spaces import tie
@@ -40,7 +40,6 @@ TURN = 60.0  # seconds to wait for others that submit to the same queue
 _PAUSE = 0.05
 _NUMBERS = 16  # for a record and the groups it is in; ids stay short so
 _ELEMENTS = 100_000  # of an array that a submission may wait for one by one
-_TAKEN = "has a client already"  # how a server says that another session has the workflow
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -80,8 +79,8 @@ def in_turn(address: str, name: str, numbers: int) -> RemoteSession:
     while True:
         try:
             return RemoteSession(address, name=name, numbers=numbers)
-        except UserError as error:
-            if _TAKEN not in str(error) or time.monotonic() > until:
+        except WorkflowTaken:
+            if time.monotonic() > until:
                 raise
         time.sleep(_PAUSE)
 
