@@ -21,7 +21,6 @@ from typing import Any
 import msgspec
 
 from bough.api.task_context import Attribute, TaskContext
-from bough.cli.commands.act import act
 from bough.cli.main import Command
 from bough.cli.option_values import count, whole
 from bough.cli.output import Output, cell
@@ -94,6 +93,8 @@ def _done(args: argparse.Namespace, output: Output) -> int:
     if args.declare or len(args.selectors) > 1 or not _ID.match(args.selectors[0]):
         if args.exit_code or args.give_back:
             raise UserError("--exit-code and --give-back are about one task that you took; give its id")
+        from bough.cli.commands.act import act  # with the jobs database, which `bough take` in a loop does without
+
         return act(args, output, {"declared done": DeclaredDone}, "there is nothing to declare done")
     record, index = read_id(args.selectors[0])
     if not 0 <= args.exit_code <= 255:
