@@ -7,10 +7,9 @@ from their help texts, which differ between versions of Python.
 from __future__ import annotations
 
 import argparse
-import importlib
 from pathlib import Path
 
-from bough.cli.main import COMMANDS, make_parser
+from bough.cli.main import COMMANDS, load_command, make_parser
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
 
@@ -34,8 +33,8 @@ Exit codes: 0 all done; 1 some task failed; 2 the user's error; 3 the world's (d
 def render() -> str:
     """The whole page."""
     lines = [HEAD]
-    for name, summary in COMMANDS.items():
-        command = importlib.import_module(f"bough.cli.commands.{name}")
+    for name, (_, summary) in COMMANDS.items():
+        command = load_command(name)
         parser = make_parser(name, command)
         lines += [f"## bough {name}", "", summary[0].upper() + summary[1:] + ".", ""]
         verbs = _verbs(parser)
@@ -43,7 +42,7 @@ def render() -> str:
             lines += _table(f"bough {name}", parser)
         for verb, own in verbs.items():
             lines += [f"### bough {name} {verb}", "", own.description or "", "", *_table(f"bough {name} {verb}", own)]
-        lines += ["```text", *command.EXAMPLES, "```", ""]
+        lines += ["```text", *command.examples, "```", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

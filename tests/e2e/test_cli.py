@@ -143,7 +143,7 @@ def test_a_failure_fails_what_depends_on_it_and_only_that(folder: Folder) -> Non
     assert "bad" in err
     assert "exit code 1" in err
     assert "oh-dear" in err
-    assert err.splitlines()[-1].startswith("1 done, 1 failed, 1 not run in ")
+    assert err.splitlines()[-1].startswith("1 done, 1 failed, 1 skipped in ")
     rows = folder.json("status", "--failed")
     assert isinstance(rows, list)
     assert [(row["name"], row["exit_code"]) for row in rows] == [("bad", 1)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import os
 import random
 import signal
@@ -26,7 +25,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # when it is called as a program
 
 from bough.api.session import launch
-from bough.cli.main import COMMANDS, make_parser
+from bough.cli.main import COMMANDS, load_command, make_parser
 from bough.cli.main import main as bough
 from bough.transport import home
 from tests.fuzz.fuzz_descriptions import SAFE
@@ -122,7 +121,7 @@ def leaves() -> list[Leaf]:
     """All commands that there are, found by their parsers."""
     found: list[Leaf] = []
     for name in COMMANDS:
-        parser = make_parser(name, importlib.import_module(f"bough.cli.commands.{name}"))
+        parser = make_parser(name, load_command(name))
         verbs = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
         inner = [Leaf((name, verb), one) for action in verbs for verb, one in action.choices.items()]
         found += inner or [Leaf((name,), parser)]

@@ -159,6 +159,30 @@ def test_the_same_name_twice_at_once_is_refused_with_pid_and_host(service: Servi
         script = f"import bough; bough.Session({at(service)!r}, name='twice')"
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
         assert f"pid {os.getpid()} on host" in other.stderr
+        assert "bough.errors.WorkflowTaken" in other.stderr
+
+
+def test_a_submission_waits_while_another_session_has_the_queue(service: Service, here: Path) -> None:
+    submit = [
+        sys.executable,
+        "-m",
+        "bough.cli.main",
+        "submit",
+        "--server",
+        at(service),
+        "--queue",
+        "busy",
+        "--",
+        "true",
+    ]
+    with open_session(service, "busy") as s:
+        s.submit(square, 1).result()
+        other = subprocess.Popen(submit, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(1.5)
+    out, err = other.communicate(timeout=60)
+    assert (other.returncode, err) == (0, "")
+    assert "submitted to busy" in out
 
 
 # --- servers that go away -------------------------------------------------------------------------------

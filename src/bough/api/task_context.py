@@ -22,16 +22,18 @@ import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from bough import errors, private
-from bough.api.session.session import Session
 from bough.errors import BoughError, PeerLost, SiteError, UserError
 from bough.private import TemporaryFolder
 from bough.wire import questions
 from bough.wire.questions import HereQuestion, check_bounds
+
+if TYPE_CHECKING:
+    from bough.api.session.session import Session
 
 _OUTSIDE = "there is no task here: bough.here() and bough here are for functions and commands that Bough runs"
 
@@ -202,6 +204,8 @@ _OUTER = ("BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_RUN", "BOUGH_SERVER")  # what be
 
 def nested_session(here: TaskContext, options: dict[str, Any]) -> Session:
     """A session on the cores of a task; without a `store` of its own, one that is forgotten with it."""
+    from bough.api.session.session import Session  # heavy, and few tasks nest: `bough here` must stay light
+
     for given in ("address", "cores"):
         if given in options:
             raise UserError(f"a session within a task has the task's own cores: leave out {given}")

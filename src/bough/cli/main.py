@@ -1,12 +1,10 @@
-"""Finds the command, imports only that; errors to exit codes; table command -> module.
+"""The command `bough`: finds the subcommand, imports its module alone, and turns errors into one line and an exit code.
 
-The command `bough`: finds the subcommand, imports only that one, and turns errors into one line and an exit code.
-
-Rule: exit codes are 0 all done, 1 some task failed, 2 the user's error, 3 the world's, 70 ours, 130 Ctrl-C.
-
-Verbs: the second word of commands such as `bough server start`.
-
-Rule: every verb has help with examples, and the options that all commands have.
+`COMMANDS` names the module of `cli/commands` that holds each subcommand. A module with one command has `EXAMPLES`,
+`add_arguments` and `run`; a module with several has a table `SUBCOMMANDS`. `add_verb` makes the parser of a
+second word, as in `bough server start`.
+Rule: exit codes are 0 all done, 1 some task failed, 2 the user's error, 3 the world's, 70 ours, 130 Ctrl-C. Every
+command and every verb has help with examples, and the options that all have.
 """
 
 from __future__ import annotations
@@ -19,60 +17,67 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NamedTuple, NoReturn
 
 from bough import __version__
 from bough.cli.output import Output, choose
 from bough.errors import BoughError, InternalError, SiteError, UserError
 
-COMMANDS = {
-    "run": "run a workflow to its end: a Python script, a workflow description or a flat list of commands",
-    "submit": "hand a workflow file, a Python script or a command to a server, and return at once",
-    "describe": "show what a workflow file says: as a Makefile, a flat list, a graph or JSON",
-    "status": "show groups and tasks by state",
-    "history": "show how a group fared in the runs so far: times, hosts, tasks",
-    "browse": "walk through the groups in the terminal, and act on them",
-    "watch": "show groups and tasks by state, live",
-    "log": "print what tasks wrote to stdout and stderr",
-    "fetch": "bring outputs that a server keeps to their places",
-    "explain": "say why a task does not run, or why it failed",
-    "kill": "end running tasks: their attempt fails, without a retry",
-    "cancel": "cancel tasks, whatever they are doing",
-    "hold": "keep tasks from starting",
-    "release": "let held tasks start",
-    "disable": "keep groups from starting until somebody enables them",
-    "enable": "let disabled groups start",
-    "stop": "end what runs in groups and keep the rest of them from starting",
-    "reset": "make groups or tasks not started, also those that are done",
-    "retry": "try again what failed, was cancelled or did not run",
-    "server": "start, stop and look at a service that many workflows share",
-    "executor": "start executors for a server, list, drain and stop them",
-    "relay": "let executors that reach only this machine work for a server elsewhere",
-    "take": "get the next ready task to run it yourself; the same one until it is done",
-    "command": "print the command of a task",
-    "attribute": "print what is known of a task: its name, group, cores, directory and more",
-    "done": "say that a task that you took is over, and how it ended; or declare groups and tasks done",
-    "here": "for a running task: its attributes, a status text, locks, an early release of its group",
-    "stats": "show what a server counts every second, also for Prometheus",
-    "remove": "remove workflows that are over from a server, with their records",
-    "prune": "remove workflows that have been over for a while",
-    "sql": "ask the jobs database, read-only",
-    "store": "copy a store, back it up while it is used, see whether it is sound",
-    "bench": "measure Bough on this machine, beside its peers and the limits of the machine",
-    "study": "run a published study again with our scheduler, beside the published figures",
-    "completion": "print a script that completes commands in bash, zsh or fish",
+COMMANDS = {  # by name: the module, and what the command does
+    "run": ("run", "run a workflow to its end: a Python script, a workflow description or a flat list of commands"),
+    "submit": ("submit", "hand a workflow file, a Python script or a command to a server, and return at once"),
+    "describe": ("describe", "show what a workflow file says: as a Makefile, a flat list, a graph or JSON"),
+    "status": ("status", "show groups and tasks by state"),
+    "history": ("history", "show how a group fared in the runs so far: times, hosts, tasks"),
+    "browse": ("browse", "walk through the groups in the terminal, and act on them"),
+    "watch": ("watch", "show groups and tasks by state, live"),
+    "log": ("log", "print what tasks wrote to stdout and stderr"),
+    "fetch": ("fetch", "bring outputs that a server keeps to their places"),
+    "explain": ("explain", "say why a task does not run, or why it failed"),
+    "kill": ("act", "end running tasks: their attempt fails, without a retry"),
+    "cancel": ("act", "cancel tasks, whatever they are doing"),
+    "hold": ("act", "keep tasks from starting"),
+    "release": ("act", "let held tasks start"),
+    "disable": ("act", "keep groups from starting until somebody enables them"),
+    "enable": ("act", "let disabled groups start"),
+    "stop": ("act", "end what runs in groups and keep the rest of them from starting"),
+    "reset": ("act", "make groups or tasks not started, also those that are done"),
+    "retry": ("act", "try again what failed, was cancelled or did not run"),
+    "server": ("server", "start, stop and look at a service that many workflows share"),
+    "executor": ("executor", "start executors for a server, list, drain and stop them"),
+    "relay": ("relay", "let executors that reach only this machine work for a server elsewhere"),
+    "take": ("manual", "get the next ready task to run it yourself; the same one until it is done"),
+    "command": ("manual", "print the command of a task"),
+    "attribute": ("manual", "print what is known of a task: its name, group, cores, directory and more"),
+    "done": ("manual", "say that a task that you took is over, and how it ended; or declare groups and tasks done"),
+    "here": ("here", "for a running task: its attributes, a status text, locks, an early release of its group"),
+    "stats": ("stats", "show what a server counts every second, also for Prometheus"),
+    "remove": ("remove", "remove workflows that are over from a server, with their records"),
+    "prune": ("remove", "remove workflows that have been over for a while"),
+    "sql": ("sql", "ask the jobs database, read-only"),
+    "store": ("store", "copy a store, back it up while it is used, see whether it is sound"),
+    "bench": ("bench", "measure Bough on this machine, beside its peers and the limits of the machine"),
+    "study": ("study", "run a published study again with our scheduler, beside the published figures"),
+    "completion": ("completion", "print a script that completes commands in bash, zsh or fish"),
 }
 
 INTERRUPTED = 130
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))}  # a terminal obeys them
 
 
-class Command(Protocol):
-    """What a module of a command has."""
+class Command(NamedTuple):
+    """One subcommand, as its module gives it."""
 
-    EXAMPLES: Sequence[str]
+    examples: Sequence[str]
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace, Output], int]
+
+
+def load_command(name: str) -> Command:
+    """Import the module of a command; the only one that is imported."""
+    module = importlib.import_module(f"bough.cli.commands.{COMMANDS[name][0]}")
+    several: dict[str, Command] | None = getattr(module, "SUBCOMMANDS", None)
+    return Command(module.EXAMPLES, module.add_arguments, module.run) if several is None else several[name]
 
 
 class Parser(argparse.ArgumentParser):
@@ -189,7 +194,7 @@ def _dispatch(words: list[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise UserError(_unknown(name))
-    command = cast(Command, importlib.import_module(f"bough.cli.commands.{name}"))
+    command = load_command(name)
     parser = make_parser(name, command)
     try:
         args = parser.parse_args(words[1:])
@@ -200,11 +205,11 @@ def _dispatch(words: list[str]) -> int:
 
 def make_parser(name: str, command: Command) -> Parser:
     """The parser of one command, with the options that all have."""
-    summary = COMMANDS[name]
+    summary = COMMANDS[name][1]
     parser = Parser(
         prog=f"bough {name}",
         description=summary[0].upper() + summary[1:] + ".",
-        epilog="examples:\n" + "\n".join(f"  {example}" for example in command.EXAMPLES),
+        epilog="examples:\n" + "\n".join(f"  {example}" for example in command.examples),
         formatter_class=Formatter,
         allow_abbrev=False,
     )
@@ -212,36 +217,6 @@ def make_parser(name: str, command: Command) -> Parser:
     parser.add_argument("--json", action="store_true", help="answer with JSON on standard output")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     return parser
-
-
-def _unknown(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean {near[0]}?" if near else "see bough --help"
-    if os.path.exists(name):
-        hint = f"to run a workflow: bough run {name}"
-    return f"there is no command {name!r}; {hint}"
-
-
-def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    listed = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
-    return (
-        "usage: bough COMMAND [OPTIONS]\n\n"
-        "Run many tasks, commands and Python functions with dependencies, and look after them.\n\n"
-        f"commands:\n{listed}\n\n"
-        "examples:\n"
-        "  bough run workflow.py\n"
-        "  bough run --cores 4 commands.txt\n"
-        "  bough status\n"
-        "  bough log --failed\n\n"
-        "bough COMMAND --help says more; bough --version says which Bough this is."
-    )
-
-
-if __name__ == "__main__":
-    start()
 
 
 def add_verb(
@@ -259,3 +234,33 @@ def add_verb(
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="answer with JSON")
     parser.add_argument("-q", "--quiet", action="store_true", default=argparse.SUPPRESS, help="say nothing but errors")
     return parser
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else "see bough --help"
+    if os.path.exists(name):
+        hint = f"to run a workflow: bough run {name}"
+    return f"there is no command {name!r}; {hint}"
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
+    return (
+        "usage: bough COMMAND [OPTIONS]\n\n"
+        "Run many tasks, commands and Python functions with dependencies, and look after them.\n\n"
+        f"commands:\n{listed}\n\n"
+        "examples:\n"
+        "  bough run workflow.py\n"
+        "  bough run --cores 4 commands.txt\n"
+        "  bough status\n"
+        "  bough log --failed\n\n"
+        "bough COMMAND --help says more; bough --version says which Bough this is."
+    )
+
+
+if __name__ == "__main__":
+    start()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 from typing import TypeVar
 
+import msgspec
+
 from bough.errors import UserError
-from bough.model.bounds import Amount, Count, Duration, Instant, Whole, check_path, within
+from bough.model.bounds import Amount, Count, Duration, Instant, Whole, check_path, in_plain_words
 from bough.model.ids import read_seconds
 
 T = TypeVar("T")
@@ -71,6 +73,6 @@ def _float(text: str) -> float:
 
 def _bounded(text: str, value: object, bounds: type[T]) -> T:
     try:
-        return within("the value", value, bounds)
-    except UserError as error:
-        raise argparse.ArgumentTypeError(f"{text!r:.60}: {str(error).partition('; ')[2]}") from None
+        return msgspec.convert(value, bounds)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r:.60}: {in_plain_words(str(error))}") from None

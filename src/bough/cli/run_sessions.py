@@ -1,15 +1,8 @@
-"""Sessions under a display, and what came of them.
+"""Runs work that opens sessions under a display, and sums up how it ended.
 
-Running something with sessions in it under a display, and what came of it.
-
-Rule: the display looks at the sessions' own counts and asks nobody; sessions that were left open are
-closed when the work is over, as a `with` block would have done. Little is imported here before the session has
-started its server, so that both load at the same time.
-
-How runs that are over ended, told from their stores, for `bough run`.
-
-A session counts what it was told, but a task that failed may have been tried again by hand since (`bough
-retry`). Rule: what is said here is what `bough status` would say.
+Rule: the display reads the sessions' own counts and asks no server. Sessions that were left open are closed when the
+work has ended, as a `with` block would have done. Little is imported here before the session has started its server,
+so that both load at the same time.
 """
 
 from __future__ import annotations
@@ -17,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bough.api.session import launch
@@ -25,13 +18,9 @@ from bough.api.session.session import Session
 from bough.cli.main import INTERRUPTED, report
 from bough.cli.output import show_seconds
 from bough.cli.progress_display import FailureNote, Picture, choose_display, summary, with_parents
-from bough.cli.targets.jobs_database import OpenDatabase, catch_up
 from bough.cli.targets.locate import ServerLocation
-from bough.cli.targets.selection import pick
-from bough.cli.targets.task_rows import Fields, group_counts, task_rows
-from bough.cli.targets.task_streams import read_streams
 from bough.errors import BoughError, UserError
-from bough.model.selectors import All, read_selectors
+from bough.model.states import ENDED, UNSUCCESSFUL, labels_of
 
 if TYPE_CHECKING:
     from bough.api.futures.progress import FailureLine
@@ -50,10 +39,10 @@ class Ended(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """The object that `--json` prints."""
         return {
-            **{state: self.counts.get(state, 0) for state in ("done", "failed", "skipped", "cancelled")},
+            **{state: self.counts.get(state, 0) for state in labels_of(ENDED)},
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
-            "failures": [*failures_of(_runs()), *_told_failures()] if self.counts.get("failed") else [],
+            "failures": _failures() if self.counts.get("failed") else [],
             "exit_code": self.exit_code,
         }
 
@@ -119,6 +108,12 @@ def _runs() -> list[tuple[ServerLocation, int]]:
     return [(ServerLocation(one.store, one.name), one.welcome.run) for one in launch.sessions if not one.is_remote]
 
 
+def _failures() -> list[dict[str, object]]:
+    from bough.cli.run_failures import failures_of
+
+    return [*failures_of(_runs()), *_told_failures()]
+
+
 def _told_failures() -> list[dict[str, object]]:
     """What sessions of a service were told of failures."""
     lines = [line for one in launch.sessions if one.is_remote for line in one.progress.failures]
@@ -127,11 +122,12 @@ def _told_failures() -> list[dict[str, object]]:
 
 
 def _final_counts(picture: Picture) -> Counter[str]:
-    """How all ended; the stores are asked when something failed, because it may have been tried again since."""
-    if not picture.counts["failed"] + picture.counts["skipped"] + picture.counts["cancelled"]:
+    """How all ended; the stores are asked when something failed, because a failed task may have been retried since."""
+    if not any(picture.counts[state] for state in labels_of(UNSUCCESSFUL)):
         return picture.counts
     if any(one.is_remote for one in launch.sessions):
-        return picture.counts  # a service goes on, and its store is elsewhere
+        return picture.counts  # a service keeps running, and its store is elsewhere
+    from bough.cli.run_failures import counts_of
 
     return counts_of(_runs()) or picture.counts
 
@@ -161,7 +157,7 @@ def submit_all(tasks: Sequence[FlatTask], name: str, file: str, note: Callable[[
         return 0
     launch.runs_commands = launch.describes = True
     with Session(name=name) as session:
-        from bough.cli.submit_files import submit_or_amend
+        from bough.cli.submit_files import submit_or_amend  # while the server starts
         from bough.describe.flat_list import flat_steps
 
         submit_or_amend(session, flat_steps(tasks, file), note)
@@ -169,52 +165,10 @@ def submit_all(tasks: Sequence[FlatTask], name: str, file: str, note: Callable[[
 
 
 def submit_steps(steps: Sequence[Step], name: str, note: Callable[[str], None], *, whole: bool) -> int:
-    """Submit what a description says and wait for its end; `note` is told if that changed what goes on."""
+    """Submit what a description says and wait for its end; `note` is told if that changed a running workflow."""
     launch.runs_commands = launch.describes = True
     with Session(name=name) as session:
         from bough.cli.submit_files import submit_or_amend
 
         submit_or_amend(session, steps, note, whole=whole)
     return 0
-
-
-MOST = 1000  # failures in one answer
-_TOLD = ("id", "name", "group", "attempt", "host", "exit_code", "signal", "cause", "message")
-_LINES = 10  # of stderr
-
-
-def failures_of(runs: Iterable[tuple[ServerLocation, int]]) -> list[Fields]:
-    """What failed in these runs of these stores; nothing of a store that cannot be read."""
-    found: list[Fields] = []
-    for place, run in runs:
-        try:
-            catch_up(place)
-            with OpenDatabase(place) as database:
-                found += _failed(database, run)
-        except BoughError:
-            continue  # the counts were told; the run itself is not spoiled by it
-    return found[:MOST]
-
-
-def counts_of(runs: Iterable[tuple[ServerLocation, int]]) -> Counter[str] | None:
-    """Tasks of these runs by state; None when a store cannot be read."""
-    total: Counter[str] = Counter()
-    try:
-        for place, run in runs:
-            catch_up(place)
-            with OpenDatabase(place) as database:
-                total.update(group_counts(database, run)[""])
-    except BoughError:
-        return None
-    return total
-
-
-def _failed(database: OpenDatabase, run: int) -> list[Fields]:
-    picks = pick(database, [All()], frozenset({"failed"}), run)[:MOST]
-    found: list[Fields] = []
-    for row in task_rows(database, picks):
-        selector = read_selectors(str(row["id"]))
-        said = read_streams(database, pick(database, selector, frozenset(), run), ["stderr"], _LINES)
-        stderr = said[0]["stderr"] if said else ""
-        found.append({key: row[key] for key in _TOLD} | {"stderr": stderr})
-    return found

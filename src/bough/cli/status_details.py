@@ -1,13 +1,9 @@
-"""Group level by level with expected end; analysis of a run.
+"""What `bough status` shows of one group or one run in detail: `--tree` and `--analyse`.
 
-`bough status GROUP --tree`: a group level by level, when it is expected to end, who depends on it, why it waits.
-
-The end is foreseen from the measured times of like tasks and the cores there are. Rule: looks and changes nothing;
-what nobody measured yet is said to be unknown, not guessed.
-
-`bough status --analyse`: what a run took, the least it could have taken, and a picture of it.
-
-Rule: looks and changes nothing but the picture that was asked for.
+`--tree` shows a group level by level, when it is expected to end, what depends on it and why it waits. The end is
+foreseen from the measured times of like tasks and the cores there are. `--analyse` shows what a run took, the least it
+could have taken, and draws it. Rule: it looks and changes nothing but the picture that was asked for. What was not
+measured yet is said to be unknown, not guessed. Only these two load `analysis`, which loads the simulator.
 """
 
 from __future__ import annotations
@@ -16,24 +12,23 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bough.analysis import Analysis, analyse
 from bough.analysis.run_report import Recorded, minimal
-from bough.cli.option_values import amount, count
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.selection import choose_run
 from bough.cli.targets.task_rows import as_json, group_counts, released, tree_lines
 from bough.errors import UnknownName, UserError
+from bough.model.states import ENDED, labels_of
 from bough.stores.jobs.jobs_reader import is_hidden
-
-if TYPE_CHECKING:
-    from bough.analysis import Analysis
 
 Row = dict[str, Any]
 
-_ENDED = ("done", "failed", "skipped", "cancelled")
+_ENDED = labels_of(ENDED)
 _SHOWN = 5  # reasons for waiting
+_LONGEST = 40  # tasks of a critical path that are shown; JSON has all
 
 
 def show_tree(database: OpenDatabase, run: int, path: str, output: Output) -> None:
@@ -46,7 +41,7 @@ def show_tree(database: OpenDatabase, run: int, path: str, output: Output) -> No
     inside = {one: number for one, number in counts.items() if not path or one == path or one.startswith(path + "/")}
     cut = {one.removeprefix(path).strip("/"): number for one, number in inside.items()}
     disabled = [str(row["path"]) for row in groups if row["disabled"] and _is_within(str(row["path"]), path)]
-    let_go = sorted(one for one in released(database, run, counts) if _is_within(one, path))
+    released_groups = sorted(one for one in released(database, run, counts) if _is_within(one, path))
     left = expected(database, run, path)
     dependents = _dependents(database, run, chosen[0]["id"], groups)
     waits = _why(database, run, chosen[0]["id"], groups)
@@ -56,15 +51,15 @@ def show_tree(database: OpenDatabase, run: int, path: str, output: Output) -> No
         "counts": as_json(counts[path]),
         "groups": [{"path": one, "counts": as_json(number)} for one, number in inside.items() if one != path],
         "disabled": disabled,
-        "released": let_go,
+        "released": released_groups,
         "expected_seconds": left,
         "dependents": dependents,
         "waits_for": waits,
     }
-    output.answer(value, lambda: _lines(path or "workflow", cut, value))
+    output.answer(value, lambda: _tree_lines(path or "workflow", cut, value))
 
 
-def _lines(name: str, cut: Any, value: Row) -> list[str]:
+def _tree_lines(name: str, cut: Any, value: Row) -> list[str]:
     lines = tree_lines(name, cut)
     left = value["expected_seconds"]
     if left is None:
@@ -104,7 +99,7 @@ def expected(database: OpenDatabase, run: int, path: str) -> float | None:
         work += left * like * float(row["cores"] or 1)
     found: list[Row] = database.rows('select sum(cores) as cores from executors where "left" is null')
     cores = float(found[0]["cores"] or 0)
-    for key, node in recorded.nodes.items():  # elements that are done are over; arrays stand for the rest
+    for key, node in recorded.nodes.items():  # elements that are done take no more time; arrays stand for the rest
         if key[0] == "task" and recorded.tasks[key[1]]["is_array"]:
             node.seconds = 0.0
     return max(minimal(recorded.nodes).makespan, work / cores if cores else 0.0)
@@ -142,7 +137,7 @@ def _named(database: OpenDatabase, row: Row, groups: Sequence[Row]) -> str:
 
 
 def _dependents(database: OpenDatabase, run: int, group: object, groups: Sequence[Row]) -> list[str]:
-    """Groups and tasks that wait for a group; through a group that is only there for that, whoever waits for it."""
+    """Groups and tasks that wait for a group; through a group that is only there for that, what waits for it."""
     found: list[str] = []
     todo, seen = [group], {group}
     while todo:
@@ -162,7 +157,7 @@ def _dependents(database: OpenDatabase, run: int, group: object, groups: Sequenc
 
 
 def _why(database: OpenDatabase, run: int, group: object, groups: Sequence[Row]) -> list[str]:
-    """What a group, or one above it, depends on and is not over."""
+    """What a group, or one above it, depends on and has not finished."""
     above = {row["id"]: row["parent"] for row in groups}
     at: object | None = group
     found: list[str] = []
@@ -185,21 +180,6 @@ def _why(database: OpenDatabase, run: int, group: object, groups: Sequence[Row])
     return list(dict.fromkeys(found))[:_SHOWN]
 
 
-_LONGEST = 40  # tasks of a critical path that are shown; JSON has all
-
-
-def add_analysis_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the analysis."""
-    parser.add_argument("--analyse", action="store_true", help="critical path, lower bound, degree of concurrency")
-    parser.add_argument("--plot", metavar="FILE", help="with --analyse: draw it, as FILE.png, FILE.svg or FILE.pdf")
-    parser.add_argument(
-        "--with", dest="other", type=count, metavar="RUN", help="with --analyse: draw another run over it"
-    )
-    parser.add_argument(
-        "--first", type=amount, default=0.0, metavar="SECONDS", help="with --plot: only so much of the beginning"
-    )
-
-
 def show_analysis(database: OpenDatabase, args: argparse.Namespace, output: Output) -> int:
     """Analyse a run, and perhaps another one."""
     if args.first < 0:
@@ -207,13 +187,13 @@ def show_analysis(database: OpenDatabase, args: argparse.Namespace, output: Outp
     one = _analysed(database, choose_run(database, args))
     other = _analysed(database, args.other) if args.other is not None else None
     if args.plot:
-        from bough.analysis.pictures import draw
+        from bough.analysis.pictures import draw  # with matplotlib
 
         draw(args.plot, one, other, args.first)
     value = one.as_json()
     if other is not None:
         value["other"] = other.as_json()
-    output.answer(value, lambda: _text(one, other))
+    output.answer(value, lambda: _analysis_lines(one, other))
     if args.plot:
         output.note(f"drawn: {args.plot}")
     return 0
@@ -222,12 +202,10 @@ def show_analysis(database: OpenDatabase, args: argparse.Namespace, output: Outp
 def _analysed(database: OpenDatabase, run: int) -> Analysis:
     if not database.rows("select run from runs where run = ?", [run]):
         raise UnknownName(f"there is no run {run} in {database.label}; the latest is {database.last_run()}")
-    from bough.analysis import analyse
-
     return analyse(database.rows, run)
 
 
-def _text(one: Analysis, other: Analysis | None) -> list[str]:
+def _analysis_lines(one: Analysis, other: Analysis | None) -> list[str]:
     lines = _figures(one)
     if other is not None:
         lines += ["", *_figures(other)]

@@ -1,12 +1,9 @@
-"""Hand over to a service, or apply the difference to a running workflow.
+"""Submits commands and workflow files to a service, or applies a changed file to the workflow that is running.
 
-The work behind `bough submit`: sessions of a service that hand over what they have and leave.
-
-Rule: several who submit to one queue at a time take turns; nobody waits for tasks here.
-
-Files whose workflow goes on already: submitting one again applies the difference, and a dry run shows it.
-
-Rule: looking leaves no trace at the server.
+A session of the service hands over what it has and leaves; it does not wait for tasks. If a workflow of the file's
+name is running and complete, the difference is applied, and a dry run shows it. Rule: sessions that submit to one
+queue at the same time take turns. A dry run leaves no trace at the server. `bough run` on this machine loads this
+module too: what only a service needs is imported where it is used.
 """
 
 from __future__ import annotations
@@ -21,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from bough.api.session import launch
-from bough.api.session.remote import RemoteSession
 from bough.cli.output import Output
-from bough.errors import InvalidWorkload, UserError
+from bough.errors import InvalidWorkload, UserError, WorkflowTaken
 from bough.model.ids import RecordId
 from bough.model.selectors import read_selectors
 from bough.model.spaces import tie
@@ -32,6 +28,7 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.futures.task_registry import TaskRegistry
+    from bough.api.session.remote import RemoteSession
     from bough.api.session.session import Session
     from bough.api.submit.plans import Amendment
     from bough.describe.steps import Step
@@ -40,7 +37,6 @@ TURN = 60.0  # seconds to wait for others that submit to the same queue
 _PAUSE = 0.05
 _NUMBERS = 16  # for a record and the groups it is in; ids stay short so
 _ELEMENTS = 100_000  # of an array that a submission may wait for one by one
-_TAKEN = "has a client already"  # how a server says that another session has the workflow
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -52,6 +48,36 @@ class Work(msgspec.Struct, frozen=True):
     after: str = ""
     group: str = ""
     options: dict[str, Any] = {}
+
+
+class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was handed over."""
+
+    workflow: str
+    run: int
+    ids: list[int]  # records
+    tasks: int
+    amended: dict[str, object] | None = None  # what is different, if the workflow was running already
+    note: str = ""  # and that in a line
+
+    def line(self) -> str:
+        """For people."""
+        if self.note:
+            return self.note
+        if not self.ids:
+            return f"nothing new was submitted to {self.workflow}"
+        first, last = self.ids[0], self.ids[-1]
+        one = len(self.ids) == 1
+        numbers = str(first) if one else f"{first}-{last}"
+        noun = "array" if one and self.tasks > 1 else "task" if one else "tasks"
+        many = f" of {self.tasks} tasks" if one and self.tasks > 1 else ""
+        return f"{noun} {numbers}{many} submitted to {self.workflow}"
+
+    def as_json(self) -> dict[str, object]:
+        """The object that `--json` prints."""
+        found: dict[str, object] = msgspec.to_builtins(self)
+        found.pop("note", None)
+        return found
 
 
 def server_address(named: str | None) -> str:
@@ -75,13 +101,15 @@ def open_queue(server: str | None, name: str) -> Iterator[RemoteSession]:
 
 
 def in_turn(address: str, name: str, numbers: int) -> RemoteSession:
-    """Open a session, when others that have the workflow for a moment have left it."""
+    """Open a session; while another session has the workflow, wait for it to leave."""
+    from bough.api.session.remote import RemoteSession
+
     until = time.monotonic() + TURN
     while True:
         try:
             return RemoteSession(address, name=name, numbers=numbers)
-        except UserError as error:
-            if _TAKEN not in str(error) or time.monotonic() > until:
+        except WorkflowTaken:
+            if time.monotonic() > until:
                 raise
         time.sleep(_PAUSE)
 
@@ -94,7 +122,7 @@ def put(session: RemoteSession, work: Work) -> tuple[int, int]:
     submitter: Any = session
     for part in work.group.strip("/").split("/") if work.group else ():
         submitter = submitter.group(part, barrier=False)  # it stays open: nothing may wait for its end
-    options = {**work.options, "memo": False}  # who submits a command means it to be run
+    options = {**work.options, "memo": False}  # a command that is submitted is meant to be run
     if work.after:
         options["after"] = [After(session.ledger, tuple(_deps(session, work.after)))]
     if work.indices is None and work.lines is None:
@@ -159,7 +187,7 @@ def hand_over(
 ) -> tuple[RemoteSession, list[RecordId], Amendment | None]:
     """Submit what a file says as a workflow that ends when all of it has; the records of its tasks, all taken.
 
-    If the workflow goes on, and is complete, it is changed, and what became of it is told.
+    If the workflow is running and complete, it is changed, and the amendment says what became of it.
     """
     from bough.api.submit.plans import submit_plan
 
@@ -200,6 +228,7 @@ def _amended(session: RemoteSession, steps: Sequence[Step], *, whole: bool) -> A
 
 def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> SubmittedWork | None:
     """Run a script here until it has submitted everything; its sessions leave where they would have waited."""
+    from bough.api.session.remote import RemoteSession
     from bough.cli.run_script import run_script
 
     launch.options.update({"server": address, "name": name, "detach": True})
@@ -218,21 +247,19 @@ def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> Sub
 def submit_or_amend(
     session: Session, steps: Sequence[Step], note: Callable[[str], None], *, whole: bool = True
 ) -> None:
-    """Submit a plan; if its workflow goes on and is complete, change that. `whole`: see `File.is_whole`."""
-    from bough.api.submit.plans import submit_plan
+    """Submit a plan; if its workflow is running and complete, change that. `whole`: see `File.is_whole`."""
+    from bough.api.submit.plans import amend_plan, submit_plan
 
     if not session.welcome.closed:
         submit_plan(session, steps)
         return
-    from bough.api.submit.plans import amend_plan
-
     if not whole:
         raise cannot(session.name)
     note(told(session.name, amend_plan(_remote(session), steps, watched=True)))
 
 
 def cannot(name: str) -> UserError:
-    """Why a Makefile changes nothing that goes on: a target it does not name may be made, unwanted, or half made."""
+    """Why a Makefile changes no running workflow: a target it does not name may be made, unwanted, or half made."""
     return UserError(
         f"workflow {name} goes on, and a Makefile says only what is out of date now, so that what was changed cannot be"
         " told; wait for its end, or choose another name"
@@ -259,7 +286,6 @@ def _difference(address: str, name: str, steps: Sequence[Step], *, whole: bool) 
     assert isinstance(workflows, list)
     if not any(one["name"] == name and one["group"] and not one["closed"] for one in workflows):
         return None
-    from bough.api.session import launch
     from bough.api.submit.plans import amend_plan
 
     launch.describes = True
@@ -277,7 +303,7 @@ def _difference(address: str, name: str, steps: Sequence[Step], *, whole: bool) 
 
 
 class Foreseen(NamedTuple):
-    """What a dry run found; `found` is None if no workflow goes on that would be changed."""
+    """What a dry run found; `found` is None if no running workflow would be changed."""
 
     name: str
     found: Amendment | None
@@ -312,33 +338,3 @@ def _remote(session: Session) -> RemoteSession:
 
     assert isinstance(session, RemoteSession)  # no other joins something that is there
     return session
-
-
-class SubmittedWork(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was handed over."""
-
-    workflow: str
-    run: int
-    ids: list[int]  # records
-    tasks: int
-    amended: dict[str, object] | None = None  # what is different, if the workflow went on already
-    note: str = ""  # and that in a line
-
-    def line(self) -> str:
-        """For people."""
-        if self.note:
-            return self.note
-        if not self.ids:
-            return f"nothing new was submitted to {self.workflow}"
-        first, last = self.ids[0], self.ids[-1]
-        one = len(self.ids) == 1
-        numbers = str(first) if one else f"{first}-{last}"
-        noun = "array" if one and self.tasks > 1 else "task" if one else "tasks"
-        many = f" of {self.tasks} tasks" if one and self.tasks > 1 else ""
-        return f"{noun} {numbers}{many} submitted to {self.workflow}"
-
-    def as_json(self) -> dict[str, object]:
-        """The object that `--json` prints."""
-        found: dict[str, object] = msgspec.to_builtins(self)
-        found.pop("note", None)
-        return found

@@ -33,6 +33,14 @@ from bough.model.ids import read_bytes, read_seconds
 MOST_DEEP = 100  # groups in groups
 
 
+class LocatedError(InvalidWorkload):
+    """What is wrong in a workflow file; its message begins with the file, and with the line if there is one."""
+
+    def __init__(self, message: str, file: str) -> None:
+        super().__init__(message)
+        self.file = file
+
+
 class Where(msgspec.Struct, frozen=True, gc=False):
     """A line of a file, from 1; 0: of no line in particular."""
 
@@ -42,7 +50,7 @@ class Where(msgspec.Struct, frozen=True, gc=False):
     def wrong(self, message: str) -> InvalidWorkload:
         """The error to raise about what stands there."""
         place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
-        return InvalidWorkload(place + message)
+        return LocatedError(place + message, self.file) if place else InvalidWorkload(message)
 
 
 NOWHERE = Where()

@@ -199,7 +199,7 @@ def build(levels: list[Level], file: str) -> Plan:
     known = set(map(id, levels))
     for one in levels:
         if one.within is not None and id(one.within) not in known:
-            raise InvalidWorkload(f"{file}: level {one.name} is within {one.within!r}; give a level of this script")
+            raise Where(file).wrong(f"level {one.name} is within {one.within!r}; give a level of this script")
     plan.root.groups = [group for one in levels if one.within is None for group in _expand(one, (), "", levels, file)]
     _find_references(plan)
     return plan

@@ -204,7 +204,7 @@ def test_a_server_that_still_believes_in_the_old_connection_is_tried_again(stage
     stage.far.hang_up()
     far = stage.far = stage.new_server()
     assert isinstance(far.next(), ClientHello)
-    far.say(Refused("the workflow has a client already"))
+    far.say(Refused("the workflow has a client already", kind="WorkflowTaken"))
     far.hang_up()
     stage.far = stage.new_server()
     assert stage.far.greeted().join

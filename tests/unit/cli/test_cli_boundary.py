@@ -16,7 +16,7 @@ from cli_workshop import Workshop
 
 from bough.cli import main as front
 from bough.cli.commands.browse import run as browse
-from bough.cli.commands.manual_commands import read_id
+from bough.cli.commands.manual import read_id
 from bough.cli.commands.submit import read_range
 from bough.cli.output import choose
 from bough.cli.targets.locate import ServerLocation, server_of

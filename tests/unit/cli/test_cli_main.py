@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+import subprocess
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -24,7 +24,7 @@ def test_every_command_has_help_with_examples(bough: Call) -> None:
         code, out, err = bough(name, "--help")
         assert (code, err) == (0, "")
         assert out.startswith(f"usage: bough {name}")
-        assert 2 <= len(importlib.import_module(f"bough.cli.commands.{name}").EXAMPLES) <= 6
+        assert 2 <= len(front.load_command(name).examples) <= 6
         assert "--json" in out
         assert f"  bough {name}" in out.partition("examples:")[2]
 
@@ -193,3 +193,20 @@ def test_colours_are_for_terminals_and_for_those_who_want_them() -> None:
     assert not has_colour(pipe, {})  # type: ignore[arg-type]
     assert not has_colour(terminal, {"NO_COLOR": "1"})  # type: ignore[arg-type]
     assert not has_colour(terminal, {"TERM": "dumb"})  # type: ignore[arg-type]
+
+
+HEAVY = {"asyncio", "sqlite3", "ssl", "rich", "bough.api.session.session", "bough.core", "bough.stores.jobs"}
+
+
+@pytest.mark.parametrize(
+    ("name", "may"),
+    [
+        *((name, set[str]()) for name in ("here", "run", "submit", "describe", "completion")),
+        *((name, {"ssl"}) for name in ("take", "done", "remove", "stats", "executor")),
+        *((name, {"ssl", "sqlite3", "bough.stores.jobs"}) for name in ("kill", "status", "watch", "log")),
+    ],
+)
+def test_a_command_loads_what_it_needs_and_no_more(name: str, may: set[str]) -> None:
+    code = f"import sys; from bough.cli.main import load_command; load_command({name!r}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not HEAVY.intersection(loaded) - may

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.cli.commands.manual_commands import attributes, found_outputs, make, read_id, script
+from bough.cli.commands.manual import attributes, found_outputs, make_command, read_id, script
 from bough.cli.commands.stats import figure_lines, sparkline
 from bough.errors import UserError
 from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, TemplateSlot, encode_call
@@ -26,7 +26,7 @@ def test_the_text_of_a_command_names_its_outputs_as_they_will_be(tmp_path: Path)
         CommandSettings(str(tmp_path), SHELL), ["sort in > ", TemplateSlot("o", "", "w")], writes={"o": path}
     )
 
-    made = make(loose(call))
+    made = make_command(loose(call))
 
     assert made.text == f"sort in > '{path}'"
     assert found_outputs(made) == ([], path)
@@ -39,7 +39,7 @@ def test_words_without_a_shell_are_quoted(tmp_path: Path) -> None:
     call = CommandCall(
         CommandSettings(str(tmp_path)), argv=[["echo"], ["a b"], [TemplateSlot("cores")], [TemplateSlot("attempt")]]
     )
-    assert make(loose(call)).text == "echo 'a b' 3 2"
+    assert make_command(loose(call)).text == "echo 'a b' 3 2"
 
 
 @pytest.mark.parametrize("paged", [True, False])
@@ -51,7 +51,7 @@ def test_an_element_of_an_array_gets_its_own_row(tmp_path: Path, paged: bool) ->
 
     task = loose(call, is_array=True, index=7, body=encode_call(template), **table)
 
-    assert make(task).text == "run v7"
+    assert make_command(task).text == "run v7"
     assert attributes(task)["directory"] == str(tmp_path)
 
 
@@ -69,7 +69,7 @@ def test_a_script_runs_a_task_as_an_executor_would(tmp_path: Path) -> None:
 
 def test_a_function_has_no_command_and_ids_name_one_task() -> None:
     with pytest.raises(UserError, match="only an executor can run it"):
-        make({"kind": "function", "id": "3"})
+        make_command({"kind": "function", "id": "3"})
     assert (read_id("12"), read_id("12.3")) == ((12, 0), (12, 3))
     for wrong in ("all", "12.", "12.3-5", "-1"):
         with pytest.raises(UserError, match="not the id of one task"):

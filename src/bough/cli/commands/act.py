@@ -1,49 +1,109 @@
-"""What `kill`, `hold`, `disable`, `reset` and their like share: find the tasks, tell the live server.
+"""`bough cancel`, `kill`, `hold`, `release`, `disable`, `enable`, `stop`, `reset` and `retry`: one table, one way.
 
-Rule: without a running session or service there is nothing to act on, and the message says what to do instead. A deed
-applies to the largest lawful part of what is meant; what was left out is said, line by line.
+A verb finds the tasks that are meant and sends one or two actions for each to the live server. Rule: without a running
+session or service there is nothing to act on, and the message says what to do instead. An action applies to the
+largest lawful part of what is meant; each part that was not changed is printed with its reason.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
+from bough.cli.main import Command
 from bough.cli.output import Output
 from bough.cli.targets.jobs_database import open_database
-from bough.cli.targets.live_server import Deed
+from bough.cli.targets.live_server import MakeDeed
 from bough.cli.targets.locate import ServerLocation, add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, read_request, targets
 from bough.errors import UserError
-from bough.model.tasks import Dep
+from bough.model.events.facts import Cancelled, Held, Killed, Released, Reset, Retried
 
-Make = Callable[[Dep, int], Deed]
+Deeds = Mapping[str, MakeDeed]  # actions, by the words that say what was done to so many tasks
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options that all these commands have."""
-    add_selector_arguments(parser)
+class Verb(NamedTuple):
+    """What one of the commands does, and what it takes."""
+
+    examples: tuple[str, ...]
+    deeds: Callable[[argparse.Namespace], Deeds]  # in this order
+    takes_several: bool = False  # selectors
+    flag: tuple[str, str] | None = None  # an option of its own, and its help
+    otherwise: str = ""  # what to do if no session is running, if it is not only that there is nothing to act on
+
+
+_VERBS = {
+    "cancel": Verb(
+        ("bough cancel last", "bough cancel 5-9", "bough cancel align/* --waiting"),
+        lambda args: {"cancelled": Cancelled},
+    ),
+    "kill": Verb(
+        ("bough kill 12", "bough kill 12.3-40", "bough kill align/* --running"),
+        lambda args: {"killed": Killed},
+    ),
+    "hold": Verb(
+        ("bough hold all", "bough hold 12", "bough hold align/*"),
+        lambda args: {"held": Held},
+    ),
+    "release": Verb(
+        ("bough release all", "bough release 12", "bough release --held"),
+        lambda args: {"released": Released},
+    ),
+    "disable": Verb(
+        ("bough disable align", "bough disable align/sub plot", "bough disable nightly:pack"),
+        lambda args: {"disabled": partial(Held, disabled=True)},
+        takes_several=True,
+    ),
+    "enable": Verb(
+        ("bough enable align", "bough enable align/sub plot"),
+        lambda args: {"enabled": partial(Released, enabled=True)},
+        takes_several=True,
+    ),
+    "stop": Verb(
+        ("bough stop align", "bough stop align plot --disable"),
+        # Held first, so that nothing starts in between.
+        lambda args: {"held": partial(Held, disabled=args.disable), "killed": Killed},
+        takes_several=True,
+        flag=("--disable", "name it disabled, so that bough enable lets it go on"),
+    ),
+    "reset": Verb(
+        ("bough reset align", "bough reset align --cascade", "bough reset 12 17.3"),
+        lambda args: {"reset": partial(Reset, cascade=args.cascade)},
+        takes_several=True,
+        flag=("--cascade", "reset also what has started and depends on it"),
+    ),
+    "retry": Verb(
+        ("bough retry 12", "bough retry --failed", "bough retry align/*", "bough retry --failed --skipped"),
+        lambda args: {"to be tried again": Retried},
+        otherwise="bough run FILE again runs what failed and reuses what is done",
+    ),
+}
+
+
+def _add_arguments(verb: Verb, parser: argparse.ArgumentParser) -> None:
+    if verb.takes_several:
+        parser.add_argument("selectors", nargs="*", metavar="SELECTOR", help="a group, as align or align/sub, or tasks")
+    add_selector_arguments(parser, positional=not verb.takes_several)
     add_store_arguments(parser)
+    if verb.flag is not None:
+        option, text = verb.flag
+        parser.add_argument(option, action="store_true", help=text)
 
 
-def add_many_arguments(parser: argparse.ArgumentParser) -> None:
-    """As `add_arguments`, for commands that take several selectors."""
-    parser.add_argument("selectors", nargs="*", metavar="SELECTOR", help="a group, as align or align/sub, or tasks")
-    add_selector_arguments(parser, positional=False)
-    add_store_arguments(parser)
+def _run(name: str, verb: Verb, args: argparse.Namespace, output: Output) -> int:
+    return act(args, output, verb.deeds(args), verb.otherwise or f"there is nothing to {name}")
 
 
-def act(
-    args: argparse.Namespace, output: Output, deed: Make, done: str, asleep: Callable[[ServerLocation], str]
-) -> int:
-    """Do one thing to all tasks that are meant; `asleep` says what to do when no session is running."""
-    return act_all(args, output, {done: deed}, asleep)
+SUBCOMMANDS = {
+    name: Command(verb.examples, partial(_add_arguments, verb), partial(_run, name, verb))
+    for name, verb in _VERBS.items()
+}
 
 
-def act_all(
-    args: argparse.Namespace, output: Output, doing: dict[str, Make], asleep: Callable[[ServerLocation], str]
-) -> int:
-    """Do several things, one after the other, each by the words that say what it did to how many tasks."""
+def act(args: argparse.Namespace, output: Output, deeds: Deeds, otherwise: str) -> int:
+    """Do one thing after the other to all tasks that are meant; `otherwise` follows if no session is running."""
     if getattr(args, "selectors", None):
         args.selector = ",".join(args.selectors)
     selectors, states = read_request(args)
@@ -52,13 +112,13 @@ def act_all(
         server, place = database.server, database.place
         if server is None:
             assert isinstance(place, ServerLocation)
-            raise UserError(asleep(place))
+            raise UserError(f"no session of {place.name!r} is running in {place.folder}; {otherwise}")
         run = choose_run(database, args, selectors)
         if not database.is_service and run != database.last_run():
             raise UserError(f"run {run} is over; only tasks of the live run {database.last_run()} can be acted on")
         aims = targets(database, selectors, states, run)
         touched = {
-            word: sum(server.act(make(target, stop), left_out) for target, stop in aims) for word, make in doing.items()
+            word: sum(server.act(make(target, stop), left_out) for target, stop in aims) for word, make in deeds.items()
         }
     value: dict[str, object] = {"tasks": sum(touched.values())}
     if left_out:
@@ -70,8 +130,3 @@ def act_all(
 def _lines(touched: dict[str, int], left_out: Sequence[str]) -> list[str]:
     said = [f"{number} {'task' if number == 1 else 'tasks'} {word}" for word, number in touched.items()]
     return [", ".join(said), *(f"left out: {line}" for line in left_out)]
-
-
-def nothing_runs(verb: str) -> Callable[[ServerLocation], str]:
-    """The message of commands that need a running session."""
-    return lambda place: f"no session of {place.name!r} is running in {place.folder}; there is nothing to {verb}"

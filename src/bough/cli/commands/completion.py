@@ -7,12 +7,11 @@ option or one of its choices is left to the shell, which completes files.
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import msgspec
 
+from bough.cli.main import COMMANDS, load_command, make_parser
 from bough.cli.output import Output
 
 EXAMPLES = (
@@ -58,11 +57,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def commands() -> Iterator[Word]:
     """All commands, as their parsers describe them."""
-    from bough.cli.main import COMMANDS, Command, make_parser
-
-    for name, summary in COMMANDS.items():
-        module = cast(Command, importlib.import_module(f"bough.cli.commands.{name}"))
-        yield _word(name, summary, make_parser(name, module))
+    for name, (_, summary) in COMMANDS.items():
+        yield _word(name, summary, make_parser(name, load_command(name)))
 
 
 def _word(name: str, summary: str, parser: argparse.ArgumentParser) -> Word:

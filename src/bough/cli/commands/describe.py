@@ -1,19 +1,11 @@
-"""`bough describe`, also of a run.
-
-`bough describe --run`: a workflow that has run, written with its times as WfFormat or DOT.
-
-Rule: it looks and changes nothing; a live session's server is asked to bring the jobs database up to date first.
-
-`bough describe`: what a workflow file says, in another form; nothing is submitted.
+"""`bough describe`: what a workflow file says, or what has run, in another form; nothing is submitted.
 
 Forms follow each other: a description script becomes a Makefile, a Makefile a flat list, a flat list the tasks that
-`bough run` submits. Rule: every form that can be read gives back the same workflow.
-
-A run as the jobs database tells it, for writers of graphs: tasks, what they waited for, times, machines and files.
-
-Elements of arrays are tasks of their own; those without a row have the mean time of the span they ran in. The database
-knows which files were written; a task is said to read those of the tasks before it that its command names. Rule:
-nothing is asked per task, so that a run of any size takes a handful of questions.
+`bough run` submits. `--run` writes a workflow that has run, with its times, machines and files, as WfFormat or DOT:
+elements of arrays are tasks of their own, and those without a row have the mean time of the span they ran in. The jobs
+database knows which files were written; a task is said to read those of the tasks before it that its command names.
+Rule: every form that can be read gives back the same workflow. Nothing is asked per task, so that a run of any size
+takes a handful of questions.
 """
 
 from __future__ import annotations
@@ -25,58 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from bough.cli.option_values import path_name
 from bough.cli.output import Output
-from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.locate import add_server_argument
+from bough.cli.workflow_files import File, is_script
 from bough.describe.task_graph import GraphNode, Machine, Ordering, RecordedTask, TaskGraph, order
 from bough.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
+    from bough.cli.targets.jobs_database import OpenDatabase
     from bough.describe.plan import Plan
     from bough.describe.steps import Step
-
-_FORMS = ("wfformat", "dot")
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options."""
-    parser.add_argument(
-        "--run", dest="run_of", metavar="NAME", help="a workflow that has run (NAME:N: its run N) instead of a file"
-    )
-    parser.add_argument(
-        "--store", type=path_name, metavar="DIR", help="with --run: where stores are, or one store itself"
-    )
-    add_server_argument(parser)
-
-
-def show_run(args: argparse.Namespace) -> int:
-    """Write one run."""
-    if args.file is not None:
-        raise UserError(f"--run {args.run_of}: a run is described without a file; leave {args.file} out")
-    form = args.to or "wfformat"
-    if form not in _FORMS:
-        raise UserError(f"a run is written as {' or '.join(_FORMS)}, not as {form!r}")
-    name, colon, number = args.run_of.rpartition(":")
-    if not colon:
-        name, number = args.run_of, ""
-    if colon and not number.isdecimal():
-        raise UserError(f"--run {args.run_of}: give a name, or a name and the number of a run, such as survey:2")
-    from bough.cli.targets.jobs_database import open_database
-    from bough.cli.targets.selection import choose_run
-
-    asked = argparse.Namespace(name=name or None, run=int(number or 0), store=args.store, server=args.server)
-    with open_database(asked) as database:
-        record = read_record(database, choose_run(database, asked))
-    if form == "dot":
-        from bough.describe.dot import write
-
-        print(write(record), end="")
-        return 0
-    from bough import __version__
-    from bough.describe import wfformat
-
-    print(wfformat.write(record, version=__version__), end="")
-    return 0
-
 
 EXAMPLES = (
     "bough describe survey.py 3 4",
@@ -86,6 +35,12 @@ EXAMPLES = (
     "bough describe --to dot Makefile all",
     "bough describe --run survey --to wfformat > survey.json",
 )
+_RUN_FORMS = ("wfformat", "dot")  # in which a run can be written
+_TASKS = """select tasks.id, grp, name, length, is_array, state, command, started, ended, seconds, host, memory, cpu,
+    cores, priority from tasks where run = ? order by id"""
+MOST_TASKS = 2_000_000  # each of them is an object here
+_IN_RUN = "in (select id from tasks where run = ?)"
+Fields = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,16 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rest = parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
     rest.required = False
     parser.add_argument("--to", metavar="FORM", help=f"write it as {', '.join(WRITERS)} (default: a summary)")
-    add_run_arguments(parser)
+    _add_run_arguments(parser)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Show one file."""
     if args.run_of is not None:
-        return show_run(args)
+        return _show_run(args)
     if args.file is None:
         raise UserError("give a workflow file, or --run NAME for what has run")
-    from bough.cli.workflow_files import File, is_script
     from bough.describe.formats import write
     from bough.describe.steps import steps
 
@@ -154,11 +108,46 @@ def _lines(plan: Plan, lowered: list[Step]) -> Iterator[str]:
     yield f"{said['dependencies']} dependencies are submitted"
 
 
-_TASKS = """select tasks.id, grp, name, length, is_array, state, command, started, ended, seconds, host, memory, cpu,
-    cores, priority from tasks where run = ? order by id"""
-MOST_TASKS = 2_000_000  # each of them is an object here
-_IN_RUN = "in (select id from tasks where run = ?)"
-Fields = dict[str, Any]
+# --- what has run -------------------------------------------------------------------------------------
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", dest="run_of", metavar="NAME", help="a workflow that has run (NAME:N: its run N) instead of a file"
+    )
+    parser.add_argument(
+        "--store", type=path_name, metavar="DIR", help="with --run: where stores are, or one store itself"
+    )
+    add_server_argument(parser)
+
+
+def _show_run(args: argparse.Namespace) -> int:
+    if args.file is not None:
+        raise UserError(f"--run {args.run_of}: a run is described without a file; leave {args.file} out")
+    form = args.to or "wfformat"
+    if form not in _RUN_FORMS:
+        raise UserError(f"a run is written as {' or '.join(_RUN_FORMS)}, not as {form!r}")
+    name, colon, number = args.run_of.rpartition(":")
+    if not colon:
+        name, number = args.run_of, ""
+    if colon and not number.isdecimal():
+        raise UserError(f"--run {args.run_of}: give a name, or a name and the number of a run, such as survey:2")
+    from bough.cli.targets.jobs_database import open_database
+    from bough.cli.targets.selection import choose_run
+
+    asked = argparse.Namespace(name=name or None, run=int(number or 0), store=args.store, server=args.server)
+    with open_database(asked) as database:
+        record = read_record(database, choose_run(database, asked))
+    if form == "dot":
+        from bough.describe.dot import write
+
+        print(write(record), end="")
+        return 0
+    from bough import __version__
+    from bough.describe import wfformat
+
+    print(wfformat.write(record, version=__version__), end="")
+    return 0
 
 
 def read_record(database: OpenDatabase, run: int) -> TaskGraph:
@@ -168,14 +157,14 @@ def read_record(database: OpenDatabase, run: int) -> TaskGraph:
         raise UnknownName(f"{database.label} has no run {run}")
     record = TaskGraph(str(found[0]["name"] or "workflow"))
     record.opened, record.closed = _time(found[0]["opened"]), _time(found[0]["closed"])
-    return _Reading(database, run, record).read()
+    return _RunReader(database, run, record).read()
 
 
 def _time(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-class _Reading:
+class _RunReader:
     def __init__(self, database: OpenDatabase, run: int, record: TaskGraph) -> None:
         self.database = database
         self.run = run

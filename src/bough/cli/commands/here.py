@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_verb(verbs, "release", "let those start that wait for the task's group", EXAMPLES[5:])
     for verb in verbs.choices.values():
         verb.add_argument("--task", metavar="ID", help="one that you took by hand with bough take (the one that asks)")
-        verb.add_argument("--as", dest="who", metavar="NAME", help="with --task: who took it (your login and host)")
+        verb.add_argument("--as", dest="taker", metavar="NAME", help="with --task: who took it (your login and host)")
         verb.add_argument("--server", metavar="ADDRESS", help="with --task: the server it is of (your own)")
 
 
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
         "release": _release,
     }
     if args.task is not None:
-        from bough.cli.commands.manual_commands import taken
+        from bough.cli.commands.manual import ManualTaskContext
 
-        return do[args.verb](taken(args), args, output)
+        return do[args.verb](ManualTaskContext(args.task, args.taker, args.server), args, output)
     return do[args.verb](here(), args, output)
 
 

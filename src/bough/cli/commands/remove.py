@@ -1,21 +1,22 @@
-"""`bough remove`: remove workflows that are over from a server, with all its records of them.
+"""`bough remove` and `bough prune`: remove finished workflows from a server, by name or by age, with their records.
 
-Rule: what goes on is refused, unless it is to be killed; files that tasks wrote are never touched.
+Rule: `remove` refuses a running workflow unless `--kill` is given; `prune` leaves running workflows and open queues
+alone. Files that tasks wrote are never touched.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 
-from bough.cli.output import Output
+from bough.cli.main import Command
+from bough.cli.option_values import duration
+from bough.cli.output import Output, show_seconds
 from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.wire import questions
 
-EXAMPLES = ("bough remove nightly", "bough remove nightly#12 survey", "bough remove nightly --kill")
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options."""
+def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workflows", nargs="+", metavar="WORKFLOW", help="a name (all its runs), NAME#RUN, or the number of a run"
     )
@@ -23,9 +24,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_server_argument(parser)
 
 
-def run(args: argparse.Namespace, output: Output) -> int:
-    """Remove them."""
+def _remove(args: argparse.Namespace, output: Output) -> int:
     with connect_client(args.server) as server:
         gone = server.ask(questions.Remove(args.workflows, args.kill))
     output.answer(gone, lambda: [f"removed {one['name']}, run {one['run']}" for one in gone] or ["nothing was removed"])
     return 0 if gone else 1
+
+
+def _add_prune_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--older-than", type=duration, required=True, metavar="TIME", help="those that ended longer ago, as 30d or 12h"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say which")
+    add_server_argument(parser)
+
+
+def _prune(args: argparse.Namespace, output: Output) -> int:
+    with connect_client(args.server) as server:
+        old = server.ask(questions.Prune(args.older_than, args.dry_run))
+    verb = "would remove" if args.dry_run else "removed"
+
+    def text() -> list[str]:
+        now = time.time()
+        return [
+            f"{verb} {one['name']}, run {one['run']}, over for {show_seconds(max(0.0, now - one['closed']))}"
+            for one in old
+        ] or ["nothing is that old"]
+
+    output.answer(old, text)
+    return 0
+
+
+SUBCOMMANDS = {
+    "remove": Command(
+        ("bough remove nightly", "bough remove nightly#12 survey", "bough remove nightly --kill"),
+        _add_remove_arguments,
+        _remove,
+    ),
+    "prune": Command(
+        ("bough prune --older-than 30d --dry-run", "bough prune --older-than 30d"),
+        _add_prune_arguments,
+        _prune,
+    ),
+}

@@ -1,19 +1,12 @@
-"""`bough run`.
+"""`bough run`: run a workflow to its end, with live progress.
 
-The options that replay a recorded workflow: what tasks do instead of their commands, how long, with what files.
-
-Rule: without `--emulate` the other two mean nothing, and are refused.
-
-`bough run`: run a workflow to its end, with live progress.
-
-A Python script runs as `__main__`, and the options become defaults of its sessions; a flat list, and whatever else
-describes a workflow, is submitted through a session of our own. Rule: with `--json` standard output carries one
-object and nothing else; what a script prints goes to standard error then.
-
-What a flat list would run, seen from what earlier runs have done; for `bough run --dry-run`.
-
-A command of a flat list is reused when the n-th of its text succeeded before, and all it comes after is
-reused. Rule: it looks at the jobs database and changes nothing.
+A Python script runs as `__main__`, and the options become defaults of its sessions. A flat list, and every other form
+that describes a workflow, is submitted through a session of our own. `--emulate` replays a recorded workflow: tasks
+sleep or compute instead of running their commands. `--dry-run` shows what would run: a command of a flat list is
+reused when the n-th command of its text succeeded in an earlier run, and all it comes after is reused.
+Rule: with `--json` standard output carries one object and nothing else; what a script prints goes to standard error
+then. `--dry-run` changes nothing. Modules are imported when a form needs them, because a session loads its own part
+while its server starts.
 """
 
 from __future__ import annotations
@@ -28,70 +21,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bough.cli.main import Command, make_parser
 from bough.cli.option_values import path_name
 from bough.cli.output import Output, choose, print_json
-from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.locate import add_server_argument, store_of
-from bough.cli.workflow_files import is_script
-from bough.describe.flat_list import FlatTask
+from bough.cli.workflow_files import File, is_script, stem
 from bough.errors import InvalidWorkload, UserError
 
 if TYPE_CHECKING:
-    from bough.cli.workflow_files import File
+    from bough.cli.targets.jobs_database import OpenDatabase
+    from bough.describe.flat_list import FlatTask
     from bough.describe.plan import Plan, PlanTask
     from bough.describe.steps import Step
     from bough.describe.wfformat import TraceReplay
-
-_KINDS = ("sleep", "cpu")
-
-
-def add_emulation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options."""
-    parser.add_argument(
-        "--emulate",
-        nargs="?",
-        const="sleep",
-        type=_kind,
-        metavar="KIND",
-        help="replay a recorded workflow (WfFormat): sleep (default) or cpu, as long as each task took",
-    )
-    parser.add_argument("--scale", type=_factor, metavar="F", help="with --emulate: times the recorded run times")
-    parser.add_argument(
-        "--files", type=_factor, metavar="F", help="with --emulate: read and write files of F times the recorded sizes"
-    )
-
-
-def emulation_of(args: argparse.Namespace) -> TraceReplay | None:
-    """What the options ask for."""
-    if args.emulate is None:
-        for option in ("scale", "files"):
-            if getattr(args, option) is not None:
-                raise UserError(f"--{option} goes with --emulate")
-        return None
-    from bough.cli.workflow_files import stem
-    from bough.describe.wfformat import TraceReplay
-
-    scale = 1.0 if args.scale is None else args.scale
-    return TraceReplay(args.emulate, scale, args.files or 0.0, f"{args.name or stem(args.file)}.files")
-
-
-def _kind(text: str) -> str:
-    if text not in _KINDS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not one of {', '.join(_KINDS)}; write --emulate behind the file, or as --emulate=sleep"
-        )
-    return text
-
-
-def _factor(text: str) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = math.nan
-    if not 0 <= factor < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no factor; give a number such as 0.01")
-    return factor
-
 
 EXAMPLES = (
     "bough run workflow.py --options-of the script",
@@ -103,6 +45,9 @@ EXAMPLES = (
 )
 
 _DIGITS = 6  # of a number of cores
+_KINDS = ("sleep", "cpu")  # of emulated tasks
+
+Twin = tuple[str, int]  # the text of a command, and which one of this text in its run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", type=path_name, metavar="DIR", help="the folder of its store (default: ./.bough/NAME)"
     )
-    add_emulation_arguments(parser)
+    _add_emulation_arguments(parser)
     parser.add_argument("--site", metavar="SITE", help=argparse.SUPPRESS)
     add_server_argument(parser)
 
@@ -132,21 +77,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
     """Run one file."""
     if is_script(args.file):
         return _run_script(args)
-    from bough.cli.workflow_files import File
-
     file = File(args.file)
     if args.args and not file.takes_arguments:
         args = _options_after_file(args)
         output = choose(json=args.json, quiet=args.quiet)
-    if emulation_of(args) is None and file.reader is None:
+    if _emulation_of(args) is None and file.reader is None:
         return _run_list(args, output, file)
     return _run_plan(args, output, file)
-
-
-def _cores(text: str) -> int:
-    if not (text.isdecimal() and len(text) <= _DIGITS and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a number of cores, 1 or more")
-    return int(text)
 
 
 def _refuse_elsewhere(args: argparse.Namespace) -> None:
@@ -160,9 +97,7 @@ def _refuse_elsewhere(args: argparse.Namespace) -> None:
 
 def _options_after_file(args: argparse.Namespace) -> argparse.Namespace:
     """A flat list takes no arguments: what stands behind it are options of ours."""
-    from bough.cli.main import make_parser
-
-    parser = make_parser("run", sys.modules[__name__])
+    parser = make_parser("run", Command(EXAMPLES, add_arguments, run))
     more = parser.parse_args([*args.args, "--", args.file])
     if more.args:
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(args.args)}")
@@ -201,7 +136,7 @@ def _run_script(args: argparse.Namespace) -> int:
 
 def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
     _refuse_elsewhere(args)
-    plan = file.plan(args.args, emulation_of(args), output.note)
+    plan = file.plan(args.args, _emulation_of(args), output.note)
     from bough.describe.steps import steps
 
     lowered = steps(plan)
@@ -260,32 +195,12 @@ def _run_list(args: argparse.Namespace, output: Output, file: File) -> int:
 
     tasks = flat_list.read(file.source.text, file.source.name)
     if args.dry_run:
-        from bough.describe.flat_list import flat_steps
-
         name = args.name or file.stem
-        shown = _shows_difference(args, output, name, flat_steps(tasks, file.source.name))
-        return 0 if shown else _foresee(tasks, args, output, file.stem)
+        shown = _shows_difference(args, output, name, flat_list.flat_steps(tasks, file.source.name))
+        return 0 if shown else _show_unfinished(tasks, args, output, file.stem)
     from bough.cli.run_sessions import submit_all
 
     return _watched(args, lambda: submit_all(tasks, args.name or file.stem, file.source.name, output.note))
-
-
-def _foresee(tasks: list[FlatTask], args: argparse.Namespace, output: Output, name: str) -> int:
-    """Show the tasks that are not done yet, as a flat list."""
-    from bough.describe import flat_list
-
-    left = tasks
-    place = store_of(args.store, args.name or name)
-    if place is not None and not args.fresh:
-        from bough.cli.targets.jobs_database import OpenDatabase, catch_up
-
-        catch_up(place)
-        with OpenDatabase(place) as database:
-            left = would_run(tasks, finished(database))
-    if len(left) < len(tasks):
-        output.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done and would be reused")
-    output.answer([task._asdict() for task in left], lambda: map(flat_list.show_task, left))
-    return 0
 
 
 @contextmanager
@@ -305,7 +220,79 @@ def _prints_to_stderr(wanted: bool) -> Iterator[None]:
         os.close(kept)
 
 
-Twin = tuple[str, int]  # the text of a command, and which one of this text in its run
+# --- numbers and emulation ----------------------------------------------------------------------------
+
+
+def _cores(text: str) -> int:
+    if not (text.isdecimal() and len(text) <= _DIGITS and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is not a number of cores, 1 or more")
+    return int(text)
+
+
+def _add_emulation_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--emulate",
+        nargs="?",
+        const="sleep",
+        type=_kind,
+        metavar="KIND",
+        help="replay a recorded workflow (WfFormat): sleep (default) or cpu, as long as each task took",
+    )
+    parser.add_argument("--scale", type=_factor, metavar="F", help="with --emulate: times the recorded run times")
+    parser.add_argument(
+        "--files", type=_factor, metavar="F", help="with --emulate: read and write files of F times the recorded sizes"
+    )
+
+
+def _emulation_of(args: argparse.Namespace) -> TraceReplay | None:
+    if args.emulate is None:
+        for option in ("scale", "files"):
+            if getattr(args, option) is not None:
+                raise UserError(f"--{option} goes with --emulate")
+        return None
+    from bough.describe.wfformat import TraceReplay
+
+    scale = 1.0 if args.scale is None else args.scale
+    return TraceReplay(args.emulate, scale, args.files or 0.0, f"{args.name or stem(args.file)}.files")
+
+
+def _kind(text: str) -> str:
+    if text not in _KINDS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not one of {', '.join(_KINDS)}; write --emulate behind the file, or as --emulate=sleep"
+        )
+    return text
+
+
+def _factor(text: str) -> float:
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not 0 <= factor < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no factor; give a number such as 0.01")
+    return factor
+
+
+# --- what a flat list would run -----------------------------------------------------------------------
+
+
+def _show_unfinished(tasks: list[FlatTask], args: argparse.Namespace, output: Output, name: str) -> int:
+    """Show the tasks that are not done yet, as a flat list."""
+    from bough.describe import flat_list
+
+    left = tasks
+    place = store_of(args.store, args.name or name)
+    if place is not None and not args.fresh:
+        from bough.cli.targets.jobs_database import OpenDatabase, catch_up
+
+        catch_up(place)
+        with OpenDatabase(place) as database:
+            left = would_run(tasks, finished(database))
+    if len(left) < len(tasks):
+        output.note(f"{len(tasks) - len(left)} of {len(tasks)} tasks are done and would be reused")
+    output.answer([task._asdict() for task in left], lambda: map(flat_list.show_task, left))
+    return 0
 
 
 def plain(command: str) -> str:

@@ -1,12 +1,7 @@
-"""`bough status`.
+"""`bough status`: the groups of a workflow with their tasks by state, a table of tasks, or what a service has.
 
-What `bough status` shows of a service as a whole: its workflows, its executors, what it counts.
-
-Rule: the server's own knowledge is shown, not the jobs database; a server with nothing to do says what to do with it.
-
-`bough status`: the groups of a workflow with their tasks by state, a table of tasks, or what a service has.
-
-Rule: it looks and changes nothing; a live session's server is asked to bring the jobs database up to date first.
+Rule: it looks and changes nothing. A live session's server is asked to bring the jobs database up to date first; what
+is shown of a service as a whole is the server's own knowledge. A server with nothing to do says what to do with it.
 """
 
 from __future__ import annotations
@@ -16,8 +11,8 @@ import time
 from collections import Counter
 
 from bough.cli.commands.stats import figure_lines
+from bough.cli.option_values import amount, count
 from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.status_details import add_analysis_arguments, show_analysis
 from bough.cli.targets.jobs_database import OpenDatabase, Workflow, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, pick, read_request
@@ -38,101 +33,6 @@ from bough.errors import UnknownName, UserError
 from bough.model.selectors import All
 from bough.wire import questions
 
-_SHOWN_RUNS = 20  # workflows that are over
-_COUNTED = 1_000  # of the last workflows whose tasks are counted; of others only their names are told
-_STATS = 60  # seconds of statistics
-
-
-def show_service(database: OpenDatabase, output: Output) -> None:
-    """The workflows of a service, those that go on last."""
-    assert database.server is not None
-    workflows = database.workflows()
-    _count_retired(database, workflows[-_COUNTED:])
-    executors = _executors(database)
-    value = {"server": database.label, "workflows": workflows, "executors": executors}
-    output.answer(value, lambda: _lines(database.label, workflows, executors))
-
-
-def _count_retired(database: OpenDatabase, workflows: list[Workflow]) -> None:
-    """Fill in the counts of workflows that the server has not in memory; all of their tasks have ended."""
-    retired = {run: one for one in workflows if one["counts"] is None and isinstance(run := one["run"], int)}
-    if not retired:
-        return
-    counts: dict[int, Counter[str]] = {run: Counter() for run in retired}
-    between = f"from tasks where run between {min(retired)} and {max(retired)}"
-    for row in database.rows(f"select run, state, count(*) as n {between} and is_array = 0 group by run, state"):
-        if row["run"] in counts:
-            counts[_int(row["run"])][str(row["state"])] += _int(row["n"])
-    sums = ", ".join(f"sum({state}) as {state}" for state in COUNTED)
-    for row in database.rows(f"select run, {sums} {between} and is_array = 1 group by run"):
-        if row["run"] in counts:
-            counts[_int(row["run"])].update({state: _int(row[state]) for state in COUNTED})
-    for run, one in retired.items():
-        one["counts"] = {state: count for state, count in counts[run].items() if count}
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _executors(database: OpenDatabase) -> list[dict[str, object]]:
-    assert database.server is not None
-    return database.server.ask(questions.Executors())
-
-
-def _lines(label: str, workflows: list[Workflow], executors: list[dict[str, object]]) -> list[str]:
-    executors = [one for one in executors if one.get("state") != "hand"]
-    cores = sum(number for one in executors if isinstance(number := one.get("cores"), int | float))
-    lines = [f"{label}: {_count(len(workflows), 'workflow')}, {_count(len(executors), 'executor')}, {cores:g} cores"]
-    if not workflows:
-        lines.append("there is no workflow yet: bough submit FILE, bough submit -- COMMAND, or bough run FILE --server")
-    if not executors:
-        lines.append("nothing can run before an executor is there: bough executor start")
-    over = [one for one in workflows if one["closed"]]
-    going = [one for one in workflows if not one["closed"]]
-    rows = [_row(one) for one in [*over[-_SHOWN_RUNS:], *going]]
-    if rows:
-        lines += ["", *table_lines(["WORKFLOW", "RUN", "USER", "STATE", "TASKS"], rows)]
-    if len(over) > _SHOWN_RUNS:
-        lines.append(f"and {len(over) - _SHOWN_RUNS} more that are over: bough status --json")
-    return lines
-
-
-def _row(one: Workflow) -> list[object]:
-    client = one.get("client")
-    state = "over" if one["closed"] else "attached" if client else "goes on"
-    counts = one["counts"]
-    return [one["name"], one["run"], one["user"], state, show_counts(counts if isinstance(counts, dict) else {})]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def show_stats(database: OpenDatabase, output: Output) -> None:
-    """What the server counts."""
-    if database.server is None:
-        raise UserError("--stats: no server runs here; see bough server start")
-    try:
-        samples = database.server.ask(questions.Statistics(_STATS))
-    except UnknownName:  # a session's own server keeps no statistics
-        stats = database.server.ask(questions.Status())
-        output.answer(stats, lambda: list(_flat("", stats)))
-        return
-    output.answer(samples, lambda: figure_lines(samples))
-
-
-def _flat(prefix: str, value: object) -> list[str]:
-    """Nested figures as lines, each with the path to it."""
-    if isinstance(value, dict):
-        return [
-            line for key, inner in value.items() for line in _flat(f"{prefix}.{key}" if prefix else str(key), inner)
-        ]
-    if isinstance(value, list):
-        return [line for at, inner in enumerate(value) for line in _flat(f"{prefix}.{at}", inner)]
-    return [f"{prefix}: {value}"]
-
-
 EXAMPLES = (
     "bough status",
     "bough status --failed",
@@ -145,21 +45,37 @@ EXAMPLES = (
 SHOWN = 20  # tasks below the tree: those that say something, and those that failed
 _DAY = 86400.0  # seconds
 _WIDE = 100  # letters of a command or a reason in a table
+_SHOWN_RUNS = 20  # workflows that have finished
+_COUNTED = 1_000  # of the last workflows whose tasks are counted; of others only their names are told
+_STATS = 60  # seconds of statistics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     add_selector_arguments(parser)
     parser.add_argument("--tree", action="store_true", help="a group: its subgroups, its end, why it waits, who waits")
-    add_analysis_arguments(parser)
+    _add_analysis_arguments(parser)
     parser.add_argument("--stats", action="store_true", help="what the server counts: clients, executors, queues, pace")
     add_store_arguments(parser)
+
+
+def _add_analysis_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--analyse", action="store_true", help="critical path, lower bound, degree of concurrency")
+    parser.add_argument("--plot", metavar="FILE", help="with --analyse: draw it, as FILE.png, FILE.svg or FILE.pdf")
+    parser.add_argument(
+        "--with", dest="other", type=count, metavar="RUN", help="with --analyse: draw another run over it"
+    )
+    parser.add_argument(
+        "--first", type=amount, default=0.0, metavar="SECONDS", help="with --plot: only so much of the beginning"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Show one run as a whole, or some of its tasks."""
     if args.analyse or args.plot or args.other is not None:
         args.name, args.selector = args.name or args.selector, None
+        from bough.cli.status_details import show_analysis
+
         with open_database(args) as database:
             return show_analysis(database, args, output)
     if args.tree:
@@ -280,3 +196,96 @@ def _what(row: Fields) -> str:
     else:
         said = why(row) or str(row["command"] or "")
     return said if len(said) <= _WIDE else said[: _WIDE - 3] + "..."
+
+
+# --- a service as a whole -----------------------------------------------------------------------------
+
+
+def show_service(database: OpenDatabase, output: Output) -> None:
+    """The workflows of a service, those that go on last."""
+    assert database.server is not None
+    workflows = database.workflows()
+    _count_retired(database, workflows[-_COUNTED:])
+    executors = _executors(database)
+    value = {"server": database.label, "workflows": workflows, "executors": executors}
+    output.answer(value, lambda: _service_lines(database.label, workflows, executors))
+
+
+def _count_retired(database: OpenDatabase, workflows: list[Workflow]) -> None:
+    """Fill in the counts of workflows that the server has not in memory; all of their tasks have ended."""
+    retired = {run: one for one in workflows if one["counts"] is None and isinstance(run := one["run"], int)}
+    if not retired:
+        return
+    counts: dict[int, Counter[str]] = {run: Counter() for run in retired}
+    between = f"from tasks where run between {min(retired)} and {max(retired)}"
+    for row in database.rows(f"select run, state, count(*) as n {between} and is_array = 0 group by run, state"):
+        if row["run"] in counts:
+            counts[_int(row["run"])][str(row["state"])] += _int(row["n"])
+    sums = ", ".join(f"sum({state}) as {state}" for state in COUNTED)
+    for row in database.rows(f"select run, {sums} {between} and is_array = 1 group by run"):
+        if row["run"] in counts:
+            counts[_int(row["run"])].update({state: _int(row[state]) for state in COUNTED})
+    for run, one in retired.items():
+        one["counts"] = {state: count for state, count in counts[run].items() if count}
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _executors(database: OpenDatabase) -> list[dict[str, object]]:
+    assert database.server is not None
+    return database.server.ask(questions.Executors())
+
+
+def _service_lines(label: str, workflows: list[Workflow], executors: list[dict[str, object]]) -> list[str]:
+    executors = [one for one in executors if one.get("state") != "hand"]
+    cores = sum(number for one in executors if isinstance(number := one.get("cores"), int | float))
+    lines = [f"{label}: {_count(len(workflows), 'workflow')}, {_count(len(executors), 'executor')}, {cores:g} cores"]
+    if not workflows:
+        lines.append("there is no workflow yet: bough submit FILE, bough submit -- COMMAND, or bough run FILE --server")
+    if not executors:
+        lines.append("nothing can run before an executor is there: bough executor start")
+    over = [one for one in workflows if one["closed"]]
+    going = [one for one in workflows if not one["closed"]]
+    rows = [_workflow_row(one) for one in [*over[-_SHOWN_RUNS:], *going]]
+    if rows:
+        lines += ["", *table_lines(["WORKFLOW", "RUN", "USER", "STATE", "TASKS"], rows)]
+    if len(over) > _SHOWN_RUNS:
+        lines.append(f"and {len(over) - _SHOWN_RUNS} more that are over: bough status --json")
+    return lines
+
+
+def _workflow_row(one: Workflow) -> list[object]:
+    client = one.get("client")
+    state = "over" if one["closed"] else "attached" if client else "goes on"
+    counts = one["counts"]
+    return [one["name"], one["run"], one["user"], state, show_counts(counts if isinstance(counts, dict) else {})]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def show_stats(database: OpenDatabase, output: Output) -> None:
+    """What the server counts."""
+    if database.server is None:
+        raise UserError("--stats: no server runs here; see bough server start")
+    try:
+        samples = database.server.ask(questions.Statistics(_STATS))
+    except UnknownName:  # a session's own server keeps no statistics
+        stats = database.server.ask(questions.Status())
+        output.answer(stats, lambda: list(_flat("", stats)))
+        return
+    output.answer(samples, lambda: figure_lines(samples))
+
+
+def _flat(prefix: str, value: object) -> list[str]:
+    """Nested figures as lines, each with the path to it."""
+    if isinstance(value, dict):
+        return [
+            line for key, inner in value.items() for line in _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+        ]
+    if isinstance(value, list):
+        return [line for at, inner in enumerate(value) for line in _flat(f"{prefix}.{at}", inner)]
+    return [f"{prefix}: {value}"]

@@ -1,8 +1,8 @@
 """`bough submit`: hand a flat list, a Python script or one command to a server, and return at once.
 
 A command goes into a *queue*, which is nothing but a workflow that stays open: everything that is submitted to it
-by the same name is in one workflow. A file is a workflow of its own, which is over when all of it has ended; while it
-goes on, the file may be changed and submitted again, and the difference is applied.
+by the same name is in one workflow. A file is a workflow of its own, which has finished when all of it has ended; while
+it is running, the file may be changed and submitted again, and the difference is applied.
 Rule: what was printed as submitted is on the server's disk.
 """
 
@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from bough.cli.main import Command, make_parser
 from bough.cli.option_values import amount, count, path_name, whole
 from bough.cli.output import Output, choose
-from bough.cli.submit_files import SubmittedWork
 from bough.cli.targets.locate import add_server_argument
+from bough.cli.workflow_files import File, is_script, stem
 from bough.describe.source_files import read_file
 from bough.errors import UserError
 from bough.model.bounds import MOST_TASKS, Count, read_number
 from bough.model.spaces import Ranges
 
 if TYPE_CHECKING:
-    from bough.api.session.remote import RemoteSession
-    from bough.cli.submit_files import Foreseen
+    from bough.cli.submit_files import Foreseen, SubmittedWork
 
 EXAMPLES = (
     "bough submit -- sort -o sorted.txt in.txt",
@@ -84,6 +83,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     words: list[str] = args.what
     if not words or words == ["--"]:
         raise UserError("give a FILE, or -- and a COMMAND; see bough submit --help")
+    from bough.cli.submit_files import Foreseen
+
     submitted: SubmittedWork | Foreseen | None
     if words[0] == "--":
         submitted = submit_command(args, words[1:])
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output = choose(json=args.json, quiet=args.quiet)
     if submitted is None:
         return 1
-    if not isinstance(submitted, SubmittedWork):
+    if isinstance(submitted, Foreseen):
         submitted.show(output)
         return 0
     if args.wait:
@@ -110,7 +111,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedWork:
     """Submit a command, or an array of them, to a queue."""
-    from bough.cli.submit_files import Work, open_queue, put
+    from bough.cli.submit_files import SubmittedWork, Work, open_queue, put
 
     if args.dry_run:
         raise UserError("--dry-run is for a file; a command is run as it stands")
@@ -130,12 +131,8 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         | ({"resources": _resources(args.resource)} if args.resource else {}),
     )
     with open_queue(args.server, args.queue or QUEUE) as session:
-        return _told(session, put(session, work))
-
-
-def _told(session: RemoteSession, made: tuple[int, int]) -> SubmittedWork:
-    record, tasks = made
-    return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks)
+        record, tasks = put(session, work)
+        return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks)
 
 
 def read_range(text: str) -> Sequence[int]:
@@ -177,8 +174,7 @@ def submit_file(
     args: argparse.Namespace, path: str, rest: list[str]
 ) -> tuple[argparse.Namespace, SubmittedWork | Foreseen | None]:
     """Submit what a file says, or what a script submits; the options, which may stand behind the file, come back."""
-    from bough.cli.submit_files import hand_over, run_detached, server_address
-    from bough.cli.workflow_files import File, is_script, stem
+    from bough.cli.submit_files import SubmittedWork, foresee, hand_over, run_detached, server_address, told
 
     file = None if is_script(path) else File(path)
     if rest and file is not None and not file.takes_arguments:
@@ -204,7 +200,6 @@ def submit_file(
         if args.dry_run:
             raise UserError("--dry-run is for descriptions; a Python script decides what to run while it runs")
         return args, run_detached(server_address(args.server), name or stem(path), path, rest)
-    from bough.cli.submit_files import foresee, told
     from bough.describe.plan import uncollected
 
     address = server_address(args.server)
@@ -222,9 +217,7 @@ def submit_file(
 
 def _options_after(args: argparse.Namespace, rest: list[str]) -> argparse.Namespace:
     """A flat list takes no arguments: what stands behind it are options of ours."""
-    from bough.cli.main import make_parser
-
-    more = make_parser("submit", sys.modules[__name__]).parse_args(rest)
+    more = make_parser("submit", Command(EXAMPLES, add_arguments, run)).parse_args(rest)
     if more.what:
         raise UserError(f"a flat list takes no arguments, but options: {' '.join(rest)}")
     given = {key: value for key, value in vars(args).items() if value}

@@ -6,14 +6,14 @@ why, is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from bough.cli.targets.jobs_database import OpenDatabase
-from bough.cli.targets.live_server import Deed
+from bough.cli.targets.live_server import MakeDeed
 from bough.cli.targets.task_rows import group_counts, released, show_counts, why
 from bough.errors import UserError
 from bough.model.events.facts import DeclaredDone, Held, Killed, Released, Reset, Retried
@@ -21,9 +21,8 @@ from bough.model.tasks import Dep, On
 from bough.stores.jobs.jobs_reader import is_hidden
 
 Row = dict[str, Any]
-Make = Callable[[Dep, int], Deed]
 
-DEEDS: dict[str, tuple[Make, ...]] = {
+DEEDS: dict[str, tuple[MakeDeed, ...]] = {
     "enable": (partial(Released, enabled=True),),
     "disable": (partial(Held, disabled=True),),
     "reset": (Reset,),

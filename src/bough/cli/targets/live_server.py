@@ -35,6 +35,7 @@ from bough.cli.targets.locate import ServerLocation, ServiceAddress, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
 from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried
 from bough.model.ids import ExecutorId
+from bough.model.tasks import Dep
 from bough.transport.access import find_access
 from bough.transport.dial import dial
 from bough.transport.home import make_server_dir
@@ -54,6 +55,7 @@ from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.questions import Question, check_bounds, read_reply
 
 Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
+MakeDeed = Callable[[Dep, int], Deed]  # of a target, and where a slice of it ends
 
 ANSWER_TIMEOUT = 60.0  # seconds; a jobs database that has far to catch up takes a while
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bough.describe import short_script
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, put_on_task
+from bough.describe.plan import LocatedError, Plan, PlanGroup, PlanTask, Where, put_on_task
 from bough.errors import BoughError, InvalidWorkload
 
 _PARTS = ("Prologue", "Jobs", "Epilogue")
@@ -55,7 +55,7 @@ def read_script(source: bytes | str, file: str, args: Sequence[str] = ()) -> Pla
             elif "generateGroup" in script.names:
                 plan = _Thesis(script).build()
             else:
-                raise InvalidWorkload(f"{file}: it defines no generateGroup and no @level, and so describes nothing")
+                raise Where(file).wrong("it defines no generateGroup and no @level, and so describes nothing")
     plan.source = file
     return plan
 
@@ -82,22 +82,21 @@ class _Script:
         try:
             yield
         except BoughError as error:
-            if not str(error).startswith(f"{self.file}:"):
-                raise InvalidWorkload(f"{self.file}:{self._line(error)}: {error}") from error
-            raise
+            if isinstance(error, LocatedError) and error.file == self.file:
+                raise
+            raise self._wrong_here(error, str(error)) from error
         except SyntaxError as error:
-            raise InvalidWorkload(f"{self.file}:{error.lineno}: {error.msg}") from error
+            raise Where(self.file, error.lineno or 0).wrong(error.msg) from error
         except SystemExit as leaving:
             if isinstance(leaving.code, str):
-                raise InvalidWorkload(f"{self.file}: {leaving.code}") from leaving
+                raise Where(self.file).wrong(leaving.code) from leaving
             raise InvalidWorkload(f"{self.file} ended with exit({leaving.code}) and described nothing") from leaving
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise InvalidWorkload(f"{self.file}:{self._line(error)}: {said}") from error
+            raise self._wrong_here(error, f"{type(error).__name__}: {error}") from error
 
-    def _line(self, error: BaseException) -> int:
+    def _wrong_here(self, error: BaseException, message: str) -> InvalidWorkload:
         lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == self.path]
-        return (lines[-1] if lines else 0) or 1
+        return Where(self.file, (lines[-1] if lines else 0) or 1).wrong(message)
 
     def where(self, function: Callable[..., Any]) -> Where:
         code = getattr(function, "__code__", None)
@@ -136,16 +135,16 @@ class _Thesis:
         }
         for part in _PARTS:
             if self._functions[part, "Parameters"] is None and self._functions[part, "Executables"] is not None:
-                raise InvalidWorkload(f"{script.file}: there is a get{part}Executables, but no get{part}Parameters")
+                raise Where(script.file).wrong(f"there is a get{part}Executables, but no get{part}Parameters")
 
     def _read_levels(self, given: object) -> list[tuple[str, int]]:
         found: list[tuple[str, int]] = []
         for entry in given if isinstance(given, list | tuple) else ():
             if not isinstance(entry, list | tuple) or len(entry) != 2 or not isinstance(entry[1], int):
-                raise InvalidWorkload(f"{self._script.file}: Levels holds {entry!r}; give [name, length of vectors]")
+                raise Where(self._script.file).wrong(f"Levels holds {entry!r}; give [name, length of vectors]")
             found.append((str(entry[0]), entry[1]))
         if not found:
-            raise InvalidWorkload(f"{self._script.file}: Levels is {given!r}; give a list of [name, length of vectors]")
+            raise Where(self._script.file).wrong(f"Levels is {given!r}; give a list of [name, length of vectors]")
         return found
 
     def build(self) -> Plan:

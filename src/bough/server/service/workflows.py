@@ -24,7 +24,7 @@ from bough.core.actions.difference import Difference, find_difference, path_of, 
 from bough.core.actions.dry_run import run_again
 from bough.core.records.array_record import ArrayRecord
 from bough.core.records.group_record import Workflow
-from bough.errors import UnknownName, UserError
+from bough.errors import UnknownName, UserError, WorkflowTaken
 from bough.model.events.facts import Amended, Cancelled, Fact, GroupClosed, PagesAdded, RunClosed, RunOpened
 from bough.model.files import is_tidy
 from bough.model.ids import BlobId, GroupId
@@ -111,7 +111,7 @@ class Workflows:
                 other.connection.abort()
                 self.let_close(run)
                 continue
-            raise UserError(
+            raise WorkflowTaken(
                 f"the workflow {hello.workflow!r} has a client already: pid {other.pid} on host {other.host};"
                 " wait for it, end it, or choose another name"
             )
