@@ -102,4 +102,4 @@ def test_the_architecture_page_names_the_packages_that_exist() -> None:
     table = page.split("## Layers")[1]
     named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    assert named == packages | {"errors", "private"}
+    assert named == packages | {"errors", "logs", "private"}

@@ -17,13 +17,12 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from bough import private
+from bough import logs, private
 from bough.errors import BoughError
 from bough.executor.executor_options import (
     ExecutorLifetime,
@@ -207,7 +206,7 @@ class Executor:
             if not self._leaving and now >= self._retry_at:
                 self._reconnect(now)
         elif now - self._heard_at > self._patience_with_server:
-            sys.stderr.write("bough executor: the server says nothing; the connection is given up\n")
+            logs.warning("server-silent", "the server says nothing; the connection is given up")
             self._on_lost(self._connection)
 
     def _drive(self, roster: Slots, now: float) -> None:
@@ -244,7 +243,7 @@ class Executor:
         reason = parting.due(roster, now)
         if reason:
             parting.reason = reason
-            sys.stderr.write(f"bough executor: leaving: {reason}\n")
+            logs.info("executor-leaving", f"leaving: {reason}")
             roster.give_back()
             self._say_leaving()
         if parting.reason and parting.confirmed and roster.idle and not self._reports.unheard():
@@ -299,7 +298,7 @@ class Executor:
             case ExecutorWelcome():
                 self._on_appointed(message)
             case Refused():
-                sys.stderr.write(f"bough executor: refused by the server: {message.message}\n")
+                logs.error("executor-refused", f"refused by the server: {message.message}")
                 if not self._is_service or message.kind in _FINAL:
                     self._exit = 3
             case Acknowledged():
@@ -313,14 +312,14 @@ class Executor:
             case _ if self._roster is not None:
                 self._on_work(self._roster, message)
             case _:
-                sys.stderr.write(f"bough executor: {type(message).__name__} before the appointment is ignored\n")
+                logs.warning("message-ignored", f"{type(message).__name__} before the appointment is ignored")
 
     def _on_fault(self, message: object, error: Exception) -> None:
         """A message of the server could not be handled, which is our bug: who waits for something is told so."""
         import traceback
 
         text = f"the executor failed at {type(message).__name__}: {type(error).__name__}: {error}"
-        sys.stderr.write(f"bough executor: {text}\n{''.join(traceback.format_exception(error))}")
+        logs.error("handler-failed", f"{text}\n{''.join(traceback.format_exception(error))}")
         match message:
             case RunSpan():
                 failure = Failure(Cause.NOT_STARTED, text, site=True)
@@ -349,7 +348,7 @@ class Executor:
         if is_blob(blob.id, blob.data):
             roster.blobs[blob.id] = blob.data
         elif self._connection is not None:
-            sys.stderr.write(f"bough executor: the blob {blob.id.hex()} is not what its name says; hanging up\n")
+            logs.error("blob-wrong", f"the blob {blob.id.hex()} is not what its name says; hanging up")
             self._on_lost(self._connection)
 
     def _on_appointed(self, appointed: ExecutorWelcome) -> None:
@@ -359,7 +358,7 @@ class Executor:
         if self._roster is None:
             self._begin(appointed)
         else:
-            sys.stderr.write("bough executor: back with the server\n")
+            logs.info("server-back", "back with the server")
         if appointed.embedded:
             return
         assert self._roster is not None
@@ -402,7 +401,7 @@ class Executor:
         self._connection = None
         if self._appointed is None:
             if self._exit is None and not connection.why:
-                sys.stderr.write("bough executor: the server hung up before it answered; start it again\n")
+                logs.error("server-hung-up", "the server hung up before it answered; start it again")
             self._exit = 3
         elif self._appointed.embedded:
             self.leave(_LOST_GRACE)
@@ -410,9 +409,7 @@ class Executor:
             now = time.monotonic()
             if self._welcome:
                 self._lost_at = now
-                sys.stderr.write(
-                    "bough executor: the connection was lost; work goes on, and the server is tried again\n"
-                )
+                logs.warning("server-lost", "the connection was lost; work goes on, and the server is tried again")
             self._welcome = False
             self._wait_to_reconnect(now)
 
@@ -422,7 +419,7 @@ class Executor:
 
     def _reconnect(self, now: float) -> None:
         if now - self._lost_at > self._terms.give_up:
-            sys.stderr.write(f"bough executor: no server for {self._terms.give_up:g} s; everything is ended\n")
+            logs.error("executor-gave-up", f"no server for {self._terms.give_up:g} s; everything is ended")
             self.leave(_LOST_GRACE)
             return
         try:
@@ -500,7 +497,7 @@ class Executor:
         try:
             self._reports.spill(self._appointed.spill_dir, self._appointed.executor)
         except OSError as error:
-            sys.stderr.write(f"bough executor: reports cannot be kept: {error}\n")
+            logs.error("reports-not-kept", f"reports cannot be kept: {error}")
             self._exit = 3
             return
         self._exit = 0
@@ -514,5 +511,5 @@ def main(words: list[str]) -> int:
     try:
         return Executor(options.server, capacity, options.site, terms).run()
     except BoughError as error:
-        sys.stderr.write(f"bough executor: {error}\n")
+        logs.error("executor-failed", f"{error}")
         return error.exit_code

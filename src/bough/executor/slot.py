@@ -12,12 +12,12 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from bough import logs
 from bough.errors import ProtocolError
 from bough.executor.backlog import QueuedSpan
 from bough.executor.processes import kill, kill_group
@@ -181,7 +181,7 @@ class WorkerSlot:
             try:
                 found += self._frames.feed(_in[:count])
             except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
-                sys.stderr.write(f"bough executor: worker {self.name} says what nobody understands: {error}\n")
+                logs.error("worker-killed", f"worker {self.name} says what nobody understands: {error}")
                 self.gone = True
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
