@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from bough import logs
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what tests start must hear Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -13,3 +16,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def _a_log_of_its_own() -> None:
+    """A line that another test has logged is written again in this one."""
+    logs._known.clear()

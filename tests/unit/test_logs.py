@@ -189,3 +189,19 @@ def test_the_events_of_the_page_are_in_order_and_once() -> None:
 def test_nothing_else_writes_the_log_of_a_process() -> None:
     texts = {path: path.read_text() for name in ("server", "relay") for path in (SOURCE / name).rglob("*.py")}
     assert [path for path, text in texts.items() if "sys.stderr.write" in text or "import logging" in text] == []
+
+
+def _run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bough.cli.main", *words]
+    variables = {"BOUGH_HOME": "", "PATH": "", **environment}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("command", ["server", "relay", "executor"])
+def test_a_wrong_level_is_refused_before_anything_starts(command: str, tmp_path: Path) -> None:
+    run = _run(command, "start", BOUGH_LOG="loud", BOUGH_HOME=str(tmp_path), BOUGH_SERVER="unix:/nowhere")
+    assert run.returncode == 2
+    assert "$BOUGH_LOG is 'loud'; there are: debug, info, warning, error" in run.stderr
+    run = _run(command, "start", "--log-level", "loud", BOUGH_HOME=str(tmp_path))
+    assert run.returncode == 2
+    assert "--log-level" in run.stderr

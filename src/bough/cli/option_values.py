@@ -7,6 +7,7 @@ path that no file system can have.
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 from typing import TypeVar
 
@@ -68,13 +69,14 @@ def add_log_level(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def set_log_level(args: argparse.Namespace) -> None:
-    """Log from the level that was said; UserError when $BOUGH_LOG is none."""
+def begin_log(args: argparse.Namespace) -> None:
+    """Log from the level that was said, up to the end of the process; UserError when $BOUGH_LOG is no level."""
     said = os.environ.get(logs.VARIABLE, "")
     if args.log_level:
         logs.set_level(args.log_level)
     elif said and said not in logs.LEVELS:
         raise UserError(f"${logs.VARIABLE} is {said!r:.60}; there are: {', '.join(logs.LEVELS)}")
+    atexit.register(logs.flush)
 
 
 def log_level_words(args: argparse.Namespace) -> list[str]:

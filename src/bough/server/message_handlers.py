@@ -261,6 +261,7 @@ class MessageHandlers:
         try:
             if isinstance(message, ClientHello):
                 self._welcome(connection, message)
+                logs.debug("client-connected", f"the client {message.pid} on {message.host} connected")
             else:
                 self._appoint(connection, message)
         except BoughError as error:
@@ -275,7 +276,6 @@ class MessageHandlers:
             self._guests += 1
         offset = 0 if owner else self._guests * _RANGE
         self._peers.clients[connection] = ClientPeer(connection, hello.pid, hello.host, owner=owner)
-        logs.debug("client-connected", f"the client {hello.pid} on {hello.host} connected")
         connection.say(
             Welcome(
                 VERSION,

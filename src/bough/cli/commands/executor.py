@@ -15,12 +15,12 @@ from bough.cli.main import add_verb
 from bough.cli.option_values import (
     add_log_level,
     amount,
+    begin_log,
     count,
     duration,
     log_level_words,
     number,
     path_name,
-    set_log_level,
 )
 from bough.cli.output import Output, show_seconds
 from bough.cli.targets.live_server import add_server_argument, connect_client, detach
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _start(args: argparse.Namespace, output: Output) -> int:
-    set_log_level(args)
+    begin_log(args)
     _check_emulation(args)
     words = _words(args)
     if not args.detach:

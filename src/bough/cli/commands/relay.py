@@ -12,7 +12,7 @@ import socket
 import time
 
 from bough.cli.main import add_verb
-from bough.cli.option_values import add_log_level, duration, log_level_words, set_log_level
+from bough.cli.option_values import add_log_level, begin_log, duration, log_level_words
 from bough.cli.output import Output, show_seconds
 from bough.cli.targets.live_server import add_server_argument, detach
 from bough.errors import SiteError, UserError
@@ -68,7 +68,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     from bough.relay.relay_process import RelaySettings, relay
 
     server = _whole(args.server or os.environ.get("BOUGH_SERVER", ""))
-    set_log_level(args)
+    begin_log(args)
     if not args.detach:
         return relay(RelaySettings(server, args.listen, args.site, args.dispatch, args.reconnect))
     words = ["relay", "start", "--site", args.site, "--listen", args.listen, "--reconnect", f"{args.reconnect:g}"]

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bough.cli.main import add_verb
-from bough.cli.option_values import add_log_level, amount, count, duration, log_level_words, path_name, set_log_level
+from bough.cli.option_values import add_log_level, amount, begin_log, count, duration, log_level_words, path_name
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.targets.live_server import OtherProcess, add_server_argument, connect_client, detach, is_bough
 from bough.errors import BoughError, PeerLost, SiteError, UserError
@@ -194,7 +194,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         args.pickup,
         not args.no_piggyback,
     )
-    set_log_level(args)
+    begin_log(args)
     if not args.detach:
         return serve(settings)
     words = ["server", "start", "--store", settings.place]
