@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from bough import logs
 from bough.errors import BoughError, ProtocolError, UnknownName, UserError
@@ -56,10 +56,10 @@ from bough.wire.client_messages import (
     ClientHello,
     CloseSession,
     DoAction,
+    FromReader,
     ManageService,
     Refused,
     Submit,
-    Subscribe,
 )
 from bough.wire.executor_messages import (
     Acknowledged,
@@ -163,7 +163,7 @@ class _ChannelListener:
         channel.begin(gate)
 
 
-_ASKING = frozenset({Ask, Subscribe, CloseSession})
+_ASKING = frozenset(get_args(FromReader))
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
