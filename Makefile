@@ -39,6 +39,8 @@ soak: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(BIN)/python docs/generate_states.py
 	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate_map.py
+	$(BIN)/python docs/generate_wire.py
 	$(BIN)/sphinx-build -W -n -q docs docs/_build/html
 	@echo "The pages are in docs/_build/html."
 

@@ -7,6 +7,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bough import logs
+
 pytest.register_assert_rewrite("bough.testing")  # a failure of a conformance suite shows its values
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what tests start must hear Ctrl-C
@@ -16,3 +18,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def _a_log_of_its_own() -> None:
+    """A line that another test has logged is written again in this one."""
+    logs._known.clear()

@@ -32,12 +32,31 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
     assert [f"{path}::{name}" for path, name in named if name and name not in _names_in(path)] == []
 
 
-@pytest.mark.parametrize("name", ["security.md", "durability.md"])
+@pytest.mark.parametrize("name", ["security.md", "durability.md", "failures.md"])
 def test_every_promise_is_shown_by_a_test_that_exists(name: str) -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "explanation" / name).read_text()))
     known = {one for path in (ROOT / "tests").rglob("*.py") for one in _names_in(str(path.relative_to(ROOT)))}
     assert len(named) > 5
     assert named - known == set()
+
+
+def test_every_row_of_the_failure_model_names_a_test_or_says_that_there_is_none() -> None:
+    lines = (ROOT / "docs" / "explanation" / "failures.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith("| it |")]
+    assert len(rows) > 30
+    assert [row for row in rows if "`test_" not in row and "not shown" not in row] == []
+
+
+def test_the_life_of_a_task_names_modules_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "life-of-a-task.md").read_text()
+    named = set(re.findall(r"(?<![\w./])((?:[a-z_]+/)+[a-z_]+)(?![\w./]*\.md)", page)) - {"src/bough"}
+    source = ROOT / "src" / "bough"
+    gone = [name for name in named if not (source / f"{name}.py").is_file() and not (source / name).is_dir()]
+    assert gone == []
+    processes = {name.partition("/")[0] for name in named}
+    assert {"api", "wire", "server", "core", "policies", "journal", "stores", "executor"} <= processes
+    drawn = page.partition("```mermaid")[2].partition("```")[0]
+    assert len(re.findall(r"[a-z_]+/[a-z_/]+", drawn)) > 10
 
 
 def test_every_item_of_the_list_of_trellisdag_has_a_test() -> None:

@@ -56,7 +56,7 @@ def test_the_layers_hold() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("script", ["generate_states.py", "generate_cli.py"])
+@pytest.mark.parametrize("script", ["generate_states.py", "generate_cli.py", "generate_map.py", "generate_wire.py"])
 def test_generated_pages_are_up_to_date(script: str) -> None:
     spec = importlib.util.spec_from_file_location(script.removesuffix(".py"), ROOT / "docs" / script)
     assert spec is not None
@@ -97,9 +97,30 @@ def test_a_room_says_what_it_is_for_and_imports_nothing() -> None:
             assert len(tree.body) == 1, f"{path} holds more than its docstring"
 
 
+def test_the_map_names_every_room_and_module_and_nothing_else() -> None:
+    page = (ROOT / "docs" / "explanation" / "map.md").read_text()
+    modules = {str(path.relative_to(SOURCE).with_suffix("")) for path in MODULES}
+    rooms = {name.removesuffix("/__init__") for name in modules if name.endswith("/__init__")}
+    plain = {name for name in modules if not name.endswith("/__init__")}
+    assert set(re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE)) == plain
+    assert set(re.findall(r"^\*\*`([\w/]+)`\*\*", page, re.MULTILINE)) == rooms
+
+
+def test_the_wire_page_names_every_message() -> None:
+    page = (ROOT / "docs" / "spec" / "wire.md").read_text()
+    named = set(re.findall(r"^\| `(\w+)` \| `\w+` \|", page, re.MULTILINE))
+    made = {
+        node.name
+        for path in (SOURCE / "wire").glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and any(word.arg == "tag" for word in node.keywords)
+    }
+    assert made - named == set()
+
+
 def test_the_architecture_page_names_the_packages_that_exist() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     table = page.split("## Layers")[1]
     named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     packages = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    assert named == packages | {"errors", "private"}
+    assert named == packages | {"errors", "logs", "private"}

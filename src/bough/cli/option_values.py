@@ -7,10 +7,12 @@ path that no file system can have.
 from __future__ import annotations
 
 import argparse
+import atexit
+import os
 from typing import TypeVar
 
 import msgspec
-
+from bough import logs
 from bough.errors import UserError
 from bough.model.bounds import Amount, Count, Duration, Instant, Whole, check_path, in_plain_words
 from bough.model.ids import read_seconds
@@ -55,6 +57,32 @@ def path_name(text: str) -> str:
         return check_path("the path", text)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_log_level(parser: argparse.ArgumentParser) -> None:
+    """Describe the option of processes that write a log."""
+    parser.add_argument(
+        "--log-level",
+        choices=tuple(logs.LEVELS),
+        default="",
+        metavar="LEVEL",
+        help="write lines of this level and above to the log: debug, info, warning, error ($BOUGH_LOG, or info)",
+    )
+
+
+def begin_log(args: argparse.Namespace) -> None:
+    """Log from the level that was said, up to the end of the process; UserError when $BOUGH_LOG is no level."""
+    said = os.environ.get(logs.VARIABLE, "")
+    if args.log_level:
+        logs.set_level(args.log_level)
+    elif said and said not in logs.LEVELS:
+        raise UserError(f"${logs.VARIABLE} is {said!r:.60}; there are: {', '.join(logs.LEVELS)}")
+    atexit.register(logs.flush)
+
+
+def log_level_words(args: argparse.Namespace) -> list[str]:
+    """The same option for another process."""
+    return ["--log-level", args.log_level] if args.log_level else []
 
 
 def _int(text: str) -> int:

@@ -11,9 +11,10 @@ import msgspec  # noqa: E402, F401
 
 del sys.modules["typing_extensions"]
 
+from bough import logs  # noqa: E402
 from bough.executor.loop import main  # noqa: E402
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
-    sys.stderr.flush()
+    logs.flush()
     os._exit(code)  # everything has ended; taking the interpreter apart would only keep the session waiting

@@ -17,6 +17,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from bough import logs
 from bough.errors import BoughError
 from bough.model.ids import ExecutorId, read_bytes, read_seconds
 from bough.model.resources import Needs
@@ -77,7 +78,7 @@ def shares_store(appointed: ExecutorWelcome) -> bool:
 _USAGE = (
     "usage: python -m bough.executor --server ADDRESS"
     " [--cores N] [--memory BYTES] [--gpus N] [--resource NAME=AMOUNT]... [--site NAME]"
-    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR]"
+    " [--until SECONDS_SINCE_1970] [--idle-timeout TIME] [--give-up TIME] [--work DIR] [--log-level LEVEL]"
 )
 
 _TEXTS = {"--server": "server", "--site": "site", "--work": "work"}
@@ -115,6 +116,8 @@ class ExecutorOptions:
             setattr(self, _TEXTS[word], value)
         elif word in _TIMES:
             setattr(self, _TIMES[word], read_seconds(value))
+        elif word == "--log-level":
+            logs.set_level(value)
         elif word == "--memory":
             self.memory = read_bytes(value)
         elif word == "--gpus":

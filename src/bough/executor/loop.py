@@ -14,14 +14,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from bough import private
+from bough import logs, private
 from bough.errors import BoughError
 from bough.executor.descriptors import Descriptors
 from bough.executor.executor_options import (
@@ -195,7 +194,7 @@ class Executor:
             if not self._leaving and now >= self._retry_at:
                 self._reconnect(now)
         elif now - self._heard_at > self._longest_silence:
-            sys.stderr.write("bough executor: the server says nothing; the connection is given up\n")
+            logs.warning("server-silent", "the server says nothing; the connection is given up")
             self._on_lost(self._connection)
 
     def _drive(self, slots: Slots, now: float) -> None:
@@ -232,7 +231,7 @@ class Executor:
         reason = departure.due(slots, now)
         if reason:
             departure.reason = reason
-            sys.stderr.write(f"bough executor: leaving: {reason}\n")
+            logs.info("executor-leaving", f"leaving: {reason}")
             slots.give_back()
             self._say_leaving()
         if departure.reason and departure.confirmed and slots.idle and not self._reports.unheard():
@@ -287,7 +286,7 @@ class Executor:
             case ExecutorWelcome():
                 self._on_welcome(message)
             case Refused():
-                sys.stderr.write(f"bough executor: refused by the server: {message.message}\n")
+                logs.error("executor-refused", f"refused by the server: {message.message}")
                 if not self._is_service or message.kind in _FINAL_REFUSALS:
                     self._exit = 3
             case Acknowledged():
@@ -301,14 +300,14 @@ class Executor:
             case _ if self._slots is not None:
                 self._on_work(self._slots, message)
             case _:
-                sys.stderr.write(f"bough executor: {type(message).__name__} before the appointment is ignored\n")
+                logs.warning("message-ignored", f"{type(message).__name__} before the appointment is ignored")
 
     def _on_fault(self, message: object, error: Exception) -> None:
         """A message of the server could not be handled, which is our bug: the server is told so."""
         import traceback
 
         text = f"the executor failed at {type(message).__name__}: {type(error).__name__}: {error}"
-        sys.stderr.write(f"bough executor: {text}\n{''.join(traceback.format_exception(error))}")
+        logs.error("handler-failed", f"{text}\n{''.join(traceback.format_exception(error))}")
         match message:
             case RunSpan():
                 failure = Failure(Cause.NOT_STARTED, text, site=True)
@@ -337,7 +336,7 @@ class Executor:
         if is_blob(blob.id, blob.data):
             slots.blobs[blob.id] = blob.data
         elif self._connection is not None:
-            sys.stderr.write(f"bough executor: the blob {blob.id.hex()} is not what its name says; hanging up\n")
+            logs.error("blob-wrong", f"the blob {blob.id.hex()} is not what its name says; hanging up")
             self._on_lost(self._connection)
 
     def _on_welcome(self, welcome: ExecutorWelcome) -> None:
@@ -347,7 +346,7 @@ class Executor:
         if self._slots is None:
             self._begin(welcome)
         else:
-            sys.stderr.write("bough executor: back with the server\n")
+            logs.info("server-back", "back with the server")
         if welcome.embedded:
             return
         assert self._slots is not None
@@ -392,7 +391,7 @@ class Executor:
         self._connection = None
         if self._welcome is None:
             if self._exit is None and not connection.why:
-                sys.stderr.write("bough executor: the server hung up before it answered; start it again\n")
+                logs.error("server-hung-up", "the server hung up before it answered; start it again")
             self._exit = 3
         elif self._welcome.embedded:
             self.leave(_LOST_GRACE)
@@ -400,9 +399,7 @@ class Executor:
             now = time.monotonic()
             if self._welcomed:
                 self._lost_at = now
-                sys.stderr.write(
-                    "bough executor: the connection was lost; work goes on, and the server is tried again\n"
-                )
+                logs.warning("server-lost", "the connection was lost; work goes on, and the server is tried again")
             self._welcomed = False
             self._wait_to_reconnect(now)
 
@@ -412,7 +409,7 @@ class Executor:
 
     def _reconnect(self, now: float) -> None:
         if now - self._lost_at > self._lifetime.give_up:
-            sys.stderr.write(f"bough executor: no server for {self._lifetime.give_up:g} s; everything is ended\n")
+            logs.error("executor-gave-up", f"no server for {self._lifetime.give_up:g} s; everything is ended")
             self.leave(_LOST_GRACE)
             return
         try:
@@ -457,7 +454,7 @@ class Executor:
         try:
             self._reports.spill(self._welcome.spill_dir, self._welcome.executor)
         except OSError as error:
-            sys.stderr.write(f"bough executor: reports cannot be kept: {error}\n")
+            logs.error("reports-not-kept", f"reports cannot be kept: {error}")
             self._exit = 3
             return
         self._exit = 0
@@ -471,5 +468,5 @@ def main(words: list[str]) -> int:
     try:
         return Executor(options.server, capacity, options.site, lifetime).run()
     except BoughError as error:
-        sys.stderr.write(f"bough executor: {error}\n")
+        logs.error("executor-failed", f"{error}")
         return error.exit_code

@@ -6,10 +6,10 @@ Rule: sending never fails; a connection that is gone is noticed by reading.
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bough import logs
 from bough.errors import BoughError, PeerLost, ProtocolError, UserError
 from bough.wire.executor_messages import ToExecutor
 from bough.wire.framing import frame, to_executor_frames
@@ -121,7 +121,7 @@ class ServerConnection:
             return self._frames.feed(data)
         except ProtocolError as error:  # no server of ours: what runs is ended and kept as if it were gone
             self.why = f"what the server says cannot be understood: {error}"
-            sys.stderr.write(f"bough executor: {self.why}\n")
+            logs.error("message-unreadable", f"{self.why}")
             self.lost = True
             return []
 
@@ -212,7 +212,7 @@ class SecureConnection(ServerConnection):
             dialled = opening.step()
         except BoughError as error:
             if not isinstance(error, PeerLost):  # that somebody is not there will be said often enough
-                sys.stderr.write(f"bough executor: {error}\n")
+                logs.error("connect-failed", f"{error}")
             self.lost = True
             return False
         if dialled is None:

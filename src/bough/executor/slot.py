@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from bough import logs
 from bough.errors import ProtocolError
 from bough.executor.backlog import QueuedSpan
 from bough.executor.descriptors import Descriptors, Handler
@@ -193,7 +194,7 @@ class WorkerSlot:
             try:
                 found += self._frames.feed(_in[:count])
             except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
-                sys.stderr.write(f"bough executor: what worker {self.name} sent cannot be read: {error}\n")
+                logs.error("worker-killed", f"what worker {self.name} sent cannot be read: {error}")
                 self._stop_reading()
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)

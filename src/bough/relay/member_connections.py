@@ -22,11 +22,11 @@ from typing import Protocol, cast
 
 from msgspec.structs import replace
 
+from bough import logs
 from bough.errors import ProtocolError
 from bough.model.ids import ExecutorId, Seconds
 from bough.relay.members import Member
 from bough.relay.relay_executor import RelayExecutor
-from bough.relay.relay_log import log
 from bough.wire.client_messages import Refused
 from bough.wire.executor_messages import ExecutorHello, FromExecutor, OutputRead, ReadOutput, TaskAnswer, TaskRequest
 from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece, OfferFiles, WantFile
@@ -92,7 +92,10 @@ class MemberConnection(asyncio.Protocol):
             try:
                 self._host.heard(self, messages)
             except Exception:  # noqa: BLE001 -- whatever it is, it concerns this executor: the others go on
-                log(f"what an executor said could not be handled, it is cut off:\n{traceback.format_exc()}")
+                logs.error(
+                    "handler-failed",
+                    f"what an executor said could not be handled, it is cut off:\n{traceback.format_exc()}",
+                )
                 self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

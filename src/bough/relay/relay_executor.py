@@ -24,13 +24,13 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol, cast
 
+from bough import logs
 from bough.errors import ProtocolError
 from bough.model.events.facts import SpanEnded, SpanStarted
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN
 from bough.relay.distributor import Distributor
-from bough.relay.relay_log import log
 from bough.transport.access import Access, token_bytes
 from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import VERSION, Blob, Challenge, Refused
@@ -206,12 +206,15 @@ class RelayExecutor(asyncio.Protocol):
             for message in self._frames.feed(data):
                 self._hear[type(message)](message)
         except ProtocolError as error:
-            log(f"what the server says to executor {self.number} cannot be read: {error}")
+            logs.error("message-unreadable", f"what the server says to executor {self.number} cannot be read: {error}")
             if self._transport is not None:
                 self._transport.abort()
             return
         except Exception:  # noqa: BLE001 -- the relay goes on, and asks the server again
-            log(f"what the server says to executor {self.number} cannot be done:\n{traceback.format_exc()}")
+            logs.error(
+                "handler-failed",
+                f"what the server says to executor {self.number} cannot be done:\n{traceback.format_exc()}",
+            )
             if self._transport is not None:
                 self._transport.abort()
             return
@@ -288,7 +291,7 @@ class RelayExecutor(asyncio.Protocol):
     def _on_refused(self, refusal: Refused) -> None:
         if refusal.kind == "PeerLost":
             return  # the way there is cut off: it is tried again
-        log(f"refused by the server: {refusal.message}")
+        logs.error("relay-refused", f"refused by the server: {refusal.message}")
         self.end()
         self._house.refused(self, refusal)
 

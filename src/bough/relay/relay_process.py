@@ -17,11 +17,11 @@ import time
 import msgspec
 import uvloop
 
+from bough import logs
 from bough.errors import BoughError
 from bough.relay import relay_home
 from bough.relay.forward import ForwardedPeers
 from bough.relay.relay_home import RelayNote
-from bough.relay.relay_log import log
 from bough.relay.share_work import WorkSharing
 from bough.relay.upstream import find_upstream, link
 from bough.transport import home
@@ -74,7 +74,7 @@ class Relay:
         """Relay until told to end."""
         loop = asyncio.get_running_loop()
         self._told_to_end = asyncio.Event()
-        self._guests = ForwardedPeers(log)
+        self._guests = ForwardedPeers(logs.reporter("peer-refused", logs.WARNING))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._told_to_end.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
@@ -85,7 +85,9 @@ class Relay:
         door = self._listen()
         work = [loop.create_task(self._keep_linked()), loop.create_task(self._keep_note())]
         ending = loop.create_task(self._told_to_end.wait())
-        log(f"relaying {self._address}; executors are started with --server {relay_home.access_path()}")
+        logs.info(
+            "relay-started", f"relaying {self._address}; executors are started with --server {relay_home.access_path()}"
+        )
         try:
             done, _ = await asyncio.wait([ending, *work], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -100,7 +102,7 @@ class Relay:
             if self._address.startswith(UNIX):
                 with contextlib.suppress(OSError):
                     os.unlink(self._address.removeprefix(UNIX))
-        log("ended")
+        logs.info("relay-ended", "ended")
         return 0
 
     async def _take_leave(self, door: TlsListener) -> None:
@@ -119,7 +121,9 @@ class Relay:
             self._guests.serve(listener, context)
             return self._guests
         receive, token = self._dispatcher.receive, self._dispatcher.token
-        self._doorman = PeerListener(receive, token, "", patience=_PROOF, say=log)
+        self._doorman = PeerListener(
+            receive, token, "", patience=_PROOF, say=logs.reporter("peer-refused", logs.WARNING)
+        )
         self._door = (listener, context)  # it opens when there is a server
         return self._doorman
 
@@ -136,7 +140,7 @@ class Relay:
                     raise  # trying again would not help
                 if str(error) != said:
                     said = str(error)
-                    log(f"{said}; trying again")
+                    logs.warning("server-unreachable", f"{said}; trying again")
             else:
                 said, pause = "", 0.0
                 self._guests.line = line
@@ -144,7 +148,9 @@ class Relay:
                 self._guests.line = None
                 if self._dispatcher is not None:
                     self._dispatcher.cut_off()
-                log(f"the server is gone: {reason}; executors {self._what_happens} until it is back")
+                logs.warning(
+                    "server-lost", f"the server is gone: {reason}; executors {self._what_happens} until it is back"
+                )
             pause = min(_MOST_PAUSE, 1.5 * pause) if pause else _FIRST_PAUSE
             await asyncio.sleep(pause)
 
@@ -163,7 +169,7 @@ class Relay:
             if not self._was_linked:
                 self._doorman.serve(*self._door)
         self._was_linked = True
-        log(f"linked to the server at {upstream.address}")
+        logs.info("server-linked", f"linked to the server at {upstream.address}")
         return line
 
     @property
@@ -200,5 +206,5 @@ class Relay:
                 try:
                     await asyncio.to_thread(relay_home.write_note, note)
                 except BoughError as error:  # a full disk only keeps others from seeing it
-                    log(str(error))
+                    logs.warning("note-not-written", str(error))
             await asyncio.sleep(_LOOK if self._was_linked else 0.05)

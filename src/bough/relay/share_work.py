@@ -19,12 +19,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from bough import logs
 from bough.errors import UserError
 from bough.model.ids import ExecutorId, Seconds
 from bough.relay.member_connections import MemberConnection, MemberPeer, MessageRelay
 from bough.relay.members import Member
 from bough.relay.relay_executor import MemberKind, RelayExecutor
-from bough.relay.relay_log import log
 from bough.transport.access import Access, token_bytes
 from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import VERSION, Refused
@@ -311,7 +311,9 @@ class WorkSharing:
 
     def appointed(self, wide: RelayExecutor, appointed: ExecutorWelcome) -> None:
         """The server has let one in; after the first, executors can be."""
-        log(f"executor {wide.number} of the server: {wide.kind.site}, {wide.kind.capacity} each")
+        logs.info(
+            "members-joined", f"executor {wide.number} of the server: {wide.kind.site}, {wide.kind.capacity} each"
+        )
         if self._terms is None:
             self._terms, self._scope = appointed, int(appointed.executor)
             for each in self._wides:
@@ -411,7 +413,10 @@ class WorkSharing:
                 if now - visitor.heard_at > heartbeat:
                     visitor.link.abort()
             elif now > visitor.missing_until:
-                log(f"the executor on {visitor.hello.host}, pid {visitor.hello.pid}, is lost: it did not come back")
+                logs.warning(
+                    "executor-lost",
+                    f"the executor on {visitor.hello.host}, pid {visitor.hello.pid}, is lost: it did not come back",
+                )
                 self._lose(visitor, f"it did not come back within {self._patience:g} s")
         for wide in list(self._wides):
             wide.tick(min(_SILENCE, heartbeat / 4))

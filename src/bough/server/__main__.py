@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 
+from bough import logs
 from bough.errors import BoughError, StoreFailed
 from bough.server import socket_path
 from bough.server.embedded.local_executor import ExecutorCommand
@@ -44,5 +45,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
-    sys.stderr.flush()
+    logs.flush()
     os._exit(code)  # all is written and closed; taking the interpreter apart would only keep the script waiting

@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from bough import logs
 from bough.server.peer_connection import PeerConnection
-from bough.server.server_log import log
 
 
 class HandlerErrors:
@@ -29,7 +29,7 @@ class HandlerErrors:
         """Something failed that concerns no peer: log it; returns the error in one line."""
         self.count += 1
         text = f"{type(error).__name__}: {error}"
-        log(f"{what}: {text}\n{''.join(traceback.format_exception(error)).rstrip()}")
+        logs.error("handler-failed", f"{what}: {text}\n{''.join(traceback.format_exception(error)).rstrip()}")
         return text
 
     def unexpected(self, context: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bough import logs
 from bough.core.actions.dry_run import survey
 from bough.core.machine import Machine
 from bough.errors import BoughError, SiteError, UnknownName, UserError
@@ -28,7 +29,6 @@ from bough.model.states import TaskState
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
-from bough.server.server_log import log
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, ShellWithoutPiggyback
@@ -235,6 +235,7 @@ class MessageHandlers:
         """A connection is gone."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
+            logs.debug("client-disconnected", f"the client {client.pid} on {client.host} disconnected")
             if client.owner:
                 self._on_owner_lost()
             return
@@ -260,6 +261,7 @@ class MessageHandlers:
         try:
             if isinstance(message, ClientHello):
                 self._welcome(connection, message)
+                logs.debug("client-connected", f"the client {message.pid} on {message.host} connected")
             else:
                 self._appoint(connection, message)
         except BoughError as error:
@@ -293,7 +295,10 @@ class MessageHandlers:
         self._next_executor += 1
         self._peers.add_executor(executor)
         self._say_appointed(executor)
-        log(f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
+        logs.info(
+            "executor-joined",
+            f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}",
+        )
         self._shell.news(
             ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
         )
@@ -335,7 +340,10 @@ class MessageHandlers:
         foreign = [one for one in news if is_foreign(one, executor.number)]
         if not foreign:
             return news
-        log(f"executor {executor.number} spoke of span {foreign[0].span}, which is another's; that is not believed")
+        logs.warning(
+            "foreign-span",
+            f"executor {executor.number} spoke of span {foreign[0].span}, which is another's; that is not believed",
+        )
         return [one for one in news if one not in foreign]
 
     def _ready(self, executor: ExecutorPeer) -> None:
@@ -355,7 +363,7 @@ class MessageHandlers:
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._peers.drop_executor(executor)
         self._here.lost(executor)
-        log(f"executor {executor.number} is gone: {reason}")
+        logs.warning("executor-lost", f"executor {executor.number} is gone: {reason}")
         if self.leaving:
             return  # the end of the run says it all: what it ended for us has not cost its tasks anything
         self._shell.news(ExecutorLost(executor.number, reason))
@@ -368,7 +376,10 @@ class MessageHandlers:
         looked, self._looked = self._looked, now
         jump = self._shell.clock.jump()
         if jump:
-            log(f"the system's clock was set by {jump:+.0f} s; the server goes by its own until it is started anew")
+            logs.warning(
+                "clock-changed",
+                f"the system's clock was set by {jump:+.0f} s; the server goes by its own until it is started anew",
+            )
         if self._shell.is_stuck:
             return
         if now - looked > 2 * self._look + 1:  # we were stopped ourselves: what was said meanwhile is not read yet

@@ -19,12 +19,12 @@ import traceback
 from pathlib import Path
 from typing import Final
 
+from bough import logs
 from bough.errors import ProtocolError, StoreFailed
 from bough.model.events.facts import News, RunClosed, WorkNews
 from bough.model.ids import Seconds
 from bough.policy.interface import Policies
 from bough.server import cleanup
-from bough.server.server_log import log
 from bough.stores.maintenance.replay import replay_run
 from bough.stores.store import LastRun, Store
 from bough.stores.store_errors import reported
@@ -96,11 +96,14 @@ def recover(store: Store, last: LastRun, policies: Policies, *, spill_dir: str, 
     except StoreFailed:
         raise
     except Exception:  # noqa: BLE001 -- our bug, but it must not lock people out of their store for ever
-        log(f"run {last.run} had crashed and cannot be replayed; {len(news)} late reports stay in {spill_dir}")
-        log(traceback.format_exc())
+        said = f"run {last.run} had crashed and cannot be replayed; {len(news)} late reports stay in {spill_dir}"
+        logs.error("run-not-replayed", f"{said}\n{traceback.format_exc()}")
         store.append(last.last_turn + 1, now, [closed])
         return
     store.append(turn.number, now, turn.facts)
     store.sync()
     clear_spills(spill_dir)
-    log(f"run {last.run} had crashed: {len(ended)} processes of it ended, {len(news)} late reports taken in")
+    logs.warning(
+        "run-recovered",
+        f"run {last.run} had crashed: {len(ended)} processes of it ended, {len(news)} late reports taken in",
+    )

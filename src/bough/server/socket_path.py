@@ -11,9 +11,8 @@ import hashlib
 import os
 import socket
 
-from bough import private
+from bough import logs, private
 from bough.errors import SiteError
-from bough.server.server_log import log
 from bough.stores.filesystems import is_network_filesystem
 from bough.stores.store_folder import CLOSED, FOLDERS, make_store_folder
 
@@ -25,7 +24,7 @@ _SOCKET = "socket"  # the file that says where a service had its socket, when th
 def make_store(store_dir: str) -> None:
     """Make the folder of a store; one that others could reach is closed to them, and the log says so."""
     if make_store_folder(store_dir):
-        log(CLOSED.format(store_dir))
+        logs.warning("folder-closed", CLOSED.format(store_dir))
 
 
 def is_new(store_dir: str) -> bool:
@@ -82,7 +81,7 @@ def publish(store_dir: str, facts: dict[str, object]) -> None:
             file.write(msgspec.json.encode(facts))
         os.replace(hidden, path)
     except OSError as error:
-        log(f"{path} could not be written: {error.strerror}")
+        logs.warning("note-not-written", f"{path} could not be written: {error.strerror}")
         _remove(hidden)
 
 

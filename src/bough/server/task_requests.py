@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from bough import logs
+from bough.core import locks
 from bough.core.records.array_record import Record
 from bough.core.records.attempts import Span
 from bough.core.records.locks import LockOwner
 from bough.errors import BoughError, InternalError, UserError
 from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanAlive
 from bough.model.ids import ExecutorId, GroupId, Seconds
-from bough.server.server_log import log
 from bough.server.turns.shell import Shell
 from bough.wire import questions
 from bough.wire.executor_messages import TaskAnswer, TaskRequest
@@ -104,7 +105,7 @@ def _result(done: asyncio.Future[Past]) -> Past:
         return done.result()
     if not isinstance(error, BoughError):
         raise error
-    log(f"when a task ran last cannot be read: {error}")
+    logs.warning("history-unreadable", f"when a task ran last cannot be read: {error}")
     return {"lastStart": None, "lastCompletion": None, "lastHost": None}
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from bough import logs
 from bough.errors import BoughError, PeerLost, UserError
 from bough.executor.executor_options import ExecutorLifetime, ExecutorOptions, make_hello, read_terms
 from bough.model.ids import ExecutorId
@@ -214,7 +215,7 @@ class EmulatedExecutors:
         while self._absent and len(self._strangers) < self._room and now >= self._retry_at:
             self._connect(self._absent.popleft(), now)
         if not self._inside and self._met and now - self._alone_since > self._terms.give_up:
-            _say(f"no server for {self._terms.give_up:g} s; everything is ended")
+            logs.error("executor-gave-up", f"no server for {self._terms.give_up:g} s; everything is ended")
             self._exit = 0
 
     def _connect(self, member: EmulatedMember, now: float) -> None:
@@ -239,7 +240,7 @@ class EmulatedExecutors:
         if not self._met:
             raise error
         if not isinstance(error, PeerLost):
-            _say(str(error))
+            logs.error("connect-failed", str(error))
         self._come_again(member, time.monotonic())
 
     def _come_again(self, member: EmulatedMember, now: float) -> None:
@@ -342,12 +343,12 @@ class EmulatedExecutors:
         self._send(member, frame(SpansHeld(member.work.spans())))
         if self._inside == self._left and not self._all_in:
             self._all_in = True
-            _say(f"all {self._left} emulated executors have joined")
+            logs.info("emulation-joined", f"all {self._left} emulated executors have joined")
 
     def _refused(self, member: EmulatedMember, message: Refused) -> None:
         self._drop(member)
         if not self._met or message.kind in _FINAL:
-            _say(f"refused by the server: {message.message}")
+            logs.error("executor-refused", f"refused by the server: {message.message}")
             self._end(member)
             if not self._met:
                 self._exit = 3
@@ -362,7 +363,7 @@ class EmulatedExecutors:
             return
         if self._all_in and member.parting is EmulatedDeparture.NOT:
             self._all_in = False
-            _say("connections were lost; they are tried again")
+            logs.warning("server-lost", "connections were lost; they are tried again")
         self._come_again(member, time.monotonic())
 
     # --- doing --------------------------------------------------------------------------------------
@@ -469,7 +470,7 @@ class EmulatedExecutors:
 
     def _leave_all(self, reason: str, patience: float, *, running: bool) -> None:
         """All say that they leave; who is not inside is gone at once."""
-        _say(f"leaving: {reason}")
+        logs.info("executor-leaving", f"leaving: {reason}")
         self._over_at = time.monotonic() + patience + _EACH * self._left
         self._absent.clear()
         for member in self._members:
@@ -486,10 +487,6 @@ class EmulatedExecutors:
 
 def _mask(line: EmulatedConnection) -> int:
     return select.EPOLLIN | (select.EPOLLOUT if line.wants_write else 0)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"bough executor: {text}\n")
 
 
 _SPARE = 32  # descriptors for everything else
@@ -519,5 +516,5 @@ def emulate(words: list[str], count: int, seconds: float) -> int:
         check_count(count)
         return EmulatedExecutors(options.server, capacity, options.site, terms, count, seconds=seconds).run()
     except BoughError as error:
-        sys.stderr.write(f"bough executor: {error}\n")
+        logs.error("executor-failed", f"{error}")
         return error.exit_code

@@ -172,6 +172,7 @@ FromClient = (
     | ManageService
     | CloseSession
 )
+FromReader = Ask | Subscribe | CloseSession  # what the role "read" may say of these; its questions change nothing
 
 
 # --- server -> client ------------------------------------------------------------------------------

@@ -12,7 +12,16 @@ import os
 import time
 
 from bough.cli.main import add_verb
-from bough.cli.option_values import amount, count, duration, number, path_name
+from bough.cli.option_values import (
+    add_log_level,
+    amount,
+    begin_log,
+    count,
+    duration,
+    log_level_words,
+    number,
+    path_name,
+)
 from bough.cli.output import Output, show_seconds
 from bough.cli.targets.live_server import add_server_argument, connect_client, detach
 from bough.errors import UserError
@@ -67,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="what tasks of emulated executors take, but for commands 'sleep X', which take X (0)",
     )
+    add_log_level(start)
     listing = add_verb(verbs, "list", "show the executors of a server", EXAMPLES[3:4])
     add_server_argument(listing)
     for name, summary, examples in (
@@ -94,6 +104,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _start(args: argparse.Namespace, output: Output) -> int:
+    begin_log(args)
     _check_emulation(args)
     words = _words(args)
     if not args.detach:
@@ -170,6 +181,7 @@ def _common_words(args: argparse.Namespace) -> list[str]:
         wrong = f"--gpus {args.gpus:g}" if 0 < args.cores < math.inf else f"--cores {args.cores:g}"
         raise UserError(f"{wrong}: give a number of them that an executor can have")
     words = ["--cores", f"{args.cores:g}", "--site", args.site, "--give-up", f"{args.give_up:g}"]
+    words += log_level_words(args)
     if args.memory:
         try:
             read_bytes(args.memory)

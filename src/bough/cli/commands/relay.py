@@ -12,7 +12,7 @@ import socket
 import time
 
 from bough.cli.main import add_verb
-from bough.cli.option_values import duration
+from bough.cli.option_values import add_log_level, begin_log, duration, log_level_words
 from bough.cli.output import Output, show_seconds
 from bough.cli.targets.live_server import add_server_argument, detach
 from bough.errors import SiteError, UserError
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="with --dispatch: time that an executor whose connection was lost has to come back (60s)",
     )
+    add_log_level(start)
     start.add_argument("--detach", action="store_true", help="run in the background; returns once it has its server")
     add_verb(verbs, "status", "say whether a relay runs here, and for how many", EXAMPLES[3:4])
     add_verb(verbs, "stop", "end the relay; executors behind it work on and come back to the next one", EXAMPLES[4:])
@@ -67,9 +68,11 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     from bough.relay.relay_process import RelaySettings, relay
 
     server = _whole(args.server or os.environ.get("BOUGH_SERVER", ""))
+    begin_log(args)
     if not args.detach:
         return relay(RelaySettings(server, args.listen, args.site, args.dispatch, args.reconnect))
     words = ["relay", "start", "--site", args.site, "--listen", args.listen, "--reconnect", f"{args.reconnect:g}"]
+    words += log_level_words(args)
     if args.dispatch:
         words.append("--dispatch")
     if server:

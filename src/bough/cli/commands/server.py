@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bough.cli.main import add_verb
-from bough.cli.option_values import amount, count, duration, path_name
+from bough.cli.option_values import add_log_level, amount, begin_log, count, duration, log_level_words, path_name
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.targets.live_server import OtherProcess, add_server_argument, connect_client, detach, is_bough
 from bough.errors import BoughError, PeerLost, SiteError, UserError
@@ -157,6 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time to come back for a missing executor (60s)",
     )
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
+    add_log_level(start)
     add_extra_arguments(start)
     add_knobs(start)
     stop = add_verb(verbs, "stop", "end the server in good order; tasks go on, the next start goes on", EXAMPLES[4:])
@@ -193,6 +194,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         args.pickup,
         not args.no_piggyback,
     )
+    begin_log(args)
     if not args.detach:
         return serve(settings)
     words = ["server", "start", "--store", settings.place]
@@ -200,7 +202,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]
-    words += [*extra_words(args), *knob_words(args)]
+    words += [*extra_words(args), *knob_words(args), *log_level_words(args)]
     pid = detach(words, "server.log", _is_up)
     note = home.read_note()
     value = {"pid": pid, "socket": note.socket if note else "", "address": note.address if note else ""}

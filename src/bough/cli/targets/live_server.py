@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from bough import errors, private
+from bough import errors, logs, private
 from bough.cli.targets.locate import ServerLocation, ServiceAddress, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
 from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried
@@ -271,7 +271,7 @@ def _last_line(path: str, begin: int) -> str:
         file.seek(begin)
         lines = file.read().decode("utf-8", "replace").split("\n")
     last = next((line for line in reversed(lines) if line.strip()), "")
-    return last.removeprefix("bough: ").removeprefix("bough executor: ")
+    return logs.message_of(last).removeprefix("bough: ").removeprefix("bough executor: ")
 
 
 _LOOK = 0.02  # seconds between looks, where there are no descriptors of processes

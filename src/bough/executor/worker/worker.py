@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from bough import logs
 from bough.executor.processes import die, die_with_parent, kill_group
 from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
@@ -66,7 +67,7 @@ def _say_on(log: int) -> Callable[[str], None]:
 
     def say(text: str) -> None:
         with contextlib.suppress(OSError):  # it may lie on the disk that is full
-            os.write(log, f"bough executor: {text}\n".encode())
+            os.write(log, logs.line(logs.ERROR, "disk-full", text).encode())
 
     return say
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
+from bough import logs
 from bough.core.machine import Machine
 from bough.errors import BoughError, InternalError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunClosed, RunOpened, Stopping
@@ -37,7 +38,6 @@ from bough.server.embedded.server_options import ServerOptions
 from bough.server.message_handlers import MessageHandlers
 from bough.server.peer_connection import PeerConnection
 from bough.server.peer_quotas import Quotas
-from bough.server.server_log import log
 from bough.server.turns.disk_space import FullDiskNotice
 from bough.server.turns.run_info import RunInfo
 from bough.server.turns.shell import Shell, internal_error, make_shell
@@ -86,19 +86,18 @@ class Shutdown:
     def owner_lost(self) -> None:
         """The owner is gone without a word."""
         if self._ending is None:
-            log("the script is gone; its tasks are ended")
+            logs.warning("script-lost", "the script is gone; its tasks are ended")
         self._end("interrupted", grace=1.0)
 
     def terminate(self) -> None:
         """Somebody sent us TERM."""
-        log("told to terminate")
+        logs.info("server-ending", "told to terminate")
         self._end("interrupted", grace=5.0)
 
     def fail(self, error: BoughError) -> None:
         """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
-        log(f"the server cannot go on: {error}")
-        if isinstance(error, InternalError):
-            log(error.story)
+        story = f"\n{error.story}" if isinstance(error, InternalError) else ""
+        logs.error("server-failed", f"the server cannot go on: {error}{story}")
         for client in self._shell.peers.clients.values():
             client.connection.say(Refused(str(error), kind=type(error).__name__))
         self._shell.flush()
@@ -135,7 +134,7 @@ class Shutdown:
             error: BoughError = StoreFailed("the end of the run could not be written: free some space and run again")
         except StoreFailed as found:
             error = found
-        log(f"the store could not be closed: {error}")
+        logs.error("store-not-closed", f"the store could not be closed: {error}")
         await self._say_goodbye(Refused(str(error), kind="StoreFailed"))
         self._finish(error.exit_code)
 
@@ -150,7 +149,7 @@ class Shutdown:
         except StoreFailed as error:
             if not error.transient:
                 raise
-            log(f"the jobs database could not be brought up to date: {error}")
+            logs.warning("jobs-database-behind", f"the jobs database could not be brought up to date: {error}")
 
     def _tell_executors(self, grace: float) -> None:
         for executor in self._shell.peers.executors.values():
@@ -235,7 +234,7 @@ def serve(started: Started) -> int:
         socket_path.remove_stale_sockets(options.store, started.socket_path)
         store, machine, info = open_run(options)
     except BoughError as error:
-        log(f"refused: {error}")
+        logs.error("run-refused", f"refused: {error}")
         end_executor(started.executor_pid)
         refuse(options.fd, error)
         if lock is not None:
@@ -281,7 +280,7 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
     with reported(options.store):
         make_store_folders(options.store)
     store = SqliteStore(options.store)
-    store.tell = log
+    store.tell = logs.reporter("store-repaired", logs.WARNING)
     store.claim("session")
     catch_up(store, lambda: _tell(options.fd, UserNotice(_BEHIND)))
     last = store.last_run()
@@ -343,16 +342,23 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     owner = socket.socket(fileno=started.options.fd)
     await loop.create_unix_connection(lambda: PeerConnection(reception, shell.dirty, trusted=True), sock=owner)
     quotas = Quotas()
-    server = Acceptor(started.listener, lambda: PeerConnection(reception, shell.dirty, quotas=quotas), log)
+    server = Acceptor(
+        started.listener,
+        lambda: PeerConnection(reception, shell.dirty, quotas=quotas),
+        logs.reporter("peer-refused", logs.WARNING),
+    )
     _watch_parent(loop, started.options.client, closing)
     FullDiskNotice(loop, info.store_dir, shell.announce)
-    log(f"run {info.run} of {started.options.name} opened in {info.store_dir}")
+    logs.info("run-opened", f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
     gc.set_threshold(1_000_000, 50, 100)
     gc.enable()
     code = await closing.finished
     server.close()
-    log(f"run {info.run} closed" if code == 0 else f"run {info.run} could not be closed; the next one will recover it")
+    if code == 0:
+        logs.info("run-closed", f"run {info.run} closed")
+    else:
+        logs.error("run-not-closed", f"run {info.run} could not be closed; the next one will recover it")
     return code
 
 
@@ -383,7 +389,7 @@ def _sweep(mark: str, info: RunInfo) -> None:
     ended = cleanup.end(mark, deadline=2.0)
     cleanup.clear(info.folder("out"))
     if ended:
-        log(f"{len(ended)} processes that the executor left were ended")
+        logs.warning("processes-ended", f"{len(ended)} processes that the executor left were ended")
 
 
 def end_executor(pid: int) -> None:

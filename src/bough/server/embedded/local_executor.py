@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from bough.server.server_log import log
+from bough import logs
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,7 +106,9 @@ class LocalExecutor:
             try:
                 await asyncio.wait_for(self._gone.wait(), patience)
             except TimeoutError:
-                log(f"executor process {self._pid} did not leave within {patience:g} s and is killed")
+                logs.warning(
+                    "executor-killed", f"executor process {self._pid} did not leave within {patience:g} s and is killed"
+                )
                 self.kill()
                 await self._gone.wait()
 
@@ -117,7 +119,7 @@ class LocalExecutor:
 
     def _kill_if_still(self, pid: int) -> None:
         if pid == self._pid:
-            log(f"executor process {pid} hangs without a connection and is killed")
+            logs.warning("executor-killed", f"executor process {pid} hangs without a connection and is killed")
             self.kill()
 
     def kill(self) -> None:
@@ -144,7 +146,10 @@ class LocalExecutor:
                 self._gone.set()
             return
         crowded = len(self._starts) == _MOST_STARTS and monotonic() - self._starts[0] < _MINUTE
-        log(f"executor process {pid} {_ending(status)}; another one is started{' in a second' if crowded else ''}")
+        logs.warning(
+            "executor-restarted",
+            f"executor process {pid} {_ending(status)}; another one is started{' in a second' if crowded else ''}",
+        )
         self._timer = self._loop.call_later(_PAUSE if crowded else 0, self._start)
 
     def _start(self) -> None:
@@ -154,7 +159,7 @@ class LocalExecutor:
         try:
             self._watch(self._command.start())
         except OSError as error:
-            log(f"the executor cannot be started: {error}")
+            logs.error("executor-not-started", f"the executor cannot be started: {error}")
             self._timer = self._loop.call_later(_PAUSE, self._start)
 
 

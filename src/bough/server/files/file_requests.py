@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from bough import logs
 from bough.errors import BoughError, StoreFailed, UserError
 from bough.model.events.facts import Fact, RunRemoved
 from bough.model.files import hidden_path
@@ -20,7 +21,6 @@ from bough.model.tasks import Dep, Kind, On
 from bough.server.files.file_permissions import FilePermissions, TaskOnExecutor, sees_directory
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler
-from bough.server.server_log import log
 from bough.server.turns.shell import Shell
 from bough.stores.contents import Contents, FileReferences, Incoming, Wanted
 from bough.stores.store_errors import FULL
@@ -147,7 +147,7 @@ class FileRequests:
         now = self._loop.time()
         if now - self._said_full > _SAY_AGAIN:
             self._said_full = now
-            log(f"files wait for space, tried every {_TRY_AGAIN:g} s: {_text(error)}")
+            logs.error("disk-full", f"files wait for space, tried every {_TRY_AGAIN:g} s: {_text(error)}")
         await asyncio.sleep(_TRY_AGAIN)
 
     async def _refer(self, run: int, digests: list[bytes]) -> None:
@@ -230,7 +230,10 @@ class FileRequests:
                 times = await self._in_thread(self.contents.give_out, [_wanted(aim, made) for made in offer.files])
             answer = FilesKept(offer.request, times)
         except (BoughError, OSError) as error:
-            log(f"executor {executor.number}: outputs of span {offer.span} are not kept: {_text(error)}")
+            logs.warning(
+                "outputs-not-kept",
+                f"executor {executor.number}: outputs of span {offer.span} are not kept: {_text(error)}",
+            )
             answer = FilesKept(offer.request, error=_text(error))
         executor.connection.send(answer)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from bough import logs
 from bough.model.ids import Seconds
 from bough.server.peers import Handler
-from bough.server.server_log import log
 from bough.server.service.id_ranges import IdRanges
 from bough.server.service.manual_tasks import ManualTasks
 from bough.server.service.metrics import MetricsPage, Statistics, read_address
@@ -70,7 +70,7 @@ class Features:
             host, port = read_address(self._extras.metrics)
             self._page = MetricsPage(lambda: exposition(msgspec.structs.asdict(self.statistics.sample())))
             port = await self._page.open(host, port)
-            log(f"metrics are at http://{host}:{port}/metrics")
+            logs.info("metrics-served", f"metrics are at http://{host}:{port}/metrics")
         self.statistics.start()
         self._removing.start()
         if self._notices is not None:

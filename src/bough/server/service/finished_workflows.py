@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Final, TypeVar
 
+from bough import logs
 from bough.core import retirement
 from bough.core.queries import below, workflows_of
 from bough.core.records.group_record import Workflow
@@ -41,7 +42,6 @@ from bough.model.events.facts import (
 )
 from bough.model.ids import ROOT
 from bough.model.tasks import Dep
-from bough.server.server_log import log
 from bough.server.turns.shell import Shell
 from bough.stores.jobs.jobs_reader import Jobs
 from bough.stores.open import open_jobs
@@ -157,7 +157,7 @@ class FinishedWorkflows:
                 if monotonic() >= until:
                     break
         except StoreFailed as error:
-            log(f"workflows that are over stay in memory: {error}")
+            logs.warning("workflows-not-retired", f"workflows that are over stay in memory: {error}")
             self._leaving = None
             self._look_in(_AGAIN)
         if self._said:
@@ -297,7 +297,7 @@ class RetiredWorkflows:
         def loaded(done: asyncio.Future[tuple[int, bytes]]) -> None:
             run, kept = _result(done, (0, b""))
             if run and run not in state.workflows:
-                log(f"run {run} is in memory again, because somebody acts on it")
+                logs.info("workflow-restored", f"run {run} is in memory again, because somebody acts on it")
                 self._shell.news(RunRevived(run, kept), then=then)
                 self._drop(run)
             else:
@@ -334,5 +334,5 @@ def _result(done: asyncio.Future[T], nothing: T) -> T:
     error = done.exception()
     if error is None:
         return done.result()
-    log(f"a workflow that was retired cannot be read: {type(error).__name__}: {error}")
+    logs.error("workflow-unreadable", f"a workflow that was retired cannot be read: {type(error).__name__}: {error}")
     return nothing

@@ -24,6 +24,7 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
+from bough import logs
 from bough.core.queries import TaskCounts, awaits_retry, below, workflows_of
 from bough.core.records.array_record import FAILED, HELD, PLACED, RUNNING, SKIPPED, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import Span
@@ -49,7 +50,6 @@ from bough.model.states import TaskState
 from bough.model.tasks import Kind, TaskSpec
 from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, ReadyScan, ReadyWork, View
 from bough.server.peers import DeferredRequest
-from bough.server.server_log import log
 from bough.server.service.id_ranges import IdRanges
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.shell import Shell
@@ -404,7 +404,7 @@ class ManualTasks:
         self._since[number] = self._shell.clock.now()
         index = span.left[0][0]
         shell.news(SpanReturned(SpanId(span.id), index + 1, _ALL))
-        log(f"{hand.host} took task {label(span.record, index)} by hand")
+        logs.info("task-taken", f"{hand.host} took task {label(span.record, index)} by hand")
 
         def given() -> None:
             self._coming.discard(name)

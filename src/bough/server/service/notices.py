@@ -25,6 +25,7 @@ from email.message import EmailMessage
 
 import msgspec
 
+from bough import logs
 from bough.core.queries import TaskCounts, below, why_stuck, workflows_of
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
@@ -40,7 +41,6 @@ from bough.model.events.facts import (
     SpanStarted,
 )
 from bough.model.ids import ExecutorId, Seconds
-from bough.server.server_log import log
 from bough.server.service.manual_tasks import SITE, is_hand, label
 from bough.server.turns.shell import Shell
 
@@ -257,7 +257,7 @@ class NoticeCommand:
     def say(self, notice: OperatorNotice) -> None:
         """Bring a notice to whoever wants it."""
         notice = msgspec.structs.replace(notice, text=" ".join(notice.text.replace("\0", "").split()))
-        log(f"notice: {notice.text}")
+        logs.info("notice", f"notice: {notice.text}")
         if self._command:
             self._put(("", ["/bin/sh", "-c", self._command], b"", notice))
         if self._address:
@@ -266,7 +266,7 @@ class NoticeCommand:
 
     def _put(self, errand: tuple[str, list[str], bytes, OperatorNotice]) -> None:
         if len(self._waiting) >= _MOST_WAITING:
-            log("too many notices wait to be brought; this one is only in the log")
+            logs.warning("notice-dropped", "too many notices wait to be brought; this one is only in the log")
             return
         self._waiting.append(errand)
         self._next()
@@ -280,7 +280,7 @@ class NoticeCommand:
     def _brought(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log(f"a notice could not be brought: {error}")
+            logs.warning("notice-failed", f"a notice could not be brought: {error}")
         if not task.cancelled():
             self._next()
 
@@ -301,12 +301,17 @@ class NoticeCommand:
             await process.wait()
             if not isinstance(error, TimeoutError):
                 raise
-            log(f"the notice's {what or 'command'} took longer than {self._limit:g} s and was ended: {notice.event}")
+            logs.warning(
+                "notice-failed",
+                f"the notice's {what or 'command'} took longer than {self._limit:g} s and was ended: {notice.event}",
+            )
             return
         for line in said[:_MOST_PRINTED].decode("utf-8", "replace").splitlines():
-            log(f"notice, {notice.event}: {line}")
+            logs.info("notice-output", f"notice, {notice.event}: {line}")
         if process.returncode:
-            log(f"the notice's {what or 'command'} ended with {process.returncode}: {notice.event}")
+            logs.warning(
+                "notice-failed", f"the notice's {what or 'command'} ended with {process.returncode}: {notice.event}"
+            )
 
     def _mail(self, notice: OperatorNotice) -> tuple[list[str], bytes]:
         subject = f"bough: {notice.text}"[:200]

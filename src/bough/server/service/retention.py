@@ -21,6 +21,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from bough import logs
 from bough.core.queries import TaskCounts, below, workflows_of
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.errors import BoughError, InternalError, UnknownName, UserError
@@ -28,7 +29,6 @@ from bough.model.events.facts import Cancelled, GroupClosed, RunRemoved
 from bough.model.ids import GroupId, Seconds
 from bough.model.tasks import Dep, On
 from bough.server.peers import DeferredRequest
-from bough.server.server_log import log
 from bough.server.service.memory_use import give_back
 from bough.server.turns.shell import Shell
 from bough.stores.jobs.jobs_reader import Value
@@ -181,7 +181,11 @@ class Retention:
         def found(old: list[dict[str, object]]) -> None:
             self._remove(_runs(old), lambda _: None)
 
-        self._find_old(self._keep, found, lambda error: log(f"old workflows could not be looked for: {error}"))
+        self._find_old(
+            self._keep,
+            found,
+            lambda error: logs.warning("retention-failed", f"old workflows could not be looked for: {error}"),
+        )
 
     def _find_old(
         self, age: Seconds, then: Callable[[list[dict[str, object]]], None], failed: Callable[[BoughError], None]
@@ -239,7 +243,7 @@ class Retention:
             removed = [{"run": run, "name": name} for run, name in names.items() if run not in self._state.workflows]
             said = [f"{one['name']} (run {one['run']})" for one in removed[:_TOLD]]
             more = [f"and {len(removed) - _TOLD} more"] if len(removed) > _TOLD else []
-            log(f"workflows removed: {', '.join(said + more) or 'none'}")
+            logs.info("workflows-removed", f"workflows removed: {', '.join(said + more) or 'none'}")
             self._shell.upkeep.when_synced(lambda: then(removed))
 
         self._shell.after_turn(lambda: self._forget(set(names), _TURNS, gone))
@@ -272,7 +276,7 @@ class Retention:
             done = self._shell.store.remove_runs((), _SLICE)
             _delete(self._shell.store.forgotten_files(), self._shell.info.store_dir)
         except BoughError as error:
-            log(f"the space of removed workflows could not be given back: {error}")
+            logs.warning("retention-failed", f"the space of removed workflows could not be given back: {error}")
             done, wait = False, _AGAIN
         if done:
             self._sweeping = False
@@ -306,9 +310,9 @@ def _say_outputs(done: asyncio.Future[int]) -> None:
         return
     error = done.exception()
     if error is not None:
-        log(f"outputs of removed workflows could not be deleted: {error}")
+        logs.warning("retention-failed", f"outputs of removed workflows could not be deleted: {error}")
     elif done.result():
-        log(f"{done.result()} files with outputs of removed workflows were deleted")
+        logs.info("outputs-removed", f"{done.result()} files with outputs of removed workflows were deleted")
 
 
 def _upwards(group: GroupRecord) -> Iterable[GroupRecord]:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from bough import logs
 from bough.model.events.facts import (
     ExecutorDrained,
     ExecutorJoined,
@@ -23,7 +24,6 @@ from bough.model.events.facts import (
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
-from bough.server.server_log import log
 from bough.server.service.id_ranges import IdRanges
 from bough.server.service.manual_tasks import is_hand
 from bough.server.turns.shell import Shell
@@ -113,7 +113,10 @@ class ReturningExecutors:
         for span in extra:
             executor.connection.say(StopElements(span, 0, _ALL))
         executor.ready = True
-        log(f"executor {number} {said}: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
+        logs.info(
+            "executor-joined",
+            f"executor {number} {said}: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}",
+        )
 
     # --- going -------------------------------------------------------------------------------------
 
@@ -128,10 +131,13 @@ class ReturningExecutors:
             return
         self._peers.drop_executor(executor)
         if executor.leaving:
-            log(f"executor {executor.number} left: {executor.leaving}")
+            logs.info("executor-left", f"executor {executor.number} left: {executor.leaving}")
             self._lose(executor.number, executor.leaving)
         elif executor.number in self._shell.machine.state.executors:
-            log(f"executor {executor.number} is missing: {reason}; it has {self._patience:g} s to come back")
+            logs.warning(
+                "executor-missing",
+                f"executor {executor.number} is missing: {reason}; it has {self._patience:g} s to come back",
+            )
             self._miss(executor.number, executor, reason)
 
     def _miss(self, number: ExecutorId, executor: ExecutorPeer | None, reason: str) -> None:
@@ -144,7 +150,10 @@ class ReturningExecutors:
 
     def _give_up(self, number: ExecutorId, reason: str) -> None:
         if self._missing.pop(number, None) is not None:
-            log(f"executor {number} is lost: {reason}, and it did not come back within {self._patience:g} s")
+            logs.warning(
+                "executor-lost",
+                f"executor {number} is lost: {reason}, and it did not come back within {self._patience:g} s",
+            )
             self._lose(number, reason)
 
     def _lose(self, number: ExecutorId, reason: str) -> None:

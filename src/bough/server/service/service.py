@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 
-from bough import private
+from bough import logs, private
 from bough.core.machine import Machine
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunOpened
 from bough.policies.policy_registry import load_policies
 from bough.server import cleanup, socket_path
 from bough.server.peer_connection import PeerConnection
-from bough.server.server_log import log
 from bough.server.service.features import FeatureOptions, Features
 from bough.server.service.id_ranges import IdRanges
 from bough.server.service.returning_executors import ReturningExecutors
@@ -129,7 +128,7 @@ def open_own_store(settings: ServiceSettings) -> Store:
     with reported(settings.folder):
         make_store_folders(settings.folder)
     store = open_store(settings.place)
-    store.tell = log
+    store.tell = logs.reporter("store-repaired", logs.WARNING)
     try:
         store.claim("service")
     except BoughError:
@@ -210,7 +209,9 @@ class Service:
         self._address = self._fingerprint = ""
         self._ending: asyncio.Task[None] | None = None
         took, count = time.monotonic() - begun, len(self._machine.state.records)
-        log(f"the store {settings.store or settings.folder} was opened in {took:.2f} s: {count} records")
+        logs.info(
+            "store-opened", f"the store {settings.store or settings.folder} was opened in {took:.2f} s: {count} records"
+        )
 
     def _write_token(self, token: str) -> None:
         path = os.path.join(self._settings.folder, TOKEN)
@@ -241,7 +242,11 @@ class Service:
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         quotas = reception.relays.quotas
-        server = Acceptor(self._listener, lambda: PeerConnection(reception, shell.dirty, quotas=quotas), log)
+        server = Acceptor(
+            self._listener,
+            lambda: PeerConnection(reception, shell.dirty, quotas=quotas),
+            logs.reporter("peer-refused", logs.WARNING),
+        )
         try:
             doorman = await self._open_door(reception, shell) if self._settings.listen else None
             reception.relays.fingerprint = self._fingerprint
@@ -253,7 +258,7 @@ class Service:
         shell.resume()
         FullDiskNotice(loop, self._info.store_dir, shell.announce)
         self._publish()
-        log(f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
+        logs.info("server-started", f"serving {self._info.store_dir} at {self._socket} {self._address}".rstrip())
         gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
         gc.set_threshold(1_000_000, 50, 100)
         gc.enable()
@@ -276,7 +281,10 @@ class Service:
         host, port = split_address(self._settings.listen)
         quotas = reception.relays.quotas
         doorman = PeerListener(
-            lambda: PeerConnection(reception, shell.dirty, quotas=quotas), secret, self._fingerprint, say=log
+            lambda: PeerConnection(reception, shell.dirty, quotas=quotas),
+            secret,
+            self._fingerprint,
+            say=logs.reporter("peer-refused", logs.WARNING),
         )
         context = server_context(cert, key)
         if port:
@@ -321,7 +329,7 @@ class Service:
         """End in good order; `dismiss`: executors leave, too."""
         assert self._shell is not None
         if self._ending is None:
-            log("told to end" + (", with all executors" if dismiss else ""))
+            logs.info("server-ending", "told to end" + (", with all executors" if dismiss else ""))
             self._services.stop()
             self._reception.retiring.stop()
             self._ending = self._shell.loop.create_task(self._run_down(dismiss))
@@ -339,11 +347,11 @@ class Service:
             self._numbers.close()
             code = 0
         except BoughError as error:
-            log(f"the store could not be closed: {error}")
+            logs.error("store-not-closed", f"the store could not be closed: {error}")
             code = error.exit_code
         for connection in [*shell.peers.clients, *shell.peers.by_connection]:
             connection.close()
-        log("ended")
+        logs.info("server-ended", "ended")
         await asyncio.sleep(0)
         self._finish(code)
 
@@ -368,10 +376,8 @@ class Service:
 
     def _fail(self, error: BoughError) -> None:
         """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
-        log(f"the server cannot go on: {error}")
         story = getattr(error, "story", "")
-        if story:
-            log(story)
+        logs.error("server-failed", f"the server cannot go on: {error}\n{story}")
         self._finish(error.exit_code)
 
     def _finish(self, code: int) -> None:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
+from bough import logs
 from bough.errors import BoughError, ProtocolError, UnknownName, UserError
 from bough.model.events.facts import (
     ExecutorDrained,
@@ -37,7 +38,6 @@ from bough.server.message_handlers import Message, MessageHandlers, check_python
 from bough.server.peer_connection import Listener, PeerConnection
 from bough.server.peer_quotas import Quotas
 from bough.server.peers import ClientPeer, ExecutorPeer
-from bough.server.server_log import log
 from bough.server.service.finished_workflows import FinishedWorkflows, RetiredWorkflows
 from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.service_answers import ServiceAnswers
@@ -56,10 +56,10 @@ from bough.wire.client_messages import (
     ClientHello,
     CloseSession,
     DoAction,
+    FromReader,
     ManageService,
     Refused,
     Submit,
-    Subscribe,
 )
 from bough.wire.executor_messages import (
     Acknowledged,
@@ -106,7 +106,7 @@ class RelayPeers:
 
         def lost(reason: str) -> None:
             self.lines.discard(line)
-            log(f"{name} is gone: {reason}")
+            logs.warning("relay-lost", f"{name} is gone: {reason}")
 
         line = RelayLine(FromRelay, opens=False, on_opened=door.receive, on_lost=lost)
         self.lines.add(line)
@@ -114,7 +114,7 @@ class RelayPeers:
         line.connection_made(transport)
         line.say(RelayWelcome(VERSION, self._heartbeat))
         line.watch(self._heartbeat)
-        log(f"{name} joined")
+        logs.info("relay-joined", f"{name} joined")
 
     def _make(self) -> PeerConnection:
         return PeerConnection(self._listener, self._dirty, quotas=self.quotas)
@@ -140,7 +140,7 @@ class _ChannelListener:
         from bough.transport.listener import UnprovenPeers
 
         self._name = name
-        self._doorman = PeerListener(make, secret, fingerprint, say=log)
+        self._doorman = PeerListener(make, secret, fingerprint, say=logs.reporter("peer-refused", logs.WARNING))
         self._strangers = UnprovenPeers(_MOST_STRANGERS)
 
     def receive(self, channel: Channel, peer: str) -> None:
@@ -163,7 +163,7 @@ class _ChannelListener:
         channel.begin(gate)
 
 
-_ASKING = frozenset({Ask, Subscribe, CloseSession})
+_ASKING = frozenset(get_args(FromReader))
 _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 

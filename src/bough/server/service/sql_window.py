@@ -16,11 +16,10 @@ from typing import Final
 
 import msgspec
 
-from bough import errors
+from bough import errors, logs
 from bough.errors import InternalError, UserError
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import DeferredRequest
-from bough.server.server_log import log
 from bough.server.service.sql_process import HEAD, REFUSED, Limits, Question, Setting
 from bough.stores.jobs.jobs_reader import too_slow
 from bough.wire import questions
@@ -193,7 +192,7 @@ class SqlQueries:
             if isinstance(error, TimeoutError):
                 raise too_slow(limits.seconds) from None
             if isinstance(error, OSError | EOFError):
-                log(f"a process that asked the jobs database ended: {error}")
+                logs.warning("query-process-ended", f"a process that asked the jobs database ended: {error}")
                 raise UserError(
                     f"the statement ended the process that ran it, which may use {limits.memory >> 20} MB: ask for less"
                 ) from None

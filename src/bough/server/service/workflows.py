@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from bough import logs
 from bough.core.actions.amend import unsuccessful, why_not
 from bough.core.actions.difference import Difference, find_difference, path_of, why_taken, why_wrong
 from bough.core.actions.dry_run import run_again
@@ -32,7 +33,6 @@ from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 from bough.server.files.file_permissions import sees_directory
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer
-from bough.server.server_log import log
 from bough.server.service.id_ranges import IdRanges
 from bough.server.turns.shell import Shell
 from bough.wire.client_messages import VERSION, Amend, Answer, ClientHello, Closed, GroupFinished, Refused, Welcome
@@ -101,7 +101,9 @@ class Workflows:
             self._shell.refresh_memos()
         self._opening[run] = opened
         self._shell.news(opened, then=lambda: self._opening.__delitem__(run))
-        log(f"workflow {hello.workflow} opened as run {run} by pid {hello.pid} on {hello.host}")
+        logs.info(
+            "workflow-opened", f"workflow {hello.workflow} opened as run {run} by pid {hello.pid} on {hello.host}"
+        )
         self._let_in(connection, hello, run, group, memos, joined=False)
 
     def _join(self, connection: PeerConnection, hello: ClientHello, run: int, group: int, memos: bool) -> None:
@@ -266,7 +268,9 @@ class Workflows:
         if workflow is None or workflow.closed:
             self._say_closed(run)
             return
-        log(f"workflow {workflow.name}, run {run}, has ended{' with failures' if failed else ''}")
+        logs.info(
+            "workflow-ended", f"workflow {workflow.name}, run {run}, has ended{' with failures' if failed else ''}"
+        )
         self._shell.news(RunClosed(run, "done"), then=lambda: self._say_closed(run))
 
     def _say_closed(self, run: int) -> None:
@@ -403,4 +407,6 @@ def _told(found: Difference, again: list[str], retried: int) -> dict[str, object
 
 def _log(workflow: Workflow, found: Difference) -> None:
     counts = f"{len(found.added)} added, {len(found.changed)} changed, {len(found.removed)} removed"
-    log(f"the description of workflow {workflow.name}, run {workflow.run}, was changed: {counts}")
+    logs.info(
+        "workflow-amended", f"the description of workflow {workflow.name}, run {workflow.run}, was changed: {counts}"
+    )

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from bough import logs
 from bough.errors import StoreFailed
-from bough.server.server_log import log
 from bough.stores.store import Store
 
 _SYNC_AFTER = 0.05
@@ -118,7 +118,7 @@ class Background:
         self._syncing = None
         error = done.exception()
         if error is not None:
-            log(f"the journal could not be brought to the disk: {error}")
+            logs.error("journal-not-synced", f"the journal could not be brought to the disk: {error}")
             self._unsafe = waiting + self._unsafe
             self._unsynced = True
         else:
@@ -148,7 +148,7 @@ class Background:
                     return
                 wait = max(0.001, self._pace) if quiet else 1.0  # others get as much time in between
             except StoreFailed as error:
-                log(f"the jobs database could not be brought up to date: {error}")
+                logs.warning("jobs-database-behind", f"the jobs database could not be brought up to date: {error}")
                 wait = 10.0
         self._fold_timer = self._loop.call_later(wait, self._fold)
 
@@ -180,4 +180,6 @@ class Background:
         try:
             self._store.save_snapshot(number, self._run, data)
         except StoreFailed as error:  # only a later recovery is slower for it
-            log(f"no snapshot was saved: {error}")
+            logs.warning("snapshot-failed", f"no snapshot was saved: {error}")
+        else:
+            logs.debug("snapshot-saved", f"the state after turn {number} was saved: {len(data)} bytes")

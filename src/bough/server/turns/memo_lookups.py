@@ -11,12 +11,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from bough import logs
 from bough.core.machine import Machine
 from bough.errors import StoreFailed
 from bough.model.events.facts import MemoLookedUp
 from bough.model.events.orders import LookUpMemo
 from bough.model.ids import MemoKey, RecordId
-from bough.server.server_log import log
 from bough.server.turns.run_info import RunInfo
 from bough.stores.store import Store
 
@@ -80,5 +80,5 @@ class MemoLookups:
                 only = orders[0]
                 return self._store.look_up(only.record, only.start, only.stop, only.key, only.reuse, run)
             except StoreFailed as error:
-                log(f"results of earlier runs could not be looked up: {error}")
+                logs.warning("memo-lookup-failed", f"results of earlier runs could not be looked up: {error}")
         return [MemoLookedUp(order.record, order.start, order.stop, found=False) for order in orders]

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from bough import logs
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine, Turn
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
@@ -34,7 +35,6 @@ from bough.model.outcomes import Cause, Failure
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, ExecutorPeer, Peers
-from bough.server.server_log import log
 from bough.server.turns.background import Background
 from bough.server.turns.dispatch import SpanSender
 from bough.server.turns.memo_lookups import MemoLookups
@@ -252,7 +252,7 @@ class Shell:
 
     def announce(self, text: str) -> None:
         """Tell operators and users at once."""
-        log(text)
+        logs.warning("announcement", text)
         for client in self.peers.clients.values():
             client.connection.say(UserNotice(text))
             client.connection.flush()
@@ -291,7 +291,9 @@ class Shell:
             if is_passing(error):
                 for fact in (SpanReturned(span, order.start, order.stop) for span in _spans_of(order)):
                     self.loop.call_later(_TRY_AGAIN, self.news, fact)
-                log(f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}")
+                logs.warning(
+                    "span-not-sent", f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}"
+                )
                 return
             self._fail_span(order, str(error))
         except Exception as error:  # noqa: BLE001 -- a bug that concerns these tasks and nobody else
@@ -394,7 +396,7 @@ def _spans_of(order: SendSpan) -> Iterator[SpanId]:
 
 
 def _log_fatal(error: BoughError) -> None:
-    log(f"the server cannot go on: {error}")
+    logs.error("server-failed", f"the server cannot go on: {error}")
 
 
 def make_shell(loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> Shell:

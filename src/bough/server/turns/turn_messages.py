@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from bough import logs
 from bough.core.actions import task_actions
 from bough.core.machine import Machine, Turn
 from bough.core.records.array_record import CANCELLED, FAILED, SKIPPED, ArrayRecord, Record
@@ -52,7 +53,6 @@ from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
 from bough.server.peers import Peers
-from bough.server.server_log import log
 from bough.server.turns.result_parts import ResultCache, part
 from bough.server.turns.run_info import Clock
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
@@ -359,7 +359,7 @@ class OperatorMessages:
         if self._check is None and (Submitted in kinds or Amended in kinds):
             self._check = self._loop.call_later(_STRANDED, self._tell_stranded)
         for complaint in turn.complaints:
-            log(complaint)
+            logs.warning("policy-failed", complaint)
 
     def _tell_stranded(self) -> None:
         """Say once of each kind of task that no executor can ever run it: the workflow would wait without a word."""
@@ -374,4 +374,7 @@ class OperatorMessages:
         executor = self._peers.executors.get(fact.executor)
         if executor is not None and executor.ready:
             rest = fact.until - self._clock.now()
-            log(f"executor {fact.executor} on {executor.hello.host} is suspended for {rest:.0f} s: {fact.reason}")
+            logs.warning(
+                "executor-suspended",
+                f"executor {fact.executor} on {executor.hello.host} is suspended for {rest:.0f} s: {fact.reason}",
+            )
