@@ -212,8 +212,8 @@ def test_futures_complete_across_a_crash_of_the_server(
         assert grouped.result(60).stdout == "grouped\n"
     assert Path(f"{gate}.runs").read_text() == "xx"  # each ran once
     err = capfd.readouterr().err
-    assert f"bough: the server at {at(service)} is gone; waiting for it\n" in err
-    assert f"bough: the server at {at(service)} is back\n" in err
+    assert f"bough: the server at {at(service)} disconnected; waiting for it\n" in err
+    assert f"bough: reconnected to the server at {at(service)}\n" in err
 
 
 def test_leaving_waits_for_a_server_that_is_away(service: Service, here: Path) -> None:
@@ -298,7 +298,7 @@ def test_submissions_before_detach_are_all_there(service: Service) -> None:
 
 def test_a_process_that_dies_leaves_its_workflow_going_on(service: Service, here: Path) -> None:
     script = f"import bough, os\ns = bough.Session({at(service)!r}, name='dies')\n"
-    script += "t = [s.command(f'echo {n} > made{n}') for n in range(3)]\ns.connection.settle()\nos._exit(9)\n"
+    script += "t = [s.command(f'echo {n} > made{n}') for n in range(3)]\ns.connection.wait_acknowledged()\nos._exit(9)\n"
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 9
     until(lambda: all((here / f"made{n}").exists() for n in range(3)), "what the dead process had submitted")
 

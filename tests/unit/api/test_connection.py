@@ -11,6 +11,7 @@ import pytest
 
 from bough.api.client import outbox
 from bough.api.client.connection import Connection
+from bough.api.client.reconnect import GiveUp
 from bough.errors import BoughError, InvalidWorkload, PeerLost, UserError
 from bough.model.events.facts import Cancelled, PagesAdded
 from bough.model.ids import BlobId, RecordId
@@ -45,7 +46,9 @@ class Pair:
         self.heard: list[ToClient] = []
         self.refusals: list[tuple[Item | PagesAdded, BoughError]] = []
         self.lost: list[BoughError | None] = []
-        self.client = Connection(ours, self._hear, lambda *refused: self.refusals.append(refused), self.lost.append)
+        self.client = Connection(
+            GiveUp(ours), self._hear, lambda *refused: self.refusals.append(refused), self.lost.append
+        )
         self._frames: Frames[object] = server_frames()  # type: ignore[assignment]
         self._waiting: list[object] = []
         self.client.start(ClientHello(1, 2, "here", owner=True))
@@ -263,7 +266,7 @@ def test_a_lost_server_wakes_everybody(pair: Pair) -> None:
 def test_a_refused_hello_is_raised_by_welcome() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        client = Connection(ours, lambda _: None, lambda *_: None, lambda _: None)
+        client = Connection(GiveUp(ours), lambda _: None, lambda *_: None, lambda _: None)
         client.start(ClientHello(1, 2, "here"))
         theirs.sendall(frame(Refused("pid 7 holds it", kind="StoreHeld")))
         with pytest.raises(UserError, match="pid 7"):

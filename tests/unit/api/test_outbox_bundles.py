@@ -25,26 +25,26 @@ def sizes(messages: list[object]) -> list[int]:
 
 def test_bundles_go_one_after_the_other() -> None:
     outbox = filled(3, 7)
-    (first,) = outbox.batches(everything=False)
+    (first,) = outbox.take(everything=False)
     assert sizes(first) == [3]
     assert isinstance(first[0], Blob)
-    assert list(outbox.batches(everything=False)) == []  # nothing before it is heard
+    assert list(outbox.take(everything=False)) == []  # nothing before it is heard
     found = []
     while outbox.is_busy:
-        outbox.accepted(outbox._unheard[0].number)
-        found += [sizes(messages) for messages in outbox.batches(everything=False)]
+        outbox.accepted(outbox.unacknowledged[0].number)
+        found += [sizes(messages) for messages in outbox.take(everything=False)]
     assert found == [[3], [1]]
 
 
 def test_a_bundle_of_one_sends_each_task_alone() -> None:
     outbox = filled(1, 3)
     outbox.post(CloseSession("drain"))
-    batches = list(outbox.batches(everything=True))
+    batches = list(outbox.take(everything=True))
     assert [sizes(messages) for messages in batches] == [[1], [1], [1], []]
 
 
 def test_without_a_bundle_size_all_go_together() -> None:
-    (batch,) = filled(0, 100).batches(everything=False)
+    (batch,) = filled(0, 100).take(everything=False)
     assert sizes(batch) == [100]
 
 
@@ -71,13 +71,13 @@ def test_pages_of_items_fill_requests_as_single_items_do() -> None:
         page = items[at : at + 999]
         together.submit_all(page, 10 * len(page))
     for outbox in (one_by_one, together):
-        assert [sizes(messages) for messages in outbox.batches(everything=True)] == [[5_000, 5_000, 2_000]]
-        outbox.accepted(outbox._unheard[-1].number)
+        assert [sizes(messages) for messages in outbox.take(everything=True)] == [[5_000, 5_000, 2_000]]
+        outbox.accepted(outbox.unacknowledged[-1].number)
         assert (outbox._items, outbox._bytes) == (0, 0)
 
 
 def test_a_page_keeps_to_the_size_of_bundles() -> None:
     outbox = Outbox(bundle=3)
     outbox.submit_all([TaskSpec(RecordId(number), Kind.COMMAND, BlobId(b""), b"") for number in range(1, 8)], 700)
-    (first,) = outbox.batches(everything=False)
+    (first,) = outbox.take(everything=False)
     assert sizes(first) == [3]

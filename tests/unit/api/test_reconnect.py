@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from bough.api.client import reconnect
-from bough.api.client.reconnect import LastingConnection
+from bough.api.client.connection import Connection
+from bough.api.client.reconnect import DialAgain, Dialled
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
 from bough.model.events.facts import Cancelled, GroupClosed
 from bough.model.ids import BlobId, GroupId
@@ -84,14 +85,8 @@ class Stage:
         self.lost: list[BoughError | None] = []
         self.unended: list[int] = []
         far = self.new_server()
-        self.client = LastingConnection(
-            self._dial,
-            "there",
-            hear=self._hear,
-            refused=lambda *_: None,
-            lost=self.lost.append,
-            unended=lambda: self.unended,
-        )
+        reconnect = DialAgain(self._dial, "there", lambda: self.unended)
+        self.client = Connection(reconnect, self._hear, lambda *_: None, self.lost.append)
         self.client.start(ClientHello(1, 2, "here", workflow="w"))
         assert far.greeted().workflow == "w"
         assert self.client.welcome() == WELCOME
@@ -102,9 +97,9 @@ class Stage:
         self.ends.put(ours)
         return Far(theirs)
 
-    def _dial(self) -> tuple[socket.socket, list[object], bytes]:
+    def _dial(self) -> Dialled:
         try:
-            return self.ends.get(timeout=0.05), [], b""
+            return Dialled(self.ends.get(timeout=0.05))
         except queue.Empty:
             raise PeerLost("nobody is there") from None
 
@@ -174,7 +169,7 @@ def test_submissions_and_questions_while_the_server_is_away_wait_for_it(stage: S
     far.say(Accepted(submit.request), Answer(ask.request, {"local": 2}))
     asking.join(10)
     assert answers == [{"local": 2}]
-    assert stage.client.settle(10)
+    assert stage.client.wait_acknowledged(10)
 
 
 def test_an_act_is_said_again_until_it_is_answered(stage: Stage) -> None:
@@ -260,14 +255,8 @@ def test_leaving_works_while_the_server_is_away(stage: Stage) -> None:
 
 def test_who_is_refused_at_first_does_not_come_back() -> None:
     ours, theirs = socket.socketpair()
-    client = LastingConnection(
-        lambda: (ours, [], b""),
-        "there",
-        hear=lambda _: None,
-        refused=lambda *_: None,
-        lost=lambda _: None,
-        unended=list,
-    )
+    reconnect = DialAgain(lambda: Dialled(ours), "there", list)
+    client = Connection(reconnect, lambda _: None, lambda *_: None, lambda _: None)
     client.start(ClientHello(1, 2, "here", workflow="w"))
     far = Far(theirs)
     far.next()

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from bough.api.client.reader import undisturbed
+from bough.api.client.reader import without_signals
 
 
 def test_ctrl_c_waits_until_it_is_done() -> None:
@@ -19,7 +19,7 @@ def test_ctrl_c_waits_until_it_is_done() -> None:
         steps.extend(range(1000))
 
     with pytest.raises(KeyboardInterrupt):
-        undisturbed(action)
+        without_signals(action)
 
     assert len(steps) == 1000
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -40,7 +40,7 @@ def test_the_handlers_of_a_program_are_called_and_put_back() -> None:
             during.extend(came)
             return "done"
 
-        assert undisturbed(action) == "done"
+        assert without_signals(action) == "done"
         assert (during, came) == ([], [signal.SIGALRM])
         assert signal.getsignal(signal.SIGALRM) is handler
     finally:
@@ -49,14 +49,14 @@ def test_the_handlers_of_a_program_are_called_and_put_back() -> None:
 
 def test_what_it_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        undisturbed(lambda: 1 // 0)
+        without_signals(lambda: 1 // 0)
 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_other_threads_need_no_protection() -> None:
     found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(undisturbed(lambda: 7)))
+    thread = threading.Thread(target=lambda: found.append(without_signals(lambda: 7)))
     thread.start()
     thread.join(10)
 

@@ -1,14 +1,16 @@
 """What a session has for its server: submissions gather in requests, which count until they are acknowledged.
 
-Rule: messages come out in the order in which they were put in; what no server would take is refused before it is put
-in; a request that was refused as a whole goes again item by item. Nothing here locks or sends: `Connection` does both.
-An outbox that `keeps` can say again what a server that came back may not have heard.
+An outbox that `keeps` can say again what a server that is back may not have heard. A request that was refused as a
+whole goes again item by item.
+
+Rules: messages come out in the order in which they were put in. What no server would take is refused before it is put
+in. Nothing here locks or sends: `Connection` does both.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from bough.errors import UserError
 from bough.model.events.facts import PagesAdded
@@ -19,9 +21,11 @@ from bough.wire.client_messages import MAX_FRAME, Amend, Ask, Blob, CloseSession
 
 BATCH_ITEMS = 5_000  # in one request, so that the server's turns stay short
 BATCH_BYTES = 8 << 20
-UNHEARD_ITEMS = 200_000  # unacknowledged, before callers are held back
+UNHEARD_ITEMS = 200_000  # unacknowledged, before callers have to wait
 UNHEARD_BYTES = 64 << 20
 MOST_BYTES = MAX_FRAME - (1 << 20)  # of one item, or of a function with all that it refers to
+
+_SAID_AGAIN = (Ask, Amend, CloseSession)  # by the connection, which knows what callers wait for
 
 
 class SubmitRequest:
@@ -39,10 +43,6 @@ class SubmitRequest:
         self.pages = pages
         self.before: Sequence[object] = ()  # what was sent since the request before it, in an outbox that keeps
 
-    def message(self) -> Submit | PagesAdded:
-        """What is sent."""
-        return self.pages if self.pages is not None else Submit(self.items, self.number)
-
     @property
     def weight(self) -> int:
         """How many items it counts for."""
@@ -58,36 +58,22 @@ class Outbox:
     """See the module."""
 
     def __init__(self, *, keeps: bool = False, bundle: int = 0) -> None:
+        self.gathered: deque[SubmitRequest | object] = deque()  # not yet sent
+        self.unacknowledged: deque[SubmitRequest] = deque()  # sent
+        self.is_full = False  # so much is gathered or unacknowledged that callers should wait
         self._keeps = keeps
+        self._loose: deque[object] = deque()  # sent since the last request, by an outbox that keeps
         self._bundle = bundle  # items that a request is to have, each request then going alone
         self._most = bundle or BATCH_ITEMS
-        self._loose: deque[object] = deque()  # sent since the last request, by an outbox that keeps
-        self._queue: deque[SubmitRequest | object] = deque()  # not yet sent
-        self._unheard: deque[SubmitRequest] = deque()  # sent, not acknowledged
         self._sent: set[BlobId] = set()  # blobs the server has, or will have
-        self._items = 0  # in both
+        self._items = 0  # gathered or unacknowledged
         self._bytes = 0
         self._number = 0
 
     @property
-    def has_more(self) -> bool:
-        """Whether something has gathered."""
-        return bool(self._queue)
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether every request that was sent is acknowledged."""
-        return not self._unheard
-
-    @property
     def is_busy(self) -> bool:
         """Whether something has gathered, or is not acknowledged."""
-        return bool(self._queue or self._unheard)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much is unacknowledged that callers should wait."""
-        return self._items >= UNHEARD_ITEMS or self._bytes >= UNHEARD_BYTES
+        return bool(self.gathered or self.unacknowledged)
 
     # --- putting in ---------------------------------------------------------------------------------
 
@@ -104,30 +90,31 @@ class Outbox:
             if blob not in self._sent:
                 check_size(f"the function or table of {item.name or 'a task'}", len(data))
                 self._sent.add(blob)
-                self._queue.append(Blob(blob, data))
-        last = self._queue[-1] if self._queue else None
+                self.gathered.append(Blob(blob, data))
+        last = self.gathered[-1] if self.gathered else None
         if type(last) is SubmitRequest and last.has_room and last.size + size <= MOST_BYTES:
             last.items.append(item)
             last.size += size
         else:
-            self._queue.append(SubmitRequest(self.new_number(), [item], size, most=self._most))
+            self.gathered.append(SubmitRequest(self.new_number(), [item], size, most=self._most))
         self._items += 1
         self._bytes += size
+        if self._items >= UNHEARD_ITEMS or self._bytes >= UNHEARD_BYTES:
+            self.is_full = True
 
     def submit_all(self, items: Sequence[Item], size: int) -> None:
         """Items that name no blobs and have this size together."""
         at, each = 0, size // (len(items) or 1)
         while at < len(items):
-            last = self._queue[-1] if self._queue else None
+            last = self.gathered[-1] if self.gathered else None
             if not (type(last) is SubmitRequest and last.has_room):
                 last = SubmitRequest(self.new_number(), [], 0, most=self._most)
-                self._queue.append(last)
+                self.gathered.append(last)
             some = items[at : at + last.most - len(last.items)]
             last.items += some
             last.size += each * len(some)
             at += len(some)
-        self._items += len(items)
-        self._bytes += each * len(items)
+        self._count(len(items), each * len(items))
 
     def add_pages(
         self, record: RecordId, pages: list[Page], size: int, *, last: bool, reuse: tuple[Reuse, ...] = ()
@@ -135,76 +122,75 @@ class Outbox:
         """More of an open array."""
         check_size("an item of an array", size)
         message = PagesAdded(record, pages, last, self.new_number(), reuse)
-        self._queue.append(SubmitRequest(message.request, [], size, message))
-        self._items += 1
-        self._bytes += size
+        self.gathered.append(SubmitRequest(message.request, [], size, message))
+        self._count(1, size)
 
     def post(self, message: object) -> None:
         """A message that does not count."""
-        self._queue.append(message)
+        self.gathered.append(message)
 
     def submit_singly(self, request: SubmitRequest) -> None:
         """A request is taken as a whole or not at all: those of its items that are right go again, each alone."""
         size = request.size // len(request.items)
         for item in request.items:
-            self._queue.append(SubmitRequest(self.new_number(), [item], size))
-        self._items += len(request.items)
-        self._bytes += size * len(request.items)
+            self.gathered.append(SubmitRequest(self.new_number(), [item], size))
+        self._count(len(request.items), size * len(request.items))
 
     # --- taking out ---------------------------------------------------------------------------------
 
-    def batches(self, *, everything: bool) -> Iterator[list[object]]:
-        """Messages to be sent together: all that has gathered, or about one batch of it."""
-        if self._bundle and self._unheard and not everything:
-            return  # they go one after the other
+    def take(self, *, everything: bool) -> list[list[object]]:
+        """Lists of messages to be sent together: all that has gathered, or about one batch of it."""
+        if self._bundle and self.unacknowledged and not everything:
+            return []  # they go one after the other
+        taken: list[list[object]] = []
         messages: list[object] = []
         size = items = 0
-        queue, most = self._queue, 1 if self._bundle else BATCH_ITEMS
+        queue, most = self.gathered, 1 if self._bundle else BATCH_ITEMS
         while queue and (everything or (items < most and size < BATCH_BYTES)):
             entry = queue.popleft()
-            if isinstance(entry, SubmitRequest):
-                self._unheard.append(entry)
+            if type(entry) is SubmitRequest:
+                self.unacknowledged.append(entry)
                 if self._loose:
                     entry.before = (*entry.before, *self._loose)
                     self._loose.clear()
-                messages.append(entry.message())
+                messages.append(Submit(entry.items, entry.number) if entry.pages is None else entry.pages)
                 size += entry.size
                 items += entry.weight
             else:
                 messages.append(entry)
-                size += len(entry.data) if isinstance(entry, Blob) else 0
-                if self._keeps and not isinstance(
-                    entry, Ask | Amend | CloseSession
-                ):  # which are said again by those who wait
+                size += len(entry.data) if type(entry) is Blob else 0
+                if self._keeps and not isinstance(entry, _SAID_AGAIN):
                     self._loose.append(entry)
             if size > BATCH_BYTES or (self._bundle and type(entry) is SubmitRequest):
-                yield messages
+                taken.append(messages)
                 messages, size = [], 0 if everything else size
         if messages:
-            yield messages
+            taken.append(messages)
+        return taken
 
     def accepted(self, number: int) -> None:
         """The server has taken everything up to a request."""
-        while self._unheard and self._unheard[0].number <= number:
-            self._forget(self._unheard.popleft())
+        while self.unacknowledged and self.unacknowledged[0].number <= number:
+            request = self.unacknowledged.popleft()
+            self._count(-request.weight, -request.size)
 
     def refused(self, number: int) -> SubmitRequest | None:
         """The server did not take a request, which is forgotten; None if it is none of ours."""
-        request = next((r for r in self._unheard if r.number == number), None)
+        request = next((r for r in self.unacknowledged if r.number == number), None)
         if request is not None:
-            at = self._unheard.index(request)
-            del self._unheard[at]
+            at = self.unacknowledged.index(request)
+            del self.unacknowledged[at]
             if request.before:
-                if at < len(self._unheard):
-                    self._unheard[at].before = (*request.before, *self._unheard[at].before)
+                if at < len(self.unacknowledged):
+                    self.unacknowledged[at].before = (*request.before, *self.unacknowledged[at].before)
                 else:
                     self._loose.extendleft(reversed(request.before))
                 request.before = ()
-            self._forget(request)
+            self._count(-request.weight, -request.size)
         return request
 
     def answered(self, number: int) -> None:
-        """The server has answered an act, so that it has heard what was sent before it, too."""
+        """The server has answered an action, so that it has heard what was sent before it, too."""
         if any(isinstance(entry, DoAction) and entry.request == number for entry in self._loose):
             while True:
                 entry = self._loose.popleft()
@@ -214,18 +200,19 @@ class Outbox:
     def rewind(self) -> None:
         """The server may not have heard what it did not acknowledge: all of it goes again, before anything else."""
         again: list[object] = []
-        for request in self._unheard:
+        for request in self.unacknowledged:
             again += request.before
             request.before = ()
             again.append(request)
         again += self._loose
-        self._unheard.clear()
+        self.unacknowledged.clear()
         self._loose.clear()
-        self._queue.extendleft(reversed(again))
+        self.gathered.extendleft(reversed(again))
 
-    def _forget(self, request: SubmitRequest) -> None:
-        self._items -= request.weight
-        self._bytes -= request.size
+    def _count(self, items: int, size: int) -> None:
+        self._items += items
+        self._bytes += size
+        self.is_full = self._items >= UNHEARD_ITEMS or self._bytes >= UNHEARD_BYTES
 
 
 def check_size(what: str, size: int) -> None:

@@ -1,8 +1,12 @@
-"""A connection to a service, which outlives the server's process: when it breaks, it is made again.
+"""What a session does when its connection breaks: it gives up, or dials again.
 
-While the server is away submissions gather, and whoever waits goes on waiting. Once it is back it hears again
-what it did not acknowledge, and is asked how everything ended that has not ended here. Rule: only a refusal, the
-session itself or a workflow that is no longer there ends it.
+An embedded session gives up (`GiveUp`): its server was started for it alone. The session of a service dials again
+(`DialAgain`): the service outlives its process. While the server is away submissions gather, and waiting callers go
+on waiting. A server that is back hears again what it did not acknowledge, and is asked how all the tasks ended that
+have not ended here.
+
+Rules: `Connection` asks its strategy, and does the sending and reading. Only a refusal, the session itself or a
+workflow that is no longer there ends a connection to a service.
 """
 
 from __future__ import annotations
@@ -10,234 +14,201 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from bough.api.client.client_socket import line_over
-from bough.api.client.connection import Connection, refusal
 from bough.api.client.outbox import Outbox
 from bough.errors import BoughError, PeerLost, ProtocolError, UnknownName, UserError
-from bough.model.events.facts import PagesAdded
 from bough.model.ids import RecordId
-from bough.model.tasks import Item
 from bough.wire import questions
-from bough.wire.client_messages import (
-    Amend,
-    Answer,
-    Ask,
-    ClientHello,
-    Closed,
-    CloseSession,
-    Farewell,
-    Refused,
-    ToClient,
-    Welcome,
-)
+from bough.wire.client_messages import Amend, Answer, Ask, ClientHello, CloseSession
 
-FIRST_PAUSE = 0.1  # seconds before the first try to come back; doubled from try to try
+FIRST_PAUSE = 0.1  # seconds before the first try to dial again; doubled from try to try
 LONGEST_PAUSE = 5.0
-ORPHAN = 30.0  # seconds in which a server tells what it knows of a workflow that is over
+OUTCOMES_TIME = 30.0  # seconds in which a server tells what it knows of a workflow that has finished
 AT_ONCE = 5_000  # records in one question
 
 Place = int | tuple[int, int]  # a record, or a record and the first of its elements that has not ended
-# A connected socket, what to say on it before the hello, and what was received already.
-Dial = Callable[[], tuple[socket.socket, list[object], bytes]]
 
 
-class LastingConnection(Connection):
-    """See the module. `unended` gives the records that have not ended here."""
+class Dialled(NamedTuple):
+    """A connected socket, what to say on it before the hello, and what was received already."""
 
-    def __init__(
-        self,
-        dial: Dial,
-        where: str,
-        *,
-        hear: Callable[[Sequence[ToClient]], None],
-        refused: Callable[[Item | PagesAdded, BoughError], None],
-        lost: Callable[[BoughError | None], None],
-        unended: Callable[[], Sequence[Place]],
-        bundle: int = 0,
-    ) -> None:
-        self._dial = dial
-        self._where = where
-        self._unended = unended
-        sock, self._preface, ahead = dial()
-        self._hello: ClientHello | None = None
-        self._away = False  # the server is gone, or has not welcomed us again
-        self._left = threading.Event()  # the session wants no more of it
-        self._leaving: BoughError | None = None  # what it is told to those who still wait
-        self._farewell: CloseSession | None = None
-        self._orphaned: BoughError | None = None  # the workflow is not there any more, why
-        self._pause = FIRST_PAUSE
-        self._last_question = 0  # of an orphan, about what it has not heard of
-        self._is_settling = False  # that question was answered: what is known is being told
-        super().__init__(sock, hear, refused, lost)
-        self._outbox = Outbox(keeps=True, bundle=bundle)
-        self._ahead = ahead
+    socket: socket.socket
+    preface: Sequence[object] = ()
+    received: bytes = b""
 
-    def start(self, hello: object) -> None:
-        """Say hello and begin to listen."""
-        assert isinstance(hello, ClientHello)
-        self._hello = hello
-        with self._lock:
-            self._send([*self._preface, hello])
-        self._reader.start()
 
-    @property
-    def is_away(self) -> bool:
-        """Whether the server is gone, and waited for."""
-        return self._away
+class Reconnect(Protocol):
+    """What a connection asks; questions about messages come with the connection's lock held."""
 
-    # --- for callers --------------------------------------------------------------------------------
+    keeps: bool  # the outbox keeps what was sent until the server has acknowledged it
+    is_away: bool  # the server is away: nothing may be sent now
+    awaits_outcomes: bool  # the workflow has finished: `has_all` is asked after each message
 
-    def settle(self, patience: float | None = None) -> bool:
-        """Wait until the server has acknowledged everything; False when the time was over before."""
-        self.may_wait()
-        with self._lock:
-            self._flush(everything=True)
-            return self._room.wait_for(lambda: self._gone is not None or not self._outbox.is_busy, patience)
+    def dial(self) -> Dialled:
+        """The first socket."""
 
-    def leave(self, error: BoughError) -> None:
-        """End the connection from our side; those who still wait are told the error."""
-        self._leaving = error
-        self._left.set()
-        self._wake()
-        self.ended.wait(5)
+    def hello(self, first: ClientHello) -> ClientHello:
+        """The hello to say on a new socket; `first` is that for the first one."""
 
-    def close(self, how: Farewell) -> None:
-        """Say good-bye; it is said again to a server that comes back."""
-        with self._lock:
-            if self._gone is None:
-                self._farewell = CloseSession(how)
-                if not self._away:
-                    self.post(self._farewell)
+    def on_welcome(self, outbox: Outbox, unanswered: Sequence[Ask | Amend], farewell: CloseSession | None) -> bool:
+        """Whether this is the first welcome; after another one, what has to be said again is in the outbox."""
 
-    def post(self, *messages: object) -> None:
-        """Send messages after everything before them; a question waits with who asked it while the server is away."""
-        for message in messages if self._away else ():
-            if isinstance(message, Ask | Amend) and message.request in self._replies:
-                return  # it comes alone
-        super().post(*messages)
+    def on_refusal(self, request: int, error: BoughError) -> None:
+        """The server refused a request; raises an error if this socket is of no more use."""
 
-    def inquire(self, records: Sequence[Place]) -> None:
-        """Ask to be told of the ends of records; nobody waits for it here."""
-        with self._lock:
-            for at in range(0, len(records), AT_ONCE):
-                self.post(Ask(self._outbox.new_number(), questions.Outcomes(_places(records[at : at + AT_ONCE]))))
+    def on_answer(self, message: Answer, outbox: Outbox, leave: Callable[[BoughError], None]) -> bool:
+        """Whether the answer is to a question of the strategy's own; `leave` ends the connection."""
 
-    # --- sending, with the lock held ----------------------------------------------------------------
+    def on_loss(self, error: BoughError | None, *, was_welcome: bool) -> Dialled | BoughError | None:
+        """The connection broke: the next socket, however long it takes, or the error that ends the connection."""
 
-    def _flush(self, *, everything: bool = False) -> None:
-        if not self._away:
-            super()._flush(everything=everything)
+    def has_all(self) -> bool:
+        """Whether the server has told all that it knows of a workflow that has finished."""
 
-    # --- reading ------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """The session leaves: dial no more."""
 
-    def _read(self) -> None:
-        while True:
-            error = self._attend()
-            if self._left.is_set():
-                error = self._leaving
-                break
-            if isinstance(error, ProtocolError):
-                error = ProtocolError(f"what the server at {self._where} says cannot be understood: {error}")
-            if self.closed is not None or not (error is None or isinstance(error, PeerLost)):
-                break
-            if self._welcome.value is None:  # we were never let in
-                error = (
-                    error
-                    or self._welcome.error
-                    or PeerLost(f"the server at {self._where} hung up before it answered; try again")
-                )
-                break
-            if not self._come_back():
-                error = self._leaving
-                break
-        self._leave(error)
 
-    def _listen(self) -> None:
-        if not self._left.is_set():
-            super()._listen()
+class GiveUp:
+    """The strategy of an embedded session."""
 
-    def _wants_on(self) -> bool:
-        return not self._left.is_set()
+    keeps = is_away = awaits_outcomes = False
 
-    def _come_back(self) -> bool:
-        """Connect again, however long it takes; False when the session left meanwhile."""
-        with self._lock:
-            was_away, self._away = self._away, True
-            self._unsent.clear()
-            self._line.close()
-        if not was_away:
-            _say(f"the server at {self._where} is gone; waiting for it")
-            self._pause = FIRST_PAUSE
-        while not self._left.wait(self._pause):
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
-            try:
-                sock, preface, self._ahead = self._dial()
-            except (BoughError, OSError):
-                continue
-            with self._lock:
-                self._line = line_over(sock)
-                self._send([*preface, self._hello_again()])
-            return True
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def dial(self) -> Dialled:
+        """The socket to the session's own server."""
+        return Dialled(self._sock)
+
+    def hello(self, first: ClientHello) -> ClientHello:
+        """There is only one."""
+        return first
+
+    def on_welcome(self, outbox: Outbox, unanswered: Sequence[Ask | Amend], farewell: CloseSession | None) -> bool:
+        """There is only one."""
+        return True
+
+    def on_refusal(self, request: int, error: BoughError) -> None:
+        """The connection handles all of them."""
+
+    def on_answer(self, message: Answer, outbox: Outbox, leave: Callable[[BoughError], None]) -> bool:
+        """It has no questions of its own."""
         return False
 
-    def _hello_again(self) -> ClientHello:
-        assert self._hello is not None
-        if self._orphaned is not None:
-            return ClientHello(self._hello.version, self._hello.pid, self._hello.host, user=self._hello.user)
-        return msgspec.structs.replace(self._hello, join=True, fresh=False)
+    def on_loss(self, error: BoughError | None, *, was_welcome: bool) -> Dialled | BoughError | None:
+        """The end."""
+        return error
 
-    def _welcomed(self, message: Welcome) -> None:
-        if not self._away:
-            super()._welcomed(message)
-            return
-        with self._lock:
-            self._away = False
-            if self._orphaned is not None:
-                self._last_question = self._outbox.new_number()
-                self.post(Ask(self._last_question, questions.Outcomes(_places(self._unended()))))
-                return
-            self._outbox.rewind()
-            for reply in list(self._replies.values()):
-                if isinstance(reply.message, Ask | Amend) and not reply.event.is_set():
-                    self._outbox.post(reply.message)
-            self._flush(everything=True)
-            self.inquire(self._unended())
-            if self._farewell is not None:
-                self.post(self._farewell)
-        _say(f"the server at {self._where} is back")
+    def has_all(self) -> bool:
+        """A workflow does not finish without its session."""
+        return False
 
-    def _handle(self, messages: Sequence[ToClient]) -> None:
-        super()._handle(messages)
-        if self._is_settling and not self._unended():
-            self.closed = Closed("done")
+    def stop(self) -> None:
+        """It never dials."""
 
-    def _answered(self, message: Answer) -> None:
-        if self._last_question and message.request == self._last_question:
-            self._is_settling = True
-            assert self._orphaned is not None
-            if not message.value:
-                raise self._orphaned
-            timer = threading.Timer(ORPHAN, self.leave, (self._orphaned,))
-            timer.daemon = True
-            timer.start()
-            return
-        with self._lock:
-            self._outbox.answered(message.request)
-        super()._answered(message)
 
-    def _refuse(self, message: Refused) -> None:
-        if self._away and message.request == 0:
-            error = refusal(message)
-            if isinstance(error, UnknownName) and self._orphaned is None:
-                self._orphaned = UserError(f"{error}; what became of its tasks is not known")
+class DialAgain:
+    """The strategy of a service's session. `unended` gives the records that have not ended here."""
+
+    keeps = True
+
+    def __init__(self, dial: Callable[[], Dialled], where: str, unended: Callable[[], Sequence[Place]]) -> None:
+        self.dial = dial
+        self.is_away = False
+        self.awaits_outcomes = False
+        self._where = where
+        self._unended = unended
+        self._stopped = threading.Event()
+        self._pause = FIRST_PAUSE
+        self._workflow_gone: BoughError | None = None  # why the workflow is not there any more
+        self._last_question = 0  # about the outcomes of a workflow that is not there any more
+
+    def hello(self, first: ClientHello) -> ClientHello:
+        """Ask a server that is back to join the workflow; of one that has finished only outcomes are wanted."""
+        if self._workflow_gone is not None:
+            return ClientHello(first.version, first.pid, first.host, user=first.user)
+        return msgspec.structs.replace(first, join=True, fresh=False) if self.is_away else first
+
+    def on_welcome(self, outbox: Outbox, unanswered: Sequence[Ask | Amend], farewell: CloseSession | None) -> bool:
+        """A server that is back hears again what it did not acknowledge or answer."""
+        if not self.is_away:
+            return True
+        self.is_away = False
+        if self._workflow_gone is not None:
+            self._last_question = outbox.new_number()
+            outbox.post(Ask(self._last_question, questions.Outcomes(_places(self._unended()))))
+            return False
+        outbox.rewind()
+        for question in unanswered:
+            outbox.post(question)
+        for ask in ask_outcomes(outbox, self._unended()):
+            outbox.post(ask)
+        if farewell is not None:
+            outbox.post(farewell)
+        _say(f"reconnected to the server at {self._where}")
+        return False
+
+    def on_refusal(self, request: int, error: BoughError) -> None:
+        """A server that is back may refuse the hello, because it still believes in the connection that broke."""
+        if self.is_away and request == 0:
+            if isinstance(error, UnknownName) and self._workflow_gone is None:
+                self._workflow_gone = UserError(f"{error}; what became of its tasks is not known")
             elif isinstance(error, ProtocolError):
                 raise error
-            raise PeerLost(str(error))  # it may still believe in the connection that broke: try again
-        super()._refuse(message)
+            raise PeerLost(str(error))  # so that it is tried again
+
+    def on_answer(self, message: Answer, outbox: Outbox, leave: Callable[[BoughError], None]) -> bool:
+        """The answer to the last question is how many outcomes the server will tell."""
+        if not self._last_question or message.request != self._last_question:
+            outbox.answered(message.request)
+            return False
+        assert self._workflow_gone is not None
+        self.awaits_outcomes = True
+        if not message.value:
+            raise self._workflow_gone
+        timer = threading.Timer(OUTCOMES_TIME, leave, (self._workflow_gone,))
+        timer.daemon = True
+        timer.start()
+        return True
+
+    def on_loss(self, error: BoughError | None, *, was_welcome: bool) -> Dialled | BoughError | None:
+        """Dial until a server is there, or the session leaves."""
+        if isinstance(error, ProtocolError):
+            return ProtocolError(f"what the server at {self._where} says cannot be understood: {error}")
+        if error is not None and not isinstance(error, PeerLost):
+            return error
+        if not was_welcome:
+            return error or PeerLost(f"the server at {self._where} closed the connection before it answered; try again")
+        if not self.is_away:
+            self.is_away = True
+            self._pause = FIRST_PAUSE
+            _say(f"the server at {self._where} disconnected; waiting for it")
+        while not self._stopped.wait(self._pause):
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            try:
+                return self.dial()
+            except (BoughError, OSError):
+                continue
+        return None
+
+    def has_all(self) -> bool:
+        """Whether every record has ended here."""
+        return not self._unended()
+
+    def stop(self) -> None:
+        """End the waiting between two tries."""
+        self._stopped.set()
+
+
+def ask_outcomes(outbox: Outbox, records: Sequence[Place]) -> Iterator[Ask]:
+    """Questions to be told of the ends of records, as these come."""
+    for at in range(0, len(records), AT_ONCE):
+        yield Ask(outbox.new_number(), questions.Outcomes(_places(records[at : at + AT_ONCE])))
 
 
 def _places(records: Sequence[Place]) -> list[tuple[RecordId, int]]:

@@ -258,7 +258,7 @@ class TaskRegistry:
     def recall(self) -> None:
         """Somebody will wait without listening: the reader must do it."""
         if self.connection is not None:
-            self.connection.attention.recall()
+            self.connection.will_sleep()
 
     def wait(self, is_done: Callable[[], bool], sleep: Callable[[float | None], bool], timeout: float | None) -> bool:
         """Wait for a loose task, which `sleep` does, too; whether it is done."""

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from bough import private
-from bough.api.client.reconnect import LastingConnection
+from bough.api.client.connection import Connection
+from bough.api.client.reconnect import DialAgain, Dialled
 from bough.api.file_transfer import FileTransfer
 from bough.api.futures.completed import read_stream_bytes
 from bough.api.session import launch, shutdown
@@ -178,24 +179,17 @@ class RemoteSession(Session):
         """Whether it has a server, though that may be away for a while."""
         return not self._connection.ended.is_set()
 
-    def _connect(self) -> LastingConnection:
-        return LastingConnection(
-            self._dial,
-            self.address,
-            hear=self.carrier.hear,
-            refused=self._refused,
-            lost=self._lost,
-            unended=self.ledger.unended,
-            bundle=self._bundle,
-        )
+    def _connect(self) -> Connection:
+        reconnect = DialAgain(self._dial, self.address, self.ledger.unended)
+        return Connection(reconnect, self.carrier.hear, self._refused, self._lost, self._bundle)
 
-    def _dial(self) -> tuple[socket.socket, list[object], bytes]:
+    def _dial(self) -> Dialled:
         from bough.transport.dial import dial
 
         access = find_access(self.address, role="submit")
         self.is_near = access.is_unix
         sock, proof, leftover = dial(access)
-        return sock, [proof] if proof is not None else [], leftover
+        return Dialled(sock, [proof] if proof is not None else [], leftover)
 
     def _give_up(self, error: BaseException) -> None:
         self._connection.ended.wait(5)
@@ -322,12 +316,7 @@ class RemoteSession(Session):
             asked, self._asked = self._asked, []
         if asked:
             with contextlib.suppress(BoughError):
-                self._service.inquire(asked)
-
-    @property
-    def _service(self) -> LastingConnection:
-        assert isinstance(self._connection, LastingConnection)
-        return self._connection
+                self._connection.ask_outcomes(asked)
 
     def submitted(self) -> list[int]:
         """The numbers of everything that was submitted here."""
@@ -357,7 +346,7 @@ class RemoteSession(Session):
             feed.stop()
             feed.join()
         try:
-            self._service.settle()
+            self._connection.wait_acknowledged()
         finally:
             self.let_go()
 
@@ -373,10 +362,10 @@ class RemoteSession(Session):
         """Leave, whatever the server has acknowledged."""
         self._is_detached = True
         self.carrier.abandon()
-        if not self._service.is_away:
+        if not self._connection.is_away:
             self._connection.close("detach")
             self._connection.ended.wait(_GOODBYE)
-        self._service.leave(self._left_error())
+        self._connection.leave(self._left_error())
         self.is_over = True
         shutdown.forget(self)
 
@@ -394,7 +383,7 @@ class RemoteSession(Session):
             self._is_shut = True
             for feed in list(self._feeds):
                 feed.stop()
-            is_there = self._service.settle(None if not self._service.is_away else 0)
+            is_there = self._connection.wait_acknowledged(None if not self._connection.is_away else 0)
         finally:
             self.let_go()
             if left:

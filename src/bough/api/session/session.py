@@ -37,7 +37,7 @@ from bough.wire.questions import Question
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from bough.api.client.connection import Connection, Deed
+    from bough.api.client.connection import Action, Connection
     from bough.api.file_table import FileTable
     from bough.api.futures.array import Array
     from bough.api.futures.elements import ArrayElements
@@ -129,9 +129,9 @@ class Steering:
 
         return stop(self._session, what, disable=disable)
 
-    def act(self, deed: Deed, left_out: list[str] | None = None) -> int:
-        """Send a deed and return how many tasks the server says it is about; what it left out is added to a list."""
-        answer = self._connection.act_and_wait(deed)
+    def act(self, action: Action, left_out: list[str] | None = None) -> int:
+        """Send an action and return how many tasks the server says it is about; what it left out is added to a list."""
+        answer = self._connection.act_and_wait(action)
         if left_out is not None and isinstance(answer, dict):
             left_out += answer.get("left_out", ())
         count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
@@ -191,8 +191,10 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         self._server = ServerProcess(place, options)
         self._prepare()  # takes as long as the server takes to come up: meanwhile
         from bough.api.client.connection import Connection
+        from bough.api.client.reconnect import GiveUp
 
-        self._open(Connection(self._server.socket, self.ledger.hear, self._refused, self._lost, bundle), owner=True)
+        reconnect = GiveUp(self._server.socket)
+        self._open(Connection(reconnect, self.ledger.hear, self._refused, self._lost, bundle), owner=True)
         self.store = self.welcome.store
 
     def _prepare(self) -> None:
@@ -347,7 +349,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         self._connection.close("drain")
         self._connection.ended.wait()
         self._finish(10)
-        if self._connection.closed is None and not self._is_told:
+        if not self._connection.is_closed and not self._is_told:
             self._is_told = True
             raise self._fault or self._died()
 
