@@ -298,7 +298,9 @@ def test_submissions_before_detach_are_all_there(service: Service) -> None:
 
 def test_a_process_that_dies_leaves_its_workflow_going_on(service: Service, here: Path) -> None:
     script = f"import bough, os\ns = bough.Session({at(service)!r}, name='dies')\n"
-    script += "t = [s.command(f'echo {n} > made{n}') for n in range(3)]\ns.connection.wait_acknowledged()\nos._exit(9)\n"
+    script += (
+        "t = [s.command(f'echo {n} > made{n}') for n in range(3)]\ns.connection.wait_acknowledged()\nos._exit(9)\n"
+    )
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 9
     until(lambda: all((here / f"made{n}").exists() for n in range(3)), "what the dead process had submitted")
 

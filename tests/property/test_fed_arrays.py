@@ -20,8 +20,8 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.states import StateWindow
 from bough.model.tasks import Dep, On, Page
 from bough.policies.placement.fifo import Fifo
-from bough.testing.builders import array, executor, limits, submit
 from bough.policy.interface import Policies
+from bough.testing.builders import array, executor, limits, submit
 
 STATES = range(9)
 

@@ -20,7 +20,7 @@ from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.tasks import NO_EXTRAS, Dep, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policy.interface import Place, ReadyWork, View, Policies
+from bough.policy.interface import Place, Policies, ReadyWork, View
 from bough.testing.builders import array, executor, group, limits, needs, submit, task
 from tests.unit.core.core_bench import check_waits
 

@@ -12,6 +12,7 @@ import os
 from typing import TypeVar
 
 import msgspec
+
 from bough import logs
 from bough.errors import UserError
 from bough.model.bounds import Amount, Count, Duration, Instant, Whole, check_path, in_plain_words

@@ -12,7 +12,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping

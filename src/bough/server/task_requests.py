@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from bough import logs
-from bough.core import locks
 from bough.core.records.array_record import Record
 from bough.core.records.attempts import Span
 from bough.core.records.locks import LockOwner

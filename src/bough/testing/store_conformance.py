@@ -285,9 +285,7 @@ class StoreSuite:
         assert [turn for turn, _, _ in store.journal(after=12)] == list(range(13, len(A_HISTORY) + 1))
         assert store.turn(3) == A_HISTORY[2]
 
-    def test_a_store_that_is_closed_in_no_time_is_brought_up_to_date_by_who_opens_it_next(
-        self, opened: Opened
-    ) -> None:
+    def test_a_store_that_is_closed_in_no_time_is_brought_up_to_date_by_who_opens_it_next(self, opened: Opened) -> None:
         store = opened()
         tasks = [[Submitted([a_task(number, writes=(f"/{number}",))])] for number in range(1, 41)]
         self.write(store, OPENED, *tasks, [RunClosed(1)])

@@ -11,8 +11,8 @@ from bough.core.state import State
 from bough.model.ids import SpanId
 from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT
 from bough.policies.placement.fifo import Fifo
-from bough.testing.builders import executor, needs, task
 from bough.policy.interface import Policies
+from bough.testing.builders import executor, needs, task
 
 
 class Hall:

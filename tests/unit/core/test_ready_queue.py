@@ -10,8 +10,8 @@ from bough.core.state import State
 from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
 from bough.policies.placement.fifo import Fifo
-from bough.testing.builders import task
 from bough.policy.interface import Policies
+from bough.testing.builders import task
 
 STATE = State(Policies(Fifo()))  # where the records live; each test takes new ones
 

@@ -11,8 +11,8 @@ from bough.model.events.facts import Fact
 from bough.model.events.orders import SendSpan
 from bough.model.outcomes import Cause, Failure
 from bough.policies.placement.fifo import Fifo
-from bough.testing.builders import array, executor, needs, submit, task
 from bough.policy.interface import Policies
+from bough.testing.builders import array, executor, needs, submit, task
 
 
 def relay(number: int, members: int, cores: float = 1) -> facts.ExecutorJoined:

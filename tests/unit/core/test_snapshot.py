@@ -26,8 +26,8 @@ from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Page
 from bough.policies.placement.fifo import Fifo
-from bough.testing.builders import array, executor, group, limits, needs, on_array, on_element, on_group, task
 from bough.policy.interface import Policies
+from bough.testing.builders import array, executor, group, limits, needs, on_array, on_element, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 KEY = b"k" * 16

@@ -8,7 +8,7 @@ from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorDrained
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.policy.interface import Place, ReadyWork, View, Policies
+from bough.policy.interface import Place, Policies, ReadyWork, View
 from bough.testing.builders import array, executor, needs, on_array, on_element, submit, task
 from tests.unit.core.core_bench import Bench, on
 

@@ -26,8 +26,8 @@ from bough.model.states import (
     sql_list,
 )
 from bough.policies.placement.fifo import Fifo
-from bough.testing.builders import array, task
 from bough.policy.interface import Policies
+from bough.testing.builders import array, task
 
 MOVES = list(itertools.product(TaskState, TaskState))
 LAWFUL = {(old, new) for (old, _), new in EDGES.items()}

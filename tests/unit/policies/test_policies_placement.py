@@ -10,7 +10,7 @@ from bough.model.events.facts import SpanEnded
 from bough.model.events.orders import SendSpan
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
-from bough.policies.policy_registry import load_placement, load_policies
+from bough.policies.policy_registry import load_policies
 from bough.policy.interface import PlacementPolicy, Policies
 from bough.testing.builders import array, executor, limits, needs, submit, task
 
