@@ -19,7 +19,7 @@ from bough.model.tasks import GroupSpec, Limits, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.interface import Offer, Policies, ReadyScan, ReadyWork, View
-from tests.builders import array, executor, needs, submit, task
+from bough.testing.builders import array, executor, needs, submit, task
 
 SHAPES = [needs(), needs(2), needs(1, memory=500), needs(9)]
 LOST = Failure(Cause.LOST, "the worker died")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.builders import BOOM, array, executor, task
 
 from bough.core.invariants import check
 from bough.core.records.attempts import MOST_LATE, AttemptIndex, Span
@@ -14,6 +13,7 @@ from bough.model.events import facts
 from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.states import TaskState
+from bough.testing.builders import BOOM, array, executor, task
 from tests.unit.core.core_bench import Bench, on
 
 MANY = 10_000
