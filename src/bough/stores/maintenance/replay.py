@@ -14,7 +14,7 @@ from bough.core.invariants import check
 from bough.core.machine import Machine, Unappliable
 from bough.errors import BoughError, InternalError, InvariantBroken, StoreFailed
 from bough.policy.interface import PlacementPolicy
-from bough.stores.maintenance.quarantine import UNREADABLE, WITHOUT_EFFECT, SetAside
+from bough.stores.quarantine import UNREADABLE, WITHOUT_EFFECT, SetAside
 from bough.stores.store import Store
 
 Raised = dict[int, dict[int, str]]  # why facts are left out, by turn and position
