@@ -70,9 +70,9 @@ TERMS = [
     NO_EXTRAS,
     TaskExtras(release=True),
     TaskExtras(final=True),
-    TaskExtras(near=1),
-    TaskExtras(place="host1"),
-    TaskExtras(place="x"),
+    TaskExtras(same_host_as=1),
+    TaskExtras(host="host1"),
+    TaskExtras(host="x"),
 ]
 
 
@@ -273,7 +273,7 @@ class Histories(RuleBasedStateMachine):
                 after = [Dep(On.TASK, self.next_id - 1)]
             own = data.draw(st.sampled_from(TERMS))
             if own.near and after and after[0].on is On.TASK:
-                own = TaskExtras(near=after[0].id)
+                own = TaskExtras(same_host_as=after[0].id)
             fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "terms": own}
             items.append(task(self.next_id, *after, **fields))
             self.next_id += 1

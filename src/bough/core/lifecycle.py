@@ -250,7 +250,7 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, h
 def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
     """Those that are to run where a task ran know now where that is."""
     for waiter, _, _ in waiters:
-        if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.near == record.id:
+        if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.same_host_as == record.id:
             waiter.queue = state.queue_for(waiter.needs, waiter.group, record.ran_at)
 
 

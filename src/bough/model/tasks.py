@@ -64,8 +64,8 @@ class TaskExtras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
 
     release: bool = False  # its success releases those that wait for its group
     final: bool = False  # it runs whether or not its predecessors succeeded
-    near: Count = 0  # a record it waits for: it runs on the host where that one succeeded, as long as that is there
-    place: Label = ""  # the host where it runs, as long as that is there
+    same_host_as: Count = 0  # a record it waits for: it runs on the host where that succeeded, while that is there
+    host: Label = ""  # it runs on this host, while that is there
     attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
 
 
