@@ -265,7 +265,8 @@ class Histories(RuleBasedStateMachine):
         for _ in range(count):
             where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
             patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
-            rules = limits(retries=retries, backoff=data.draw(st.sampled_from([0.0, 5.0])), losses=3, replay=patience)
+            backoff = data.draw(st.sampled_from([0.0, 5.0]))
+            rules = limits(retries=retries, backoff=backoff, losses=3, resend_after=patience)
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
             word = data.draw(st.sampled_from(["", "x"]))  # tasks of one template soon have a known run time
             after = self.deps(data)

@@ -145,7 +145,7 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     executor.add(span)
     if state.timed_groups:
         start_clocks(state, record.group)
-    if record.like.limits.replay:
+    if record.like.limits.resend_after:
         expect_word(state, span)
 
 
@@ -164,7 +164,7 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     executor.add(span)
     if state.timed_groups:
         start_clocks(state, record.group)
-    if record.spec.limits.replay:
+    if record.spec.limits.resend_after:
         expect_word(state, span)
     if record.urgent:  # only what was lost goes before others, not the rest of its array
         record.urgent = False
@@ -183,7 +183,7 @@ def start_clocks(state: State, group: GroupRecord) -> None:
 def expect_word(state: State, span: Span) -> None:
     """Look after a span again if nothing is said of it for as long as its tasks allow."""
     span.heard = state.now
-    heappush(state.alarms, (state.now + span.record.spec.limits.replay, span.id, 0))
+    heappush(state.alarms, (state.now + span.record.spec.limits.resend_after, span.id, 0))
 
 
 def span_started(state: State, fact: facts.SpanStarted) -> None:

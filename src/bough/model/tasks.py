@@ -53,7 +53,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     backoff: Duration = 0  # wait before the first retry, doubled for each further one
     walltime: Duration = 0  # the user's estimate of the run time, 0: unknown
     losses: Count = 5  # executors or workers that may die under it before it counts as poisonous
-    replay: Duration = 0  # sent again when its executor said nothing of it for so long, 0: never
+    resend_after: Duration = 0  # sent again when its executor said nothing of it for so long, 0: never
 
 
 NO_LIMITS = Limits()

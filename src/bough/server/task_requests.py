@@ -243,7 +243,7 @@ class TaskRequests:
         return locks.has(self._state.spans.get(span), index)
 
     def _alive(self, asked: _Asked, span: Span) -> None:
-        if span.record.spec.limits.replay:
+        if span.record.spec.limits.resend_after:
             self._shell.news(SpanAlive(span.id))
         asked.answer({})
 

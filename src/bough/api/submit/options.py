@@ -142,8 +142,13 @@ def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
     if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime", "replay"}:
         return base
     seconds = {
-        name: _read(name, said[name], read_seconds, '"90s", "1h" or seconds') if name in said else getattr(base, name)
-        for name in ("timeout", "backoff", "walltime", "replay")
+        name: _read(name, said[name], read_seconds, '"90s", "1h" or seconds') if name in said else before
+        for name, before in (
+            ("timeout", base.timeout),
+            ("backoff", base.backoff),
+            ("walltime", base.walltime),
+            ("replay", base.resend_after),
+        )
     }
     return Limits(
         timeout=seconds["timeout"],
@@ -152,7 +157,7 @@ def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
         backoff=seconds["backoff"],
         walltime=seconds["walltime"],
         losses=base.losses,
-        replay=seconds["replay"],
+        resend_after=seconds["replay"],
     )
 
 
