@@ -273,7 +273,7 @@ class Histories(RuleBasedStateMachine):
             if word and data.draw(st.booleans()) and self.next_id - 1 in self.machine.state.records:
                 after = [Dep(On.TASK, self.next_id - 1)]
             own = data.draw(st.sampled_from(TERMS))
-            if own.near and after and after[0].on is On.TASK:
+            if own.same_host_as and after and after[0].on is On.TASK:
                 own = TaskExtras(same_host_as=after[0].id)
             fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "terms": own}
             items.append(task(self.next_id, *after, **fields))
