@@ -73,9 +73,9 @@ TERMS = [
     NO_EXTRAS,
     TaskExtras(release=True),
     TaskExtras(final=True),
-    TaskExtras(near=1),
-    TaskExtras(place="host1"),
-    TaskExtras(place="x"),
+    TaskExtras(same_host_as=1),
+    TaskExtras(host="host1"),
+    TaskExtras(host="x"),
 ]
 
 
@@ -268,15 +268,16 @@ class Histories(RuleBasedStateMachine):
         for _ in range(count):
             where = data.draw(st.sampled_from(sorted(self.machine.state.groups)))
             patience = data.draw(st.sampled_from([0.0, 0.0, 10.0]))
-            rules = limits(retries=retries, backoff=data.draw(st.sampled_from([0.0, 5.0])), losses=3, replay=patience)
+            backoff = data.draw(st.sampled_from([0.0, 5.0]))
+            rules = limits(retries=retries, backoff=backoff, losses=3, resend_after=patience)
             key = data.draw(st.sampled_from([b"", b"k" * 16]))
             word = data.draw(st.sampled_from(["", "x"]))  # tasks of one template soon have a known run time
             after = self.deps(data)
             if word and data.draw(st.booleans()) and self.next_id - 1 in self.machine.state.records:
                 after = [Dep(On.TASK, self.next_id - 1)]
             own = data.draw(st.sampled_from(TERMS))
-            if own.near and after and after[0].on is On.TASK:
-                own = TaskExtras(near=after[0].id)
+            if own.same_host_as and after and after[0].on is On.TASK:
+                own = TaskExtras(same_host_as=after[0].id)
             fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "terms": own}
             items.append(task(self.next_id, *after, **fields))
             self.next_id += 1

@@ -41,7 +41,7 @@ from bough.model.selectors import Selector, read_selectors, show_selector
 from bough.model.tasks import Dep, On
 from bough.server.turns.result_parts import part
 from bough.stores.jobs.jobs_reader import JobsDatabase
-from bough.stores.sql.schema import FILE
+from bough.stores.schema import FILE
 from bough.wire import questions
 from bough.wire.client_messages import TasksFailed, TasksSucceeded
 

@@ -263,7 +263,7 @@ class Intake:
     def _on_heard(self, event: facts.SpanAlive) -> None:
         """Where nobody waits for a word, or has just had one, it need not be written down."""
         span = self._state.spans.get(event.span)
-        if span is not None and self._state.now - span.heard > span.record.spec.limits.replay / 10 > 0:
+        if span is not None and self._state.now - span.heard > span.record.spec.limits.resend_after / 10 > 0:
             self._record(facts.SpanAlive(event.span, RecordId(span.record.id)))
 
     # --- news from clients and the shell ---------------------------------------------------------
@@ -381,7 +381,7 @@ class Intake:
 
     def _resend_if_silent(self, span: Span, now: Seconds) -> None:
         """Send a span again of which nothing was heard for too long; what it still does there is ended."""
-        patience = span.record.spec.limits.replay
+        patience = span.record.spec.limits.resend_after
         if now < span.heard + patience:
             self._state.set_timer(span.heard + patience, TimerKind.SILENCE, span.id)
             return

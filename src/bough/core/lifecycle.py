@@ -127,7 +127,7 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     executor.add(span)
     if state.timed_groups:
         start_clocks(state, record.group)
-    if record.like.limits.replay:
+    if record.like.limits.resend_after:
         expect_word(state, span)
 
 
@@ -146,7 +146,7 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     executor.add(span)
     if state.timed_groups:
         start_clocks(state, record.group)
-    if record.spec.limits.replay:
+    if record.spec.limits.resend_after:
         expect_word(state, span)
     if record.urgent:  # only what was lost goes before others, not the rest of its array
         record.urgent = False
@@ -184,7 +184,7 @@ def start_clocks(state: State, group: GroupRecord) -> None:
 def expect_word(state: State, span: Span) -> None:
     """Look after a span again if nothing is said of it for as long as its tasks allow."""
     span.heard = state.now
-    state.set_timer(state.now + span.record.spec.limits.replay, TimerKind.SILENCE, span.id)
+    state.set_timer(state.now + span.record.spec.limits.resend_after, TimerKind.SILENCE, span.id)
 
 
 def is_lawful_lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> bool:
@@ -302,7 +302,7 @@ def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, h
 def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
     """Those that are to run where a task ran know now where that is."""
     for waiter, _, _ in waiters:
-        if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.near == record.id:
+        if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.same_host_as == record.id:
             waiter.queue = state.queue_for(waiter.needs, waiter.group, record.ran_at)
 
 

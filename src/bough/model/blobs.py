@@ -1,6 +1,6 @@
-"""What a blob is called: the digest of its content, so that nobody can put other code in the place of a function.
+"""What a blob is called: the digest of its content, so that no peer can put other code in the place of a function.
 
-Rule: whoever takes a blob from another process compares the two before it is kept or used.
+Rule: a process that takes a blob from another one compares the two before it keeps or uses the blob.
 """
 
 from __future__ import annotations

@@ -1,39 +1,39 @@
-"""Declared files of a task: manifest, absolute and hidden names, place in a sandbox.
+"""Declared files of a task: the manifest of an array, absolute and hidden names, and places in a sandbox.
 
-The declared files of a command array, packed: what its elements read and write, by absolute path.
-
-A server cannot know these from the array itself, whose rows it never unpickles. Rule: only what a client declared
-here, or in a loose command's call, travels; what executors say about paths is checked against it.
-
-Where a submitter's files lie in a sandbox: its directory is the sandbox, all else lies in one folder of it.
-
-Rule: whatever a path says, its place is inside of the sandbox; only whole, tidy, absolute paths have one.
+A manifest lists what the elements of a command array read and write. A server cannot know these from the array itself,
+because it never unpickles rows. In a sandbox the submitter's directory is the sandbox itself, and files from outside
+of it lie in one folder of the sandbox.
+Rule: only files that a client declared, in a manifest or in a loose command's call, travel; the server checks the paths
+that executors name against them. Whatever a path says, its place is inside of the sandbox; only absolute paths without
+dots and doubled slashes have one.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
-_MOST = 1 << 30  # bytes of an unpacked manifest
+OUTSIDE: Final = ".outside"  # the folder of a sandbox for files from outside of the submitter's directory
+_MOST: Final = 1 << 30  # bytes of an unpacked manifest
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What an array declares."""
+    """The files that the elements of an array declare, by absolute path."""
 
     reads: dict[str, bytes]  # path -> digest of its content, if it was sent to the server
     writes: set[str]
 
 
 def pack_manifest(reads: Mapping[str, bytes], writes: Iterable[str]) -> bytes:
-    """The bytes of a manifest."""
+    """A manifest as bytes."""
     return zlib.compress(msgspec.msgpack.encode([dict(reads), list(writes)]), 1)
 
 
 def unpack_manifest(data: bytes) -> Manifest:
-    """What `pack_manifest` packed; ValueError when it is something else."""
+    """The manifest that `pack_manifest` packed; ValueError when the bytes are something else."""
     if not data:
         return Manifest({}, set())
     try:
@@ -72,16 +72,13 @@ def hidden_path(path: str, record: int, index: int, attempt: int) -> str:
 
 
 def beside(written: str, real: str) -> str:
-    """The path of `real` in the words of the user who wrote `written`: same folder, other name."""
+    """The path of `real`, written as the user wrote `written`: same folder, other name."""
     folder, slash, _ = written.rpartition("/")
     return folder + slash + real.rpartition("/")[2]
 
 
-OUTSIDE = ".outside"  # the folder for files from outside of the submitter's directory
-
-
 def is_tidy(path: str) -> bool:
-    """Whether a path is absolute and holds nothing that leads elsewhere."""
+    """Whether a path is absolute, without dots, doubled slashes and NULs."""
     return path.startswith("/") and len(path) > 1 and "\0" not in path and absolute(path, "/") == path
 
 

@@ -1,7 +1,7 @@
 """Parts of a parameter space: the combinations for which a filter is true, held as one bit each.
 
-Rule: the filter is called once for each combination, where the workload is written; a filtered space needs
-only its bits wherever it is unpickled.
+Rule: the filter is called once for each combination, where the workload is written; a filtered space needs only its
+bits wherever it is unpickled. The name of this module stays: stored pickles name `Filtered`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bough.model.spaces import CHUNK, Row, Space
 MOST_LOOKED_AT = 8 * MOST_TASKS  # combinations: a bit each
 _BLOCK = 256  # bytes of the bitmap for each entry of the directory
 _EXPANDED = tuple(bytes((byte >> bit) & 1 for bit in range(8)) for byte in range(256))
+_DIGITS = b"01" + bytes(254)  # flags as the digits of a binary number
 
 
 class Filtered(Space):
@@ -105,9 +106,6 @@ def filtered(space: Space, where: Callable[..., Any]) -> Filtered:
         number = int(flags[::-1].translate(_DIGITS), 2)
         bits += number.to_bytes((len(flags) + 7) // 8, "little")
     return Filtered(space, bytes(bits))
-
-
-_DIGITS = bytes([48, 49]) + bytes(254)
 
 
 def _caller(space: Space, where: Callable[..., Any]) -> Callable[[list[Row]], Iterable[Any]]:

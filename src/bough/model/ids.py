@@ -1,14 +1,8 @@
-"""Ids and units; bytes and times as people write them; imports nothing heavy.
+"""Ids and units, and amounts as people write them: bytes and times with units.
 
-Ids and units.
-
-A *record* is what a submission makes: one loose task or one array. Records are numbered per store,
-from 1, and never renumbered; `(record, index)` names one task, the index being 0 for a loose task.
-
-Amounts as people write them: bytes and times with units.
-
-Imports nothing, because what a user typed is read before anything heavy is loaded. Rule: what is not an amount
-is a `ValueError`, and so is an amount without end.
+A *record* is what a submission makes: one loose task or one array. Records are numbered per store, from 1, and never
+renumbered; `(record, index)` names one task, the index being 0 for a loose task.
+Rule: a text that is not an amount is a `ValueError`, and so is an amount that is not finite.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ from bough.model.bounds import Count, Digest, Instant
 RecordId = NewType("RecordId", Count)
 GroupId = NewType("GroupId", Count)
 ExecutorId = NewType("ExecutorId", Count)
-SpanId = NewType("SpanId", Count)  # one hand-out of a span; what executors answer to
+SpanId = NewType("SpanId", Count)  # one dispatch of a span; executors report by it
 BlobId = NewType("BlobId", Digest)  # 16-byte digest of a blob's content
 MemoKey = NewType("MemoKey", Digest)  # 16-byte digest of what a task computes
 
@@ -30,9 +24,9 @@ Bytes = Count
 DIGEST_SIZE = 16  # bytes of a blob's id and of a memo key
 ROOT = GroupId(0)  # the workflow's own group
 
-
 _UNITS = {"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_TIMES = {"ms": 0.001, "min": 60, "s": 1, "m": 60, "h": 3600, "d": 86400}  # longer suffixes first
 
 
 def read_bytes(text: str | float) -> int:
@@ -51,9 +45,6 @@ def _number_of_bytes(text: str) -> float:
     return float(body)
 
 
-_SPANS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-
-
 def read_seconds(text: str | float) -> float:
     """Read "1h", "90s", "1:30:00", "250ms" or a number as seconds; ValueError says what is wrong."""
     if isinstance(text, int | float):
@@ -67,7 +58,7 @@ def read_seconds(text: str | float) -> float:
         for part in body.split(":"):
             total = total * 60 + float(part)
         return total
-    for suffix in ("ms", "min", "s", "m", "h", "d"):
+    for suffix, factor in _TIMES.items():
         if body.endswith(suffix):
-            return float(body.removesuffix(suffix)) * _SPANS[suffix]
+            return float(body.removesuffix(suffix)) * factor
     return float(body)

@@ -1,6 +1,7 @@
-"""How tasks end: what an executor says of a success, and a failure as a value.
+"""How tasks end: what an executor reports of a success, and a failure as a value.
 
-Rule: a task's failure is never an exception inside Bough; it becomes one only in the user's hands.
+Rule: inside Bough a task's failure is a value; only the user's calls turn it into an exception. The name of this module
+stays: stored pickles name `Detail`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Cause(enum.StrEnum):
     NOT_STARTED = "not started"  # the program was not found, the directory is gone, an import is missing
     UNSENDABLE = "unsendable"  # the result could not be pickled, or an argument not unpickled
     LOST = "lost"  # the executor or worker died under it
-    KILLED = "killed"  # somebody asked for it
+    KILLED = "killed"  # on request of a user
     CANCELLED = "cancelled"
     DEPENDENCY = "dependency"  # something it depends on did not succeed
     FAIL_FAST = "fail fast"  # another task failed and the workflow was to stop then
@@ -42,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     error: bytes = b""  # a pickled exception, with the remote traceback as its cause
     stderr: Text = ""  # the last lines
     source: Count = 0  # for DEPENDENCY: the record that failed first
-    site: bool = False  # not the task's fault but the place's: it may work elsewhere, and costs no retry
+    site: bool = False  # the executor's place is at fault, not the task: it may work elsewhere, and costs no retry
 
 
 class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -51,9 +52,7 @@ class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
     path: FilePath
     offset: Count
     length: Count
-    data: bytes = (
-        b""  # on its way from an executor whose files the server cannot read: what was written, if it is short
-    )
+    data: bytes = b""  # what was written, if it is short, from an executor whose files the server cannot read
 
 
 def kept_time(nanoseconds: int) -> int:

@@ -1,19 +1,17 @@
-"""Stand-ins for values on their way: marks in arguments, short calls, parts of pickled result lists.
+"""Stand-ins for values on their way: refs in arguments, short calls, old pickles, parts of result lists.
 
-Marks in arguments for values that come later, and putting the values in.
+*Refs.* A `Ref` in the arguments of a call stands for a value that comes later; `resolve` puts the values in. Only
+lists, tuples and dicts are searched, and an object without a ref comes back as the same object.
 
-Rule: only lists, tuples and dicts are looked into; what holds no mark comes back as the same object.
+*Calls.* Arguments that are numbers, texts and refs, as most are, travel as a tuple in the marshal format, version 2. It
+is read and written several times as fast as a pickle, and gives the same bytes for the same arguments, so that the memo
+key of a call is made of them too. The first byte says what follows: simple arguments, arguments with refs, or a pickle.
 
-Arguments that are numbers, texts and marks for values that come later: most calls have no others.
+*Result lists.* The results of a span are a pickled list, opaque to every process between the worker that made it and
+the client that wants it. `cut` makes the pickle of a part of such a list.
 
-They travel as a tuple in the marshal format, version 2, which is read and written several times as fast as a pickle,
-and gives the same bytes for the same arguments, so that the memo key of a call is made of them too. Rule: the first
-byte says what it is: simple arguments, arguments with marks, or a pickle of positional and keyword arguments.
-
-Parts of pickled lists, named without unpickling anything.
-
-Results are pickled lists, one value per element of a span, and opaque to everything between the
-worker that made them and the client that wants them. Rule: nothing here loads a pickle.
+Rule: nothing but `load_pickle` and `unpack_call`, which clients and workers call, loads a pickle. The name of this
+module stays: stored pickles name `Ref`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,24 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-_ATOMS: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None), bytearray})
+SIMPLE: Final[frozenset[type]] = frozenset({int, float, str, bytes, bool, complex, type(None)})
+_ATOMS: Final[frozenset[type]] = SIMPLE | {bytearray}  # what holds no ref
+_is_simple = SIMPLE.issuperset
+_SIMPLE, _WITH_REFS = b"sr"  # the first byte of packed arguments
+
+Call = tuple[Sequence[Any], dict[str, Any]]
+
+# Modules of ours that pickles in stores name, and where their contents are now.
+FORMER: Final = {
+    "bough.api.completed": "bough.api.futures.completed",
+    "bough.driver.stages": "bough.driver.job_bundles",
+    "bough.executor.failures": "bough.executor.worker.serialisation",
+}
+
+STOP: Final = b"."
+HEAD: Final = b"\x80\x04coperator\ngetitem\n"
+_SLICE: Final = b"cbuiltins\nslice\n"
+_CALL_WITH_PAIR: Final = b"\x86R"  # TUPLE2, REDUCE
 
 
 class Ref:
@@ -57,7 +72,7 @@ def replaced(obj: Any, kind: type | tuple[type, ...], swap: Callable[[Any], Any]
     """Swap instances of `kind`, no primitive type, inside nested lists, tuples and dict values."""
     try:
         return _replaced(obj, kind, swap)
-    except RecursionError:  # a structure that holds itself: nothing of ours can be in it
+    except RecursionError:  # a structure that holds itself: no ref of ours can be in it
         return obj
 
 
@@ -85,11 +100,7 @@ def _is(a: object, b: object) -> bool:
     return a is b
 
 
-SIMPLE: frozenset[type] = frozenset({int, float, str, bytes, bool, complex, type(None)})
-_SIMPLE, _MARKED = b"sr"
-_is_simple = SIMPLE.issuperset
-
-Call = tuple[Sequence[Any], dict[str, Any]]
+# --- calls ---
 
 
 def pack_simple(args: tuple[Any, ...]) -> bytes | None:
@@ -98,18 +109,23 @@ def pack_simple(args: tuple[Any, ...]) -> bytes | None:
 
 
 def pack_marked(args: tuple[Any, ...]) -> bytes | None:
-    """The same for arguments some of which are marks; such a one counts as a tuple, of which there are no others."""
+    """The same for arguments some of which are refs; a ref is packed as a tuple, and no other argument is one."""
     if not _is_simple([kind for kind in map(type, args) if kind is not Ref]):
         return None
     return b"r" + marshal.dumps(tuple([(arg.n,) if type(arg) is Ref else arg for arg in args]), 2)
 
 
-# Modules of ours that pickles in stores name, and where their contents are now.
-FORMER: Final = {
-    "bough.api.completed": "bough.api.futures.completed",
-    "bough.driver.stages": "bough.driver.job_bundles",
-    "bough.executor.failures": "bough.executor.worker.serialisation",
-}
+def unpack_call(packed: bytes, values: Sequence[Any]) -> Call:
+    """Positional and keyword arguments from bytes, with values in the places of their refs."""
+    if packed[0] == _SIMPLE:
+        return marshal.loads(packed[1:]), {}
+    if packed[0] == _WITH_REFS:
+        return [values[arg[0]] if type(arg) is tuple else arg for arg in marshal.loads(packed[1:])], {}
+    args, kwargs = load_pickle(packed)
+    return (resolve(tuple(args), values), resolve(kwargs, values)) if values else (args, kwargs)
+
+
+# --- pickles of earlier versions ---
 
 
 class FormerUnpickler(pickle.Unpickler):
@@ -130,20 +146,7 @@ def load_pickle(data: Any) -> Any:
         return FormerUnpickler(io.BytesIO(data)).load()
 
 
-def unpack_call(packed: bytes, values: Sequence[Any]) -> Call:
-    """Positional and keyword arguments from bytes, with the values that have come in the places of their marks."""
-    if packed[0] == _SIMPLE:
-        return marshal.loads(packed[1:]), {}
-    if packed[0] == _MARKED:
-        return [values[arg[0]] if type(arg) is tuple else arg for arg in marshal.loads(packed[1:])], {}
-    args, kwargs = load_pickle(packed)
-    return (resolve(tuple(args), values), resolve(kwargs, values)) if values else (args, kwargs)
-
-
-STOP = b"."
-HEAD = b"\x80\x04coperator\ngetitem\n"
-_SLICE = b"cbuiltins\nslice\n"
-_CALL_WITH_PAIR = b"\x86R"  # TUPLE2, REDUCE
+# --- parts of result lists ---
 
 
 def cut(data: bytes, skip: int, count: int) -> bytes:
@@ -161,7 +164,7 @@ def nones(count: int) -> bytes:
 
 
 def tail(skip: int, count: int) -> bytes:
-    """What follows the original: the slice, the call and a STOP."""
+    """The end of such a program, after the original: the slice, the call and a STOP."""
     return b"".join((_SLICE, _number(skip), _number(skip + count), _CALL_WITH_PAIR, _CALL_WITH_PAIR, STOP))
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from bough.model.bounds import Amount, Name
-from bough.model.ids import Bytes, read_bytes, read_seconds
-
-__all__ = ["ONE_CORE", "Needs", "describe", "read_bytes", "read_seconds", "show_bytes"]
+from bough.model.ids import Bytes
 
 
 class Needs(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):

@@ -1,8 +1,8 @@
-"""How long tasks take, by template, and how many to hand out at once.
+"""Measured run time by template, and how many tasks a span holds.
 
-Rule: a hand-out is a few tens of milliseconds of work, halves towards the end, and is one task while
-the run time is unknown or long, so that bundling never unbalances the load. Trust grows with what
-was measured: nobody gets more than twice as many tasks at once as have been seen so far.
+Rule: a span is a few tens of milliseconds of work, halves towards the end, and is one task while the run time is
+unknown or long, so that bundling never unbalances the load. Trust grows with what was measured: no executor gets more
+than twice as many tasks at once as have been measured so far.
 """
 
 from __future__ import annotations

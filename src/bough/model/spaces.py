@@ -1,14 +1,9 @@
-"""Parameter spaces, with `product` and `tie` (name kept: stored pickles).
+"""Parameter spaces: many combinations held as their axes; `bough.product` and `bough.tie` make them.
 
-Parameter spaces: many combinations held as their axes.
-
-A space is a sequence of rows (tuples in the order of `names`) that are computed from their index,
-so 10^8 combinations cost no memory. The last axis of a product varies fastest, as in nested loops.
-Rule: a space never changes, and element k is the same wherever it is unpickled.
-
-`bough.product` and `bough.tie`: how users write down parameter spaces.
-
-Rule: the constructors check and never compute combinations, so any size costs nothing.
+A space is a sequence of rows (tuples in the order of `names`) that are computed from their index, so 10^8 combinations
+cost no memory. The last axis of a product varies fastest, as in nested loops.
+Rule: a space never changes, and element k is the same wherever it is unpickled. Making a space checks its axes and
+computes no combination. The name of this module stays: stored pickles name its classes.
 """
 
 from __future__ import annotations
@@ -229,7 +224,7 @@ def _joined_names(factors: tuple[Space, ...]) -> tuple[str, ...]:
 
 
 def _sequence(name: str, values: Any) -> Sequence[Any]:
-    """Values as something to slice that nobody changes behind our back."""
+    """Values as a sequence that can be sliced and that no other code can change."""
     if isinstance(values, str | bytes):
         raise InvalidWorkload(f"parameter {name} is one text, {values!r:.60}: give a list of values")
     if isinstance(values, range | tuple):

@@ -1,7 +1,7 @@
-"""What is submitted: tasks, arrays, groups, and how they depend on each other.
+"""Specs of what is submitted: tasks, arrays, groups, and how they depend on each other.
 
-Bodies, payloads and pages are opaque bytes to everything but the client that makes them and the
-executor that runs them. Rule: a spec never changes once it is submitted, unless the workflow's description does.
+Bodies, payloads and pages are opaque bytes to every process but the client that makes them and the executor that runs
+them. Rule: a spec never changes once it is submitted, unless the workflow's description does.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Limits(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     retries: Count = 0  # failures of its own that are forgiven
     backoff: Duration = 0  # wait before the first retry, doubled for each further one
     walltime: Duration = 0  # the user's estimate of the run time, 0: unknown
-    losses: Count = 5  # executors or workers that may die under it before it is called poisonous
-    replay: Duration = 0  # without a word of it for so long after it was handed out it is sent again, 0: never
+    losses: Count = 5  # executors or workers that may die under it before it counts as poisonous
+    resend_after: Duration = 0  # sent again when its executor said nothing of it for so long, 0: never
 
 
 NO_LIMITS = Limits()
@@ -62,10 +62,10 @@ NO_LIMITS = Limits()
 class TaskExtras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """What tasks of structured workflows say of themselves."""
 
-    release: bool = False  # when it has succeeded, who waits for its group may start
-    final: bool = False  # it runs whatever became of what it waits for
-    near: Count = 0  # a record it waits for: it runs on the host where that one succeeded, as long as that is there
-    place: Label = ""  # the host where it runs, as long as that is there
+    release: bool = False  # its success releases those that wait for its group
+    final: bool = False  # it runs whether or not its predecessors succeeded
+    same_host_as: Count = 0  # a record it waits for: it runs on the host where that succeeded, while that is there
+    host: Label = ""  # it runs on this host, while that is there
     attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
 
 
@@ -136,8 +136,8 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     # candidates for reuse: elements [start, stop) equal those from source_start up of an earlier record
     reuse: tuple[Reuse, ...] = ()
     open: bool = False  # more pages may come; a PagesAdded with `last` ends it
-    files: bytes = b""  # the declared files of commands, see `model.manifests`: only these may travel
-    fed: bool = False  # a generator feeds it, endless or not: what succeeded is let go of
+    files: bytes = b""  # the declared files of commands, see `model.files`: only these may travel
+    fed: bool = False  # a generator feeds it, endless or not: successes are forgotten
     terms: TaskExtras = NO_EXTRAS
 
 
@@ -150,7 +150,7 @@ class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     after: tuple[Dep, ...] = ()
     limit: Count = 0  # of its tasks, and of those below, at most so many run at once; 0: any number
     retries: Count = 0  # if something in it fails, all that did not succeed is tried again, so often
-    timeout: Duration = 0  # after its first task was handed out; what has not ended then is ended; 0: never
+    timeout: Duration = 0  # after its first task was dispatched; what has not ended then is ended; 0: never
     attributes: tuple[tuple[Name, Label], ...] = ()  # the user's own
 
 

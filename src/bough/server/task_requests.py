@@ -244,7 +244,7 @@ class TaskRequests:
         return known is not None and known.has(index)
 
     def _alive(self, asked: _Asked, span: Span) -> None:
-        if span.record.spec.limits.replay:
+        if span.record.spec.limits.resend_after:
             self._shell.news(SpanAlive(span.id))
         asked.answer({})
 

@@ -16,7 +16,7 @@ from bough.model.events.facts import Fact, MemoLookedUp, PagesAdded, SpanEnded, 
 from bough.model.ids import MemoKey, RecordId
 from bough.model.outcomes import ResultFile, kept_time
 from bough.model.tasks import ArraySpec, Page, Reuse
-from bough.stores.sql.database import Database
+from bough.stores.database import Database
 from bough.stores.store import MemoArray, MemoPages
 
 _EARLIER: Final = "run < :before"

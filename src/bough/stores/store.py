@@ -17,7 +17,7 @@ import msgspec
 from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
-from bough.stores.maintenance.quarantine import SetAside
+from bough.stores.quarantine import SetAside
 
 
 class LastRun(msgspec.Struct, frozen=True):

@@ -61,8 +61,8 @@ def test_a_wrong_option_is_named(option: str, value: object, message: str) -> No
 
 
 def test_the_time_after_which_a_silent_task_is_sent_again_is_read() -> None:
-    assert read_options(DEFAULTS, {"replay": "2m"}).limits.replay == 120
-    assert read_options(read_options(DEFAULTS, {"replay": 5}), {"retries": 1}).limits.replay == 5
+    assert read_options(DEFAULTS, {"replay": "2m"}).limits.resend_after == 120
+    assert read_options(read_options(DEFAULTS, {"replay": 5}), {"retries": 1}).limits.resend_after == 5
 
 
 BEYOND = (2**63, -(2**63) - 1, 10**400, 10**5000, float("nan"), float("inf"), -float("inf"))

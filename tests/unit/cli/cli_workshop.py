@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from bough.stores.sql.schema import DURABLE, TABLES
+from bough.stores.schema import DURABLE, TABLES
 
 
 class Workshop:

@@ -52,7 +52,7 @@ def items(lines: Sequence[str], first: int) -> list[Item]:
                 needs=needs(float(said.get("cores", 1))),
                 limits=limits(retries=int(said.get("retries", 0))),
                 after=deps,
-                terms=TaskExtras(release="release" in said, final="final" in said, near=near),
+                terms=TaskExtras(release="release" in said, final="final" in said, same_host_as=near),
             )
         )
     return found

@@ -101,7 +101,7 @@ def test_a_successor_that_waits_for_something_else_stays() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"needs": needs(0.5)}, {"template": "unknown"}, {"limits": limits(replay=5.0)}],
+    [{"needs": needs(0.5)}, {"template": "unknown"}, {"limits": limits(resend_after=5.0)}],
     ids=["needs", "time", "replay"],
 )
 def test_one_that_is_unlike_its_predecessor_stays(fields: dict[str, object]) -> None:

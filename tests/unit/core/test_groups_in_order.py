@@ -234,7 +234,7 @@ def two_hosts() -> Bench:
 
 def test_a_task_with_affinity_runs_where_its_predecessor_ran(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(near=2)))
+    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(same_host_as=2)))
     first = bench.machine.state.spans[bench.span(2)].executor.id
     bench.end(2)
     assert bench.machine.state.spans[bench.span(3)].executor.id == first
@@ -246,18 +246,18 @@ def test_it_runs_there_also_if_the_predecessor_had_ended_before_it_came(two_host
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.end(2)
     bench.end(1)
-    bench.submit(task(3, 2, terms=TaskExtras(near=2)))
+    bench.submit(task(3, 2, terms=TaskExtras(same_host_as=2)))
     assert bench.machine.state.spans[bench.span(3)].executor is home
 
 
 def test_it_waits_for_that_host_while_others_go_elsewhere(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(near=2)), task(4))
+    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(same_host_as=2)), task(4))
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.submit(task(5, 1))
     bench.end(2)
     assert bench.machine.state.spans[bench.span(3)].executor is home
-    bench.submit(task(6, 3, terms=TaskExtras(near=3)), task(7, terms=TaskExtras(place=home.host)))
+    bench.submit(task(6, 3, terms=TaskExtras(same_host_as=3)), task(7, terms=TaskExtras(host=home.host)))
     bench.end(1)
     assert bench.state(7) == "ready"
     assert bench.state(4) == "placed", "it went to the other host, past the one that waits"
@@ -265,7 +265,7 @@ def test_it_waits_for_that_host_while_others_go_elsewhere(two_hosts: Bench) -> N
 
 def test_it_goes_anywhere_when_its_host_is_gone(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(near=2)))
+    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(same_host_as=2)))
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.tell(executor(3, 1))
     bench.tell(facts.ExecutorDrained(ExecutorId(home.id)))
@@ -276,13 +276,13 @@ def test_it_goes_anywhere_when_its_host_is_gone(two_hosts: Bench) -> None:
 
 def test_a_host_that_was_never_there_binds_nobody() -> None:
     bench = Bench(1)
-    bench.submit(task(1, terms=TaskExtras(place="nowhere")))
+    bench.submit(task(1, terms=TaskExtras(host="nowhere")))
     assert bench.state(1) == "placed"
 
 
 def test_explain_names_the_host_that_is_busy(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1, terms=TaskExtras(place="host1")), task(2, terms=TaskExtras(place="host1"), needs=needs(1)))
+    bench.submit(task(1, terms=TaskExtras(host="host1")), task(2, terms=TaskExtras(host="host1"), needs=needs(1)))
     assert "host1" in bench.machine.explain(2)[0]
 
 

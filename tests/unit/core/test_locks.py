@@ -97,7 +97,7 @@ def test_a_group_that_a_task_releases_lets_others_start() -> None:
 def test_a_sign_of_life_puts_off_that_a_task_is_sent_again() -> None:
     bench = Bench(1)
     bench.tell(executor(2, 1))
-    bench.submit(task(1, limits=limits(replay=10.0)))
+    bench.submit(task(1, limits=limits(resend_after=10.0)))
     for _ in range(5):
         bench.wait(8.0)
         bench.tell(facts.SpanAlive(bench.span(1)))

@@ -109,7 +109,7 @@ def test_failures_that_are_the_tasks_own_suspend_nobody() -> None:
 
 def test_without_a_word_for_too_long_a_task_is_sent_again_and_the_silent_one_ended() -> None:
     bench = two_places()
-    bench.submit(task(1, limits=limits(replay=30.0)))
+    bench.submit(task(1, limits=limits(resend_after=30.0)))
     first = bench.span(1)
     bench.wait(31)
     assert [stop.span for stop in bench.stops] == [first]
@@ -119,7 +119,7 @@ def test_without_a_word_for_too_long_a_task_is_sent_again_and_the_silent_one_end
 
 def test_a_sign_of_life_puts_it_off() -> None:
     bench = two_places()
-    bench.submit(task(1, limits=limits(replay=30.0)))
+    bench.submit(task(1, limits=limits(resend_after=30.0)))
     bench.wait(20)
     bench.start(1)
     bench.wait(20)
@@ -130,7 +130,7 @@ def test_a_sign_of_life_puts_it_off() -> None:
 
 def test_sent_again_too_often_it_is_given_up() -> None:
     bench = two_places()
-    bench.submit(task(1, limits=limits(replay=30.0, losses=2)))
+    bench.submit(task(1, limits=limits(resend_after=30.0, losses=2)))
     bench.wait(31)
     bench.wait(31)
     assert bench.state(1) == "failed"
@@ -139,7 +139,7 @@ def test_sent_again_too_often_it_is_given_up() -> None:
 
 def test_what_a_silent_span_has_not_begun_goes_back_without_a_loss() -> None:
     bench = Bench(1)
-    bench.submit(array(1, 101, template="x", limits=limits(replay=5.0)))
+    bench.submit(array(1, 101, template="x", limits=limits(resend_after=5.0)))
     bench.end(1, 0, seconds=0.001)
     assert bench.machine.state.spans[bench.span(1, 1)].stop > 10
     bench.wait(6)

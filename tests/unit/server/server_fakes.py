@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from bough.errors import BoughError, StoreFailed
 from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded
-from bough.stores.maintenance.quarantine import SetAside
+from bough.stores.quarantine import SetAside
 from bough.stores.store import LastRun, MemoArray
 from bough.wire.client_messages import ToClient
 from bough.wire.executor_messages import ToExecutor

@@ -246,7 +246,7 @@ def pipeline(client: Peer, *, attributes: tuple[tuple[str, str], ...] = ()) -> l
     first, group = client.welcome.first_id, client.welcome.group
     made: list[TaskSpec] = []
     for number in (first, first + 2):
-        near = TaskExtras(near=number, attributes=attributes)
+        near = TaskExtras(same_host_as=number, attributes=attributes)
         one = TaskSpec(RecordId(number), Kind.COMMAND, b"", b"", group=group, terms=TaskExtras(release=True))
         two = TaskSpec(RecordId(number + 1), Kind.COMMAND, b"", b"", group, after=(Dep(On.TASK, number),), terms=near)
         made += [one, two]

@@ -72,7 +72,7 @@ def array_length(items: Sequence[Any]) -> int:
 def send_array(session: Session, settings: TaskOptions, group: int, parts: ArrayParts) -> ArrayElements:
     """Submit an array."""
     after = tuple(dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after]))
-    if settings.terms.near or settings.terms.final:
+    if settings.terms.same_host_as or settings.terms.final:
         word = "final" if settings.terms.final else "affinity"
         raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
     with session.ordered(group) as order:

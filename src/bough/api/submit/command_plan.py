@@ -27,10 +27,10 @@ from bough.api.futures.array import Array
 from bough.api.futures.task import OutputPath
 from bough.api.pickling import check_sendable
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, TemplateSlot
+from bough.model.commands.command import CommandCall, CommandSettings, CommandTemplate, Part, TemplateSlot, show_slot
 from bough.model.commands.rendering import render_row, row_files
 from bough.model.commands.shell_text import needs_shell, split_words
-from bough.model.commands.template import check_slots, in_order, is_template, parse, plain, show_slot, shown, unparse
+from bough.model.commands.template import check_slots, in_order, is_template, parse, plain, shown, unparse
 from bough.model.files import absolute
 from bough.model.filtering import Filtered, filtered
 from bough.model.spaces import Axis, Product, Space, Tie

@@ -49,7 +49,7 @@ class Placing:
         if order is not None:
             order.send(task, spec, size, blobs)
             return
-        if spec.terms.near == BESIDE:
+        if spec.terms.same_host_as == BESIDE:
             import msgspec
 
             from bough.api.submit.groups import beside

@@ -165,10 +165,10 @@ class Order:
     def _placed(self, spec: TaskSpec) -> TaskSpec:
         terms, priority = spec.terms, spec.priority or self.priority
         waits = self._waits(final=terms.final)
-        if not waits and terms.near != BESIDE and priority == spec.priority:
+        if not waits and terms.same_host_as != BESIDE and priority == spec.priority:
             return spec
         after = tuple(dict.fromkeys((*spec.after, *waits)))
-        if terms.near == BESIDE:
+        if terms.same_host_as == BESIDE:
             terms = beside(self._session, self._before, spec, needed=not self.pipeline)
         return msgspec.structs.replace(spec, after=after, terms=terms, priority=priority)
 
@@ -207,12 +207,12 @@ def beside(session: Session, before: Task | None, spec: TaskSpec, *, needed: boo
             raise UserError("affinity=True needs a task before it: one in a pipeline, or a single one in after=")
         before = session.ledger.tasks.get(tasks[0])
         if before is None:
-            return msgspec.structs.replace(terms, near=tasks[0])
+            return msgspec.structs.replace(terms, same_host_as=tasks[0])
     if before is None:
-        return msgspec.structs.replace(terms, near=0)  # the first of a pipeline runs anywhere
+        return msgspec.structs.replace(terms, same_host_as=0)  # the first of a pipeline runs anywhere
     if before.done():
-        return msgspec.structs.replace(terms, near=0, place=before.host)
-    return msgspec.structs.replace(terms, near=before.id)
+        return msgspec.structs.replace(terms, same_host_as=0, host=before.host)
+    return msgspec.structs.replace(terms, same_host_as=before.id)
 
 
 class Group(Submitter):

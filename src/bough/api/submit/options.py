@@ -42,7 +42,7 @@ NAMES = (
     *("walltime", "replay", "name", "after", "priority", "memo"),
     *("release", "affinity", "final", "attributes"),
 )
-BESIDE = -1  # in the place of `Terms.near`: where the task before it ran, whichever that will be
+BESIDE = -1  # in the place of `TaskExtras.same_host_as`: where the task before it ran, whichever that will be
 
 
 class TaskOptions(msgspec.Struct, frozen=True):
@@ -82,11 +82,11 @@ def read_options(base: TaskOptions, given: Mapping[str, object]) -> TaskOptions:
 def _terms(base: TaskExtras, said: Mapping[str, object]) -> TaskExtras:
     if not said.keys() & {"release", "affinity", "final", "attributes"}:
         return base
-    beside = _yes("affinity", said["affinity"]) if "affinity" in said else base.near == BESIDE
+    beside = _yes("affinity", said["affinity"]) if "affinity" in said else base.same_host_as == BESIDE
     return TaskExtras(
         release=_yes("release", said["release"]) if "release" in said else base.release,
         final=_yes("final", said["final"]) if "final" in said else base.final,
-        near=BESIDE if beside else 0,
+        same_host_as=BESIDE if beside else 0,
         attributes=read_attributes(said["attributes"], base.attributes) if "attributes" in said else base.attributes,
     )
 
@@ -142,8 +142,13 @@ def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
     if not said.keys() & {"timeout", "memory", "retries", "backoff", "walltime", "replay"}:
         return base
     seconds = {
-        name: _read(name, said[name], read_seconds, '"90s", "1h" or seconds') if name in said else getattr(base, name)
-        for name in ("timeout", "backoff", "walltime", "replay")
+        name: _read(name, said[name], read_seconds, '"90s", "1h" or seconds') if name in said else before
+        for name, before in (
+            ("timeout", base.timeout),
+            ("backoff", base.backoff),
+            ("walltime", base.walltime),
+            ("replay", base.resend_after),
+        )
     }
     return Limits(
         timeout=seconds["timeout"],
@@ -152,7 +157,7 @@ def _limits(base: Limits, said: Mapping[str, object]) -> Limits:
         backoff=seconds["backoff"],
         walltime=seconds["walltime"],
         losses=base.losses,
-        replay=seconds["replay"],
+        resend_after=seconds["replay"],
     )
 
 

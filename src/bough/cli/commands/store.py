@@ -18,7 +18,7 @@ from bough.cli.targets.locate import ServiceAddress, add_store_arguments, find_t
 from bough.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
-    from bough.stores.maintenance.quarantine import SetAside
+    from bough.stores.quarantine import SetAside
 
 EXAMPLES = (
     "bough store copy .bough/sweep postgresql://me@db.example.org/jobs",

@@ -209,9 +209,9 @@ def runs_again(record: TaskRecord, spec: TaskSpec) -> bool:
 
 def _change_task(state: State, record: TaskRecord, spec: TaskSpec) -> None:
     group = record.group
-    if spec.terms.near:
+    if spec.terms.same_host_as:
         state.has_near = True
-    queue = state.queue_for(spec.needs, group, place_near(state, spec) or spec.terms.place)
+    queue = state.queue_for(spec.needs, group, place_near(state, spec) or spec.terms.host)
     if record.state in task_actions.BUSY and spec.needs == record.needs and spec.terms == record.spec.terms:
         queue = record.queue  # what it occupies is given back to where it was taken
     new = TaskRecord(spec, spec, group, state.runtime_of(spec.template or spec.id), queue)

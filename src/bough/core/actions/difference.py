@@ -207,7 +207,7 @@ class _Comparison:
 
     def _terms(self, item: TaskSpec) -> TaskExtras:
         terms = item.terms
-        return replace(terms, near=self.records.get(terms.near, 0)) if terms.near else terms
+        return replace(terms, same_host_as=self.records.get(terms.same_host_as, 0)) if terms.same_host_as else terms
 
     def _dep(self, dep: Dep) -> Dep:
         return replace(dep, id=(self.groups if dep.is_group else self.records)[dep.id])

@@ -38,7 +38,7 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
     known = state.likes.get(spec.body)
     if known is None or not are_alike(spec, known[0]):
         group = state.groups[spec.group]
-        queue = state.queue_for(spec.needs, group, spec.terms.place)
+        queue = state.queue_for(spec.needs, group, spec.terms.host)
         known = state.likes[spec.body] = (spec, group, state.runtime_of(spec.template or spec.id), queue)
     group = known[1]
     record = TaskRecord(spec, *known)
@@ -46,7 +46,7 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
         occurrences = group.workflow.occurrences
         record.occurrence = occurrences.get(spec.key, 0)
         occurrences[spec.key] = record.occurrence + 1
-    if record.own is not None and spec.terms.near:
+    if record.own is not None and spec.terms.same_host_as:
         state.has_near = True
         if place := place_near(state, spec):
             record.queue = state.queue_for(spec.needs, group, place)
@@ -60,7 +60,7 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
 
 def place_near(state: State, spec: TaskSpec) -> str:
     """The host where the one before a task ran which wants to run there too, if that has ended; empty: it has not."""
-    before = state.records.get(spec.terms.near)
+    before = state.records.get(spec.terms.same_host_as)
     if isinstance(before, TaskRecord) and Dep(On.TASK, before.id) in spec.after:
         return before.ran_at
     return ""
@@ -73,7 +73,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     counts = [0] * STATES
     counts[WAITING] = count
     runtime = state.runtime_of(spec.template or spec.id)
-    queue = state.queue_for(spec.needs, group, spec.terms.place)
+    queue = state.queue_for(spec.needs, group, spec.terms.host)
     record = ArrayRecord(
         spec.id,
         spec,

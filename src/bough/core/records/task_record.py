@@ -54,7 +54,7 @@ def are_alike(spec: TaskSpec, like: TaskSpec) -> bool:
         and (spec.limits is like.limits or spec.limits == like.limits)
         and spec.priority == like.priority
         and spec.kind is like.kind
-        and spec.terms.place == like.terms.place
+        and spec.terms.host == like.terms.host
     )
 
 

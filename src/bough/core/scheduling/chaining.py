@@ -129,4 +129,4 @@ def _may_travel(entry: Waiter, queue: ReadyQueue) -> bool:
     if waiter.generation != entry[2] or waiter.held or waiter.trouble is not None or queue.limits:
         return False
     like = waiter.like
-    return like.kind is _FUNCTION and not like.limits.replay and not (waiter.key and queue.workflow.memos)
+    return like.kind is _FUNCTION and not like.limits.resend_after and not (waiter.key and queue.workflow.memos)

@@ -1,13 +1,8 @@
-"""What a command is, and how it reads to a person.
+"""What a command is, from the client that renders it to the worker that runs it, and how it reads to a person.
 
-What a command is, from the client that renders it to the worker that runs it.
-
-A text is held as parts: literal strings and slots, because output slots get their hidden name, and
-`{attempt}` its number, only on the executor. Rule: nothing here touches a file.
-
-The `command` column: what a person would call the thing a task runs.
-
-Rule: a text is for reading; a payload that cannot be read gives the template's name, never an error.
+A text is held as parts: literal strings and slots, because output slots get their hidden name, and `{attempt}` its
+number, only on the executor. Rule: nothing here touches a file. A text for people never fails: for a payload that
+cannot be read it is the template's name.
 """
 
 from __future__ import annotations
@@ -38,7 +33,7 @@ Part = str | TemplateSlot
 
 
 class OnClash(enum.StrEnum):
-    """What happens when an output's path is somebody else's."""
+    """What happens when another task has an output's path."""
 
     ERROR = "error"
     RENAME = "rename"
@@ -93,7 +88,12 @@ def task_text(spec: TaskSpec) -> str:
     """A command with its outputs' final paths, or a function's name."""
     if spec.kind is Kind.COMMAND and spec.payload:
         try:
-            return _call(decode_call(spec.payload), spec.needs.cores)
+            call, cores = decode_call(spec.payload), f"{spec.needs.cores:g}"
+            return _filled(
+                call,
+                lambda slot: call.writes[slot.name],
+                lambda slot: cores if slot.name == "cores" else show_slot(slot),
+            )
         except msgspec.MsgspecError:
             pass
     return spec.template or spec.name
@@ -109,18 +109,28 @@ def array_text(spec: ArraySpec, blob: Callable[[bytes], bytes]) -> str:
     return spec.template or spec.name
 
 
-def _call(call: CommandCall, cores: float) -> str:
-    quote = bool(call.parts)
+def shown_text(call: CommandCall) -> str:
+    """A command as a person would type it: outputs by the paths that the user wrote."""
+    return _filled(call, lambda slot: slot.format or call.writes[slot.name], show_slot)
+
+
+def show_slot(slot: TemplateSlot) -> str:
+    """A slot as the user writes it."""
+    attribute = f".{slot.attribute}" if slot.attribute else ""
+    use = slot.mode or slot.format
+    return f"{{{slot.name}{attribute}{':' + use if use else ''}}}"
+
+
+def _filled(call: CommandCall, output: Callable[[TemplateSlot], str], other: Callable[[TemplateSlot], str]) -> str:
+    """The text of a call; `output` gives the path of an output slot, `other` the text of a built-in one."""
+    quote = shlex.quote if call.parts else str  # words without a shell are quoted as a whole
 
     def fill(part: Part) -> str:
         if isinstance(part, str):
             return part
         if part.name in call.writes:
-            path = call.writes[part.name]
-            return shlex.quote(path) if quote else path
-        if part.mode == "r":
-            return shlex.quote(part.format) if quote else part.format
-        return f"{cores:g}" if part.name == "cores" else _show(part)
+            return quote(output(part))
+        return quote(part.format) if part.mode == "r" else other(part)
 
     if call.parts:
         return "".join(map(fill, call.parts))
@@ -128,29 +138,4 @@ def _call(call: CommandCall, cores: float) -> str:
 
 
 def _show(part: Part) -> str:
-    if isinstance(part, str):
-        return part
-    return "{" + part.name + (f".{part.attribute}" if part.attribute else "") + _use(part) + "}"
-
-
-def _use(slot: TemplateSlot) -> str:
-    use = slot.mode or slot.format
-    return f":{use}" if use else ""
-
-
-def shown_text(call: CommandCall) -> str:
-    """A command as a person would type it."""
-
-    def fill(part: Part) -> str:
-        if isinstance(part, str):
-            return part
-        if part.name in call.writes:
-            path = part.format or call.writes[part.name]
-            return shlex.quote(path) if call.parts else path
-        if part.mode == "r":
-            return shlex.quote(part.format) if call.parts else part.format
-        return f"{{{part.name}}}"
-
-    if call.parts:
-        return "".join(map(fill, call.parts))
-    return shlex.join("".join(map(fill, word)) for word in call.argv)
+    return part if isinstance(part, str) else show_slot(part)

@@ -1,9 +1,9 @@
-"""Filling in a row of values: from a template to a call, and from a call to the words that are run.
+"""Fills in a row of values: from a template to a call, and from a call to the words that are run.
 
-A written name stands for its hidden file everywhere in the text but in `{name:r}`, `{name:raw}` and
-attributes, which mean the final path. Outputs and built-in slots stay open in a call until an executor
-starts it, and in a `late` one also the files that are read, which may lie elsewhere there. Rule: values only
-ever become text, never shell syntax, except where the user wrote `raw`.
+A written name stands for its hidden file everywhere in the text but in `{name:r}`, `{name:raw}` and attributes, which
+mean the final path. Outputs and built-in slots stay open in a call until an executor starts it; in a `late` call so do
+the files that are read, which may lie elsewhere there. Rule: values become text, never shell syntax, except where the
+user wrote `raw`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import CommandCall, CommandTemplate, Part, TemplateSlot
+from bough.model.commands.command import CommandCall, CommandTemplate, Part, TemplateSlot, show_slot
 from bough.model.commands.shell_text import QUOTES, contexts, split_words
-from bough.model.commands.template import BUILT_IN, MANY, OF_PATHS, attribute, joined, plain, show_slot, unknown
+from bough.model.commands.template import BUILT_IN, MANY, OF_PATHS, attribute, joined, plain, unknown
 from bough.model.files import absolute, beside
 
 Values = list[Any]  # of a row, then of its derived parameters

@@ -1,8 +1,8 @@
-"""What a shell would make of a text: whether it needs one, its words without one, the quotes a slot stands in.
+"""What a shell would make of a text: whether it needs one, its words without one, the quotes around a slot.
 
-A text that means nothing special to a shell is split into words here and runs without one. In a text for
-a shell a value is quoted for where it stands: bare, inside single or inside double quotes. Rule: when in
-doubt a text needs a shell, and a quoted value is never shell syntax.
+A text without a special meaning to a shell is split into words here and runs without one. In a text for a shell a
+value is quoted for its position: bare, inside single or inside double quotes. Rule: in doubt a text needs a shell, and
+a quoted value is never shell syntax.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
-"""Texts with slots, parsed and checked; what a slot takes from a value or a path.
+"""Command texts with slots: parsing, checking, and the text that a slot takes from a value or a path.
 
-Command texts with slots: parsing them, and checking them against their parameters.
-
-`{name}` is a value, `{name.stem}` an attribute of a path, `{name:r}` and `{name:w}` files read and
-written, `{name:raw}` goes in unquoted, `{name:.3f}` is formatted; `{{` and `}}` are braces. Rule: what is
-wrong with a text is found before any row is filled in, and the error names the slot.
-
-Paths as texts: their attributes, as pathlib has them, and the names under which files are compared and written.
-
-Rule: no file system is asked, so that a path means the same on the client, on the server and on an executor.
-
-What a slot takes from a value: its text, or the text of an attribute.
-
-Strings count as paths when an attribute is asked for; lists, tuples and ranges stand for several words.
-Rule: a slot reads attributes and never calls what it finds there.
+`{name}` is a value, `{name.stem}` an attribute of a path, `{name:r}` and `{name:w}` files read and written,
+`{name:raw}` goes in unquoted, `{name:.3f}` is formatted; `{{` and `}}` are braces. A text counts as a path when an
+attribute of it is asked for, and has the attributes that pathlib gives it; lists, tuples and ranges stand for several
+words.
+Rule: what is wrong with a text is found before any row is filled in, and the error names the slot. No file system is
+asked, so that a path means the same on the client, the server and an executor. A slot reads attributes and never calls
+what it finds there.
 """
 
 from __future__ import annotations
@@ -23,10 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bough.errors import InvalidWorkload
-from bough.model.commands.command import Part, TemplateSlot
+from bough.model.commands.command import Part, TemplateSlot, show_slot
 
 BUILT_IN = frozenset({"cores", "attempt"})
+MANY = (list, tuple, range)  # types of values that become several words
 _MODES = frozenset({"r", "w", "raw"})
+_WITHOUT = (bool, int, float, complex, bytes, type(None))  # types of values that have no attributes
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _SLOT = re.compile(r"([^\W\d]\w*)((?:\.[^\W\d]\w*)*)(?::(.*))?", re.DOTALL)
@@ -80,13 +75,6 @@ def unparse(parts: Iterable[Part]) -> str:
         else:
             words.append(show_slot(part))
     return "".join(words)
-
-
-def show_slot(slot: TemplateSlot) -> str:
-    """A slot as the user writes it."""
-    attribute = f".{slot.attribute}" if slot.attribute else ""
-    spec = slot.mode or slot.format
-    return f"{{{slot.name}{attribute}{':' + spec if spec else ''}}}"
 
 
 def check_slots(
@@ -151,7 +139,7 @@ def unknown(slot: TemplateSlot, owner: str | None, texts: Sequence[Part], known:
     where = f"the value of {owner}" if owner else shown(unparse(texts))
     if slot.name in BUILT_IN:
         return f"slot {show_slot(slot)} in {where}: it is known only when the command starts"
-    from difflib import get_close_matches  # loaded when somebody has mistyped a name
+    from difflib import get_close_matches  # loaded only for a mistyped name
 
     close = get_close_matches(slot.name, known, 1)
     hint = f"; did you mean {close[0]}" if close else ""
@@ -167,7 +155,7 @@ def shown(text: str) -> str:
     return '"' + short.replace("\n", "\\n") + '"'
 
 
-# --- attributes ---------------------------------------------------------------------------------------
+# --- paths ---------------------------------------------------------------------------------------------
 
 
 def _pieces(path: str) -> tuple[str, list[str]]:
@@ -227,7 +215,8 @@ OF_PATHS: dict[str, Callable[[str], Any]] = {
     "drive": lambda path: "",  # there are none here
 }
 
-# --- names of files -----------------------------------------------------------------------------------
+
+# --- values --------------------------------------------------------------------------------------------
 
 
 def plain(value: Any, form: str = "") -> str:
@@ -244,10 +233,6 @@ def plain(value: Any, form: str = "") -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return str(value)
-
-
-MANY = (list, tuple, range)  # types of values that become several words
-_WITHOUT = (bool, int, float, complex, bytes, type(None))
 
 
 def attribute(value: Any, path: str, slot: str) -> Any:

@@ -279,7 +279,7 @@ def describe(shell: Shell, record: Record, index: int) -> dict[str, object]:
         "retries": limits.retries,
         "priority": record.priority,
         "release": spec.terms.release,
-        "affinity": bool(spec.terms.near),
+        "affinity": bool(spec.terms.same_host_as),
         "attributes": record.attributes,
         **_making(shell, record, index),
     }

@@ -112,7 +112,7 @@ def _pipeline(number: int, *, affinity: bool) -> list[Item]:
     made: list[Item] = []
     for record in range(first, first + len(STAGES)):
         after = (Dep(On.TASK, record - 1),) if record > first else ()
-        terms = TaskExtras(near=record - 1) if after and affinity else NO_EXTRAS
+        terms = TaskExtras(same_host_as=record - 1) if after and affinity else NO_EXTRAS
         made.append(TaskSpec(RecordId(record), Kind.COMMAND, BlobId(b""), b"", after=after, terms=terms))
     return made
 

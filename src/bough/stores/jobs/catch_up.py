@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from bough.journal.codec import encode_fact
 from bough.model.events.facts import Fact
 from bough.model.ids import Seconds
+from bough.stores import quarantine
+from bough.stores.database import Database
 from bough.stores.jobs.fold import JobsFold
-from bough.stores.maintenance import quarantine
-from bough.stores.maintenance.quarantine import NOT_IN_TABLES, Quarantine, SetAside, numbers_in
-from bough.stores.sql.database import Database
+from bough.stores.quarantine import NOT_IN_TABLES, Quarantine, SetAside, numbers_in
 from bough.stores.store_errors import is_of_data
 
 Journal = Callable[[int], Iterator[tuple[int, Seconds, list[Fact]]]]

@@ -16,11 +16,11 @@ from bough.model.events import facts as f
 from bough.model.events.facts import Amended
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
+from bough.stores.database import Database
 from bough.stores.jobs.fold_runs import ON, RunFold
 from bough.stores.jobs.fold_tasks import ArrayRangeFold, TaskFold, enter, first_state
 from bough.stores.jobs.rows import ENDED_LABELS, PENDING_LABELS, TaskRow, shown
 from bough.stores.jobs.tables import Blob, JobsTables, Success
-from bough.stores.sql.database import Database
 
 _WITHDRAWN: Final = Failure(Cause.CANCELLED, "the workflow's description no longer has it")
 

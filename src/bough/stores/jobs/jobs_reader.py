@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from bough.errors import UnknownName, UserError
 from bough.model.states import OCCUPYING, sql_list
-from bough.stores.sql.schema import FILE
+from bough.stores.schema import FILE
 from bough.stores.store_errors import failed, reported
 
 Value = int | float | str | bytes | None

@@ -18,9 +18,9 @@ from msgspec.structs import astuple
 
 from bough.model.events.facts import SpanEnded
 from bough.model.states import LABELS, OCCUPYING, sql_list
+from bough.stores.database import Database
 from bough.stores.jobs.array_states import RANGED, FoldedArray
 from bough.stores.jobs.rows import ENDED_LABELS, AttemptRow, ElementRow, OpenSpan, SpanRow, TaskRow
-from bough.stores.sql.database import Database
 
 MAX_CACHED: Final = 150_000  # rows of unfinished loose tasks kept in memory
 ENDED_CACHED: Final = 5_000  # rows kept before those that have ended are dropped

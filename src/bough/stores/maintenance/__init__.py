@@ -1,4 +1,4 @@
-"""What keeps a store in order.
+"""Work on whole stores.
 
-It offers `copies` (copy, back up, check), `removal`, `quarantine`, `repair`, and `replay` after a crash.
+It offers `copies` (copy, back up, check), `repair`, and `replay`, which makes the machine of a run from a store.
 """

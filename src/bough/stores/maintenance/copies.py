@@ -28,11 +28,12 @@ from bough.journal.codec import Newer, Unreadable, decode, salvage
 from bough.model.blobs import is_blob
 from bough.model.events.facts import Fact, Submitted
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policies.policy_registry import load_policies
+from bough.policies.policy_registry import load_policies, load_placement
 from bough.stores.maintenance.quarantine import SetAside, spoilt
+from bough.stores.database import Database
 from bough.stores.open import is_postgres, lock_store, need_psycopg, open_store
-from bough.stores.sql.database import Database
-from bough.stores.sql.schema import FILE
+from bough.stores.quarantine import SetAside, spoilt
+from bough.stores.schema import FILE
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.sql.sqlite import make_private_database
 from bough.stores.store_errors import reported

@@ -14,9 +14,9 @@ import msgspec
 from bough.errors import BoughError
 from bough.policies.policy_registry import load_policies
 from bough.stores.maintenance.copies import check, open_reader
-from bough.stores.maintenance.quarantine import NOT_IN_TABLES, SetAside
 from bough.stores.maintenance.replay import replay_run
 from bough.stores.open import lock_store, open_store
+from bough.stores.quarantine import NOT_IN_TABLES, SetAside
 from bough.stores.sql.sql_store import SqlStore
 
 

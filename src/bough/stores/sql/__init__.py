@@ -1,5 +1,5 @@
 """Stores in SQL databases.
 
-It offers `sqlite` (the default), `postgres`, what both share (`sql_store`, `schema`) and the little SQL they have in
-common (`database`).
+It offers `sqlite` (the default), `postgres` with its connection (`pg_database`) and its reader of the jobs database
+(`pg_jobs_reader`), and what both stores share (`sql_store`).
 """

@@ -21,7 +21,7 @@ from psycopg.abc import Buffer
 from psycopg.types.string import StrDumper
 
 from bough.errors import StoreFailed, UserError
-from bough.stores.sql.database import Values
+from bough.stores.database import Values
 
 SCHEMA: Final = "bough"
 PREFIXES: Final = ("postgresql://", "postgres://")

@@ -24,7 +24,7 @@ import psycopg
 
 from bough.errors import InvariantBroken, StoreFailed, StoreHeld
 from bough.model.ids import BlobId
-from bough.stores.sql import schema
+from bough.stores import schema
 from bough.stores.sql.pg_database import Address, PostgresDatabase, connect, failed, read_address, reported
 from bough.stores.sql.sql_store import SqlStore
 

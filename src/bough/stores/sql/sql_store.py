@@ -2,7 +2,7 @@
 
 A subclass brings the connection (`_database`), writes a turn (`_insert`), reads the journal (`_rows`) and frees space.
 Rule: one process writes (it holds the store's lock), any number reads. A fact that cannot be read or folded is set
-aside (see `maintenance.quarantine`), and all other facts are used.
+aside (see `quarantine`), and all other facts are used.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from bough.journal.codec import Newer, Unreadable, decode, encode, salvage
 from bough.model.events.facts import Fact, MemoLookedUp, RunClosed, RunOpened, RunRemoved, SpanEnded
 from bough.model.ids import BlobId, MemoKey, RecordId, Seconds
 from bough.model.tasks import Reuse
+from bough.stores import schema
+from bough.stores.database import Database
 from bough.stores.jobs.catch_up import CatchUp
 from bough.stores.jobs.fold import JobsFold
 from bough.stores.jobs.tables import keep_numbers
-from bough.stores.maintenance.quarantine import Quarantine, SetAside
-from bough.stores.maintenance.removal import Removal
 from bough.stores.memos import Memos
-from bough.stores.sql import schema
-from bough.stores.sql.database import Database
+from bough.stores.quarantine import Quarantine, SetAside
+from bough.stores.removal import Removal
 from bough.stores.store import LastRun, MemoArray, MemoPages
 
 CACHED_BYTES: Final = 32 << 20  # of journal rows kept decoded

@@ -15,9 +15,9 @@ from typing import Final
 
 from bough import private
 from bough.errors import StoreFailed
+from bough.stores import schema
 from bough.stores.filesystems import is_network_filesystem
-from bough.stores.sql import schema
-from bough.stores.sql.schema import FILE
+from bough.stores.schema import FILE
 from bough.stores.sql.sql_store import SqlStore
 from bough.stores.store_errors import failed, reported
 from bough.stores.store_folder import make_store_folder

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from bough.journal.codec import Spoilt
-from bough.stores.sql.database import Database
+from bough.stores.database import Database
 
 UNREADABLE: Final = "unreadable"
 WITHOUT_EFFECT: Final = "without effect"

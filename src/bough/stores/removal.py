@@ -19,9 +19,9 @@ from bough.journal.codec import encode
 from bough.model.events import facts as f
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import GroupSpec, TaskSpec
+from bough.stores.database import Database, found_in
 from bough.stores.jobs.tables import keep_numbers
-from bough.stores.maintenance.quarantine import NOT_IN_TABLES
-from bough.stores.sql.database import Database, found_in
+from bough.stores.quarantine import NOT_IN_TABLES
 
 SLICE_BYTES: Final = 4 << 20  # of journal rows looked at in one go
 _NEVER: Final = 1 << 62
