@@ -77,6 +77,7 @@ class State:
         self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
         self.locks = LockTable()
+        self._locked = self.locks.by_span
         self.unended = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
         self.due = False  # something became ready or roomy since the policy was asked
@@ -276,7 +277,7 @@ class State:
     def drop(self, span: Span) -> None:
         """Forget a span, and let its executor use what it occupied."""
         self.attempts.remove(span)
-        if span.id in self.locks.by_span:
+        if span.id in self._locked:
             self.locks.free_all(span)
         executor = span.executor
         executor.drop(span)
@@ -290,7 +291,7 @@ class State:
         if not span.left:
             self.drop(span)
             return
-        if span.id in self.locks.by_span:
+        if span.id in self._locked:
             self.locks.free_ended(span)
         if span.executor.wide:
             cast("RelayExecutorRecord", span.executor).narrow(span)
