@@ -15,7 +15,7 @@ from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.locks import LockTable
-from bough.core.records.ready_queue import LimitTree, ReadyQueue
+from bough.core.records.ready_queue import LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.errors import InvalidTransition
 from bough.model.events.orders import Order
@@ -49,6 +49,7 @@ class State:
 
     def __init__(self, policy: PlacementPolicy, pickup: int = 0) -> None:
         self.policy = policy
+        self.asks_policy = False  # only a turn does; what is queued otherwise has rank 0 until the first turn
         self.pickup = pickup or MAX_SPAN  # most tasks in one hand-out to one core
         self.run = 0  # of the session or service itself
         self.stopping = False
@@ -240,14 +241,24 @@ class State:
     def enqueue(self, record: Record) -> None:
         """Put a record with ready elements into the queue, under the key it has now."""
         queue = record.queue
-        try:
-            rank = self.policy.rank(record)
-        except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
-            self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
-            rank = 0.0
+        rank = 0.0
+        if self.asks_policy:
+            try:
+                rank = self.policy.rank(record)
+            except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
+                self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
         queue.push(record, rank)
         self.waiting[queue.root] = None
         self.due = True
+
+    def rank_queued(self) -> None:
+        """From now on the policy is asked: it ranks what was queued without it, by a replay or from a snapshot."""
+        self.asks_policy = True
+        for several in list(self.waiting):
+            for queue in several.leaves():
+                for entry in queue.entries():
+                    if entry[4].ready and is_valid(entry):
+                        self.enqueue(entry[4])
 
     # --- time ------------------------------------------------------------------------------------
 
