@@ -70,6 +70,8 @@ class Machine:
         state = self.state
         state.now = now
         state.turn += 1
+        if not state.asks_policy:
+            state.rank_queued()
         written = self._intake.take_in(events)
         if state.due and not state.stopping:
             written += self._placement.ask(now)
@@ -83,6 +85,7 @@ class Machine:
     def replay(self, number: int, now: Seconds, written: Iterable[Fact]) -> None:
         """Apply one turn of a journal."""
         state = self.state
+        state.asks_policy = False
         state.turn, state.now = number, now
         for fact in written:
             APPLY[type(fact)](state, fact)

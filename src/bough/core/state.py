@@ -15,7 +15,7 @@ from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.locks import LockTable
-from bough.core.records.ready_queue import LimitTree, ReadyQueue
+from bough.core.records.ready_queue import LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.errors import InvalidTransition
 from bough.model.events.orders import Order
@@ -49,6 +49,7 @@ class State:
 
     def __init__(self, policies: Policies, pickup: int = 0) -> None:
         self.policies = policies
+        self.asks_policy = False  # only a turn does; what is queued otherwise has rank 0 until the first turn
         self.pickup = pickup or MAX_SPAN  # most tasks in one hand-out to one core
         self.run = 0  # of the session or service itself
         self.stopping = False
@@ -77,6 +78,7 @@ class State:
         self.has_near = False  # some tasks are to run where another one ran
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
         self.locks = LockTable()
+        self._locked = self.locks.by_span
         self.unended = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
         self.due = False  # something became ready or roomy since the policy was asked
@@ -239,14 +241,24 @@ class State:
     def enqueue(self, record: Record) -> None:
         """Put a record with ready elements into the queue, under the key it has now."""
         queue = record.queue
-        try:
-            rank = self.policies.placement.rank(record)
-        except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
-            self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
-            rank = 0.0
+        rank = 0.0
+        if self.asks_policy:
+            try:
+                rank = self.policies.placement.rank(record)
+            except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
+                self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
         queue.push(record, rank)
         self.waiting[queue.root] = None
         self.due = True
+
+    def rank_queued(self) -> None:
+        """From now on the policy is asked: it ranks what was queued without it, by a replay or from a snapshot."""
+        self.asks_policy = True
+        for several in list(self.waiting):
+            for queue in several.leaves():
+                for entry in queue.entries():
+                    if entry[4].ready and is_valid(entry):
+                        self.enqueue(entry[4])
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -276,7 +288,7 @@ class State:
     def drop(self, span: Span) -> None:
         """Forget a span, and let its executor use what it occupied."""
         self.attempts.remove(span)
-        if span.id in self.locks.by_span:
+        if span.id in self._locked:
             self.locks.free_all(span)
         executor = span.executor
         executor.drop(span)
@@ -290,7 +302,7 @@ class State:
         if not span.left:
             self.drop(span)
             return
-        if span.id in self.locks.by_span:
+        if span.id in self._locked:
             self.locks.free_ended(span)
         if span.executor.wide:
             cast("RelayExecutorRecord", span.executor).narrow(span)

@@ -4,7 +4,7 @@ An attempt of some elements is a `Span`. The index has the current ones by their
 and the late ones: those of executors that were lost, which may be alive behind a broken network and report results. A
 task may have several attempts at once: replicas, which run at the same time, and late attempts. Rule: what is left of a
 span is what nothing final was said of; of all attempts of a task the first success counts, and the others are ended;
-no search looks at more spans than a block of elements can hold.
+a search looks at no more than the blocks of elements that the longest span could reach from.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class AttemptIndex:
         self.late: dict[int, Span] = {}  # by number, the oldest first
         self.replicas: dict[int, Span] = {}  # by number: current ones of tasks that had another one
         self._tasks: dict[int, Span] = {}  # of loose tasks, by record: the newest
-        self._blocks: dict[int, dict[int, dict[int, Span]]] = {}  # of elements, by record, block and number
+        self._blocks: dict[int, _Blocks] = {}  # of elements, by record
         self._late_of: dict[int, list[Span]] = {}  # by record
 
     # --- current attempts ------------------------------------------------------------------------
@@ -116,12 +116,8 @@ class AttemptIndex:
         self.current[span.id] = span
         blocks = self._blocks.get(span.record.id)
         if blocks is None:
-            blocks = self._blocks[span.record.id] = {}
-        for number in _blocks_of(span.start, span.stop):
-            if number in blocks:
-                blocks[number][span.id] = span
-            else:
-                blocks[number] = {span.id: span}
+            blocks = self._blocks[span.record.id] = _Blocks()
+        blocks.add(span)
 
     def add_replica(self, span: Span) -> None:
         """Tasks that have, or had, a current attempt have another one."""
@@ -138,31 +134,30 @@ class AttemptIndex:
 
     def remove(self, span: Span) -> None:
         """An attempt has ended, or its executor is lost."""
-        number, record = span.id, span.record
-        del self.current[number]
-        if self.replicas:
-            self.replicas.pop(number, None)
-        if record.is_array:
-            self._remove_from_blocks(span)
-        elif record.id not in self._blocks:
-            del self._tasks[record.id]
+        record = span.record
+        del self.current[span.id]
+        if self.replicas or record.is_array:
+            self._remove_elements(span)
         else:
-            self._remove_from_blocks(span)
-            left = list(self._blocks[record.id][0].values())
-            self._tasks[record.id] = left[-1]
-            if len(left) == 1:
-                del self._blocks[record.id]
+            del self._tasks[record.id]
 
-    def _remove_from_blocks(self, span: Span) -> None:
-        blocks = self._blocks[span.record.id]
-        for number in _blocks_of(span.start, span.stop):
-            block = blocks[number]
-            if len(block) > 1:
-                del block[span.id]
-            else:
-                del blocks[number]
-        if not blocks:
-            del self._blocks[span.record.id]
+    def _remove_elements(self, span: Span) -> None:
+        """As `remove`, for an array, or where a task may have several attempts."""
+        id_ = span.record.id
+        self.replicas.pop(span.id, None)
+        blocks = self._blocks.get(id_)
+        if blocks is None:
+            del self._tasks[id_]
+            return
+        blocks.remove(span)
+        if span.record.is_array:
+            if not blocks.spans:
+                del self._blocks[id_]
+            return
+        left = list(blocks.spans[0].values())
+        self._tasks[id_] = left[-1]
+        if len(left) == 1:
+            del self._blocks[id_]
 
     def of(self, record: Record, start: int, stop: int) -> list[Span]:
         """The current attempts that have something of the elements [start, stop), the oldest first."""
@@ -170,13 +165,7 @@ class AttemptIndex:
         if blocks is None:
             span = self._tasks.get(record.id)
             return [span] if span is not None and start <= 0 < stop else []
-        numbers = _blocks_of(start, stop)
-        found: dict[int, Span] = {}
-        for number in numbers if len(numbers) < len(blocks) else [at for at in blocks if at in numbers]:
-            for span in blocks.get(number, _NO_SPANS).values():
-                if span.id not in found and span.parts(start, stop):
-                    found[span.id] = span
-        return [found[number] for number in sorted(found)]
+        return [span for span in blocks.near(start, stop) if span.parts(start, stop)]
 
     def at(self, record: Record, index: int) -> Span | None:
         """The newest current attempt of an element."""
@@ -232,6 +221,38 @@ class AttemptIndex:
             del self._late_of[late.record.id]
 
 
-def _blocks_of(start: int, stop: int) -> range:
-    """The numbers of the blocks that hold the elements [start, stop)."""
-    return range(start >> _BLOCK, (stop - 1 >> _BLOCK) + 1)
+class _Blocks:
+    """The current attempts of the elements of one record, each in the block of its first element."""
+
+    __slots__ = ("longest", "spans")
+
+    def __init__(self) -> None:
+        self.spans: dict[int, dict[int, Span]] = {}  # by block and number
+        self.longest = 0  # blocks after its first one that one of them reached into
+
+    def add(self, span: Span) -> None:
+        first, last = span.start >> _BLOCK, span.stop - 1 >> _BLOCK
+        self.longest = max(self.longest, last - first)
+        block = self.spans.get(first)
+        if block is None:
+            self.spans[first] = {span.id: span}
+        else:
+            block[span.id] = span
+
+    def remove(self, span: Span) -> None:
+        block = self.spans[span.start >> _BLOCK]
+        if len(block) > 1:
+            del block[span.id]
+        else:
+            del self.spans[span.start >> _BLOCK]
+
+    def near(self, start: int, stop: int) -> list[Span]:
+        """Those that may have something of the elements [start, stop), the oldest first."""
+        spans, numbers = self.spans, range((start >> _BLOCK) - self.longest, (stop - 1 >> _BLOCK) + 1)
+        wanted = (
+            [at for at in numbers if at in spans]
+            if len(numbers) < len(spans)
+            else [at for at in spans if at in numbers]
+        )
+        found = {number: span for at in wanted for number, span in spans[at].items()}
+        return [found[number] for number in sorted(found)]
