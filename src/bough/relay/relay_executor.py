@@ -206,7 +206,7 @@ class RelayExecutor(asyncio.Protocol):
     def _on_welcome(self, welcome: ExecutorWelcome) -> None:
         self.number, self._marker = welcome.executor, welcome.marker
         self._piggyback = welcome.piggyback
-        self.distributor.max_span = welcome.pickup or MAX_SPAN
+        self.distributor.max_span = welcome.max_span or MAX_SPAN
         self._welcomed = True
         self._owner.on_welcome(self, welcome)
         self.begin()
