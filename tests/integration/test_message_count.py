@@ -73,7 +73,7 @@ class Middle:
 
     def frames(self) -> int:
         """All that have passed, once the last report is acknowledged."""
-        until(lambda: self.to_executor and "Heard" in self.to_executor[-1], "the last acknowledgement")
+        until(lambda: self.to_executor and "Acknowledged" in self.to_executor[-1], "the last acknowledgement")
         return len(self.to_server) + len(self.to_executor)
 
     def told(self) -> str:
@@ -175,7 +175,7 @@ def test_without_piggy_backing_a_task_costs_four_messages(separate: tuple[bough.
     assert [session.submit(brief, x).result() for x in range(count)] == list(range(1, count + 1))
     until(lambda: middle.to_server[-1] == ["Ready"] and len(middle.to_server) == 2 * count, "the last is heard")
     assert middle.to_server == [["Report"], ["Ready"]] * count, middle.told()
-    assert middle.to_executor == [["Run"], ["Heard"]] * count, middle.told()
+    assert middle.to_executor == [["RunSpan"], ["Acknowledged"]] * count, middle.told()
 
 
 def test_without_piggy_backing_work_never_comes_with_an_acknowledgement(
@@ -183,6 +183,9 @@ def test_without_piggy_backing_work_never_comes_with_an_acknowledgement(
 ) -> None:
     session, middle = separate
     assert sum(session.map(abs, range(5000))) == sum(range(5000))
-    until(lambda: sum("Ready" in f for f in middle.to_server) == sum("Heard" in f for f in middle.to_executor), "ready")
-    assert all(set(kinds) == {"Heard"} for kinds in middle.to_executor if "Heard" in kinds), middle.told()
-    assert any("Heard" in kinds for kinds in middle.to_executor), middle.told()
+    until(
+        lambda: sum("Ready" in f for f in middle.to_server) == sum("Acknowledged" in f for f in middle.to_executor),
+        "ready",
+    )
+    assert all(set(kinds) == {"Acknowledged"} for kinds in middle.to_executor if "Acknowledged" in kinds), middle.told()
+    assert any("Acknowledged" in kinds for kinds in middle.to_executor), middle.told()
