@@ -13,7 +13,7 @@ from bough.model.resources import Needs
 from bough.model.tasks import Kind
 from bough.relay.distributor import Distributor
 from bough.relay.members import Member
-from bough.relay.relay_executor import gather
+from bough.relay.relay_executor import merge_news
 from bough.wire.executor_messages import Report, RunSpan, StopElements
 
 SIZES = st.integers(1, 12)
@@ -53,7 +53,7 @@ class Sharing(RuleBasedStateMachine):
 
     @initialize(cores=st.sampled_from([1, 2, 4]))
     def begin(self, cores: int) -> None:
-        self.deck = Distributor(Needs(cores, memory=1000))
+        self.distributor = Distributor(Needs(cores, memory=1000))
         self.executors: dict[int, Executor] = {}
         self.given: dict[tuple[int, int], int] = {}  # how often each element was told of to its end
         self.stopped: set[tuple[int, int]] = set()
@@ -62,15 +62,15 @@ class Sharing(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Hand out, send, and hear what is told to the server."""
-        self.deck.deal(self.now)
-        speaking, self.deck.speaking = self.deck.speaking, {}
+        self.distributor.distribute(self.now)
+        speaking, self.distributor.speaking = self.distributor.speaking, {}
         for member in speaking:
             messages, member.outbox = member.outbox, []
             executor = self.executors.get(member.number)
             for message in messages if executor is not None and executor.is_connected else ():
                 executor.hear(message)
-        news, self.deck.news = self.deck.news, []
-        for one in gather(news):
+        news, self.distributor.news = self.distributor.news, []
+        for one in merge_news(news):
             if isinstance(one, SpanStarted):
                 continue
             start, stop = (one.index, one.index + 1) if isinstance(one, ElementFailed) else (one.start, one.stop)
@@ -96,7 +96,7 @@ class Sharing(RuleBasedStateMachine):
             self.last += 1
             stop = size if is_array else 1
             behind = max(first, self.last - back) if back else 0
-            self.deck.run(
+            self.distributor.run(
                 RunSpan(
                     self.last,
                     1,
@@ -122,7 +122,7 @@ class Sharing(RuleBasedStateMachine):
         for index in range(start, start + length):
             if self.given.get((span, index)) == 0:
                 self.stopped.add((span, index))
-        self.deck.stop(StopElements(span, start, start + length))
+        self.distributor.stop(StopElements(span, start, start + length))
         self.settle()
 
     # --- executors ---
@@ -130,9 +130,9 @@ class Sharing(RuleBasedStateMachine):
     @rule(until=st.sampled_from([0.0, 0.0, 1000.5]))
     def join(self, until: float) -> None:
         self.numbers += 1
-        member = Member(self.numbers, f"host{self.numbers % 2}", self.deck.capacity, until)
+        member = Member(self.numbers, f"host{self.numbers % 2}", self.distributor.capacity, until)
         self.executors[self.numbers] = Executor(member)
-        self.deck.join(member)
+        self.distributor.join(member)
         self.settle()
 
     @precondition(lambda self: self.busy())
@@ -144,7 +144,9 @@ class Sharing(RuleBasedStateMachine):
         stop = data.draw(st.integers(low + 1, high))
         executor.take(span, low, stop)
         started = SpanStarted(span, low, low + 1)
-        self.deck.report(executor.member, executor.report(started, SpanEnded(span, low, stop, seconds * (stop - low))))
+        self.distributor.report(
+            executor.member, executor.report(started, SpanEnded(span, low, stop, seconds * (stop - low)))
+        )
         self.settle()
 
     @precondition(lambda self: self.busy())
@@ -155,8 +157,8 @@ class Sharing(RuleBasedStateMachine):
         index = executor.left[span][0][0]
         executor.take(span, index, index + 1)
         report = executor.report(ElementFailed(span, index, Failure(Cause.NOT_STARTED, site=site)))
-        self.deck.report(executor.member, report)
-        self.deck.report(executor.member, report)  # said again, it counts once
+        self.distributor.report(executor.member, report)
+        self.distributor.report(executor.member, report)  # said again, it counts once
         self.settle()
 
     @precondition(lambda self: self.busy())
@@ -166,14 +168,14 @@ class Sharing(RuleBasedStateMachine):
         span = data.draw(st.sampled_from(list(executor.left)))
         low, high = executor.left[span][-1]
         executor.take(span, low, high)
-        self.deck.report(executor.member, executor.report(SpanReturned(span, low, high)))
+        self.distributor.report(executor.member, executor.report(SpanReturned(span, low, high)))
         self.settle()
 
     @precondition(lambda self: self.executors)
     @rule(data=st.data())
     def lose(self, data: st.DataObject) -> None:
         executor = self.executors.pop(data.draw(st.sampled_from(list(self.executors))))
-        self.deck.lose(executor.member, "it was lost")
+        self.distributor.lose(executor.member, "it was lost")
         self.settle()
 
     @precondition(lambda self: self.executors)
@@ -181,7 +183,7 @@ class Sharing(RuleBasedStateMachine):
     def cut_off(self, data: st.DataObject) -> None:
         executor = self.executors[data.draw(st.sampled_from(list(self.executors)))]
         executor.is_connected = False
-        self.deck.shut(executor.member)
+        self.distributor.shut(executor.member)
         self.settle()
 
     @precondition(lambda self: any(not executor.is_connected for executor in self.executors.values()))
@@ -193,13 +195,13 @@ class Sharing(RuleBasedStateMachine):
         for span in list(executor.left):
             if data.draw(st.booleans()):  # it never arrived, or was stopped meanwhile
                 del executor.left[span], executor.held[span]
-        self.deck.back(executor.member, set(executor.left))
+        self.distributor.back(executor.member, set(executor.left))
         self.settle()
 
     @rule(seconds=st.sampled_from([0.1, 1.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.deck.give_back_late(self.now)
+        self.distributor.give_back_late(self.now)
         self.settle()
 
     # --- what always holds ---
@@ -211,16 +213,20 @@ class Sharing(RuleBasedStateMachine):
 
     @invariant()
     def nobody_has_more_long_tasks_than_fit(self) -> None:
-        for member in self.deck.members.values():
-            long = sum(part.lot.run.needs.cores for part in member.parts.values() if not part.load)
-            assert long <= self.deck.capacity.cores or any(part.lot.is_chained for part in member.parts.values())
+        for member in self.distributor.members.values():
+            long = sum(part.server_span.run.needs.cores for part in member.parts.values() if not part.load)
+            assert long <= self.distributor.capacity.cores or any(
+                part.server_span.is_chained for part in member.parts.values()
+            )
 
     @invariant()
     def every_element_waits_or_is_with_somebody(self) -> None:
-        for span, lot in self.deck.lots.items():
-            held = ranges.size(lot.queue) + sum(ranges.size(part.left) for part in lot.parts.values())
-            held += sum(retry.lot is lot for pool in self.deck._pools.values() for retry in pool.retries)
-            assert held == lot.left > 0, span
+        for span, server_span in self.distributor.server_spans.items():
+            held = ranges.size(server_span.queue) + sum(ranges.size(part.left) for part in server_span.parts.values())
+            held += sum(
+                retry.server_span is server_span for pool in self.distributor._pools.values() for retry in pool.retries
+            )
+            assert held == server_span.left > 0, span
 
     def teardown(self) -> None:
         """In the end everything is told of, once."""
@@ -230,20 +236,21 @@ class Sharing(RuleBasedStateMachine):
         for executor in self.executors.values():
             if not executor.is_connected:
                 executor.is_connected = True
-                self.deck.back(executor.member, set(executor.left))
+                self.distributor.back(executor.member, set(executor.left))
         self.settle()
         while self.busy():
             for executor in self.busy():
                 for span, left in list(executor.left.items()):
                     for low, high in [tuple(part) for part in left]:
                         executor.take(span, low, high)
-                        self.deck.report(executor.member, executor.report(SpanEnded(span, low, high, 0.01)))
+                        self.distributor.report(executor.member, executor.report(SpanEnded(span, low, high, 0.01)))
             self.settle()
         for element, count in self.given.items():
             assert count == (element not in self.stopped), element
-        assert not self.deck.lots
+        assert not self.distributor.server_spans
         assert all(
-            not member.parts and member.cores_free == self.deck.capacity.cores for member in self.deck.members.values()
+            not member.parts and member.cores_free == self.distributor.capacity.cores
+            for member in self.distributor.members.values()
         )
 
 

@@ -169,7 +169,7 @@ def place_replica(state: State, fact: facts.Placed, record: Record, executor: Ex
     state.attempts.add_replica(span)
     state.last_span = number
     executor.add(span)
-    if record.spec.limits.replay:
+    if record.spec.limits.resend_after:
         expect_word(state, span)
 
 

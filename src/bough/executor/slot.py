@@ -244,16 +244,21 @@ class WorkerSlot:
         if self.cells[GROUP]:
             kill_group(self.cells[GROUP])
 
+    def stream(self, directory: str, name: str) -> tuple[str, int]:
+        """The file of a stream, and where the element that is being run begins in it."""
+        cell, suffix = (ERR, "err") if name == "stderr" else (OUT, "out")
+        return stream_path(directory, self.name, self.cells[GENERATION], suffix), self.cells[cell]
+
     def last_output(self, directory: str, index: int) -> Detail | None:
         """What the element at which the worker died had written."""
         found: list[Stream | None] = []
-        for cell, suffix in ((OUT, "out"), (ERR, "err")):
-            path = stream_path(directory, self.name, self.cells[GENERATION], suffix)
+        for name in ("stdout", "stderr"):
+            path, begin = self.stream(directory, name)
             try:
-                length = os.stat(path).st_size - self.cells[cell]
+                length = os.stat(path).st_size - begin
             except OSError:
                 length = 0
-            found.append(Stream(path, self.cells[cell], length) if length > 0 else None)
+            found.append(Stream(path, begin, length) if length > 0 else None)
         return Detail(index, stdout=found[0], stderr=found[1]) if any(found) else None
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ from bough.executor.files.staging import Staging
 from bough.executor.processes import adopt_orphans, children, group_memory, kill, kill_group
 from bough.executor.reports import MOST_INLINE, Reports, inlined
 from bough.executor.slot import Ending, WorkerSlot
+from bough.executor.worker.output_streams import read_output
 from bough.executor.worker.worker import WorkerSetting
 from bough.executor.worker_protocol import (
     GENERATION,
@@ -151,22 +152,20 @@ class Slots:
         else:
             self._reports.add(news)
 
-    def read_output(self, fetch: ReadOutput) -> OutputRead:
+    def read_output(self, asked: ReadOutput) -> OutputRead:
         """A part of what a task wrote."""
-        from bough.executor.worker.output_streams import answer
-
         running = None
         for slot in self._slots.values():
-            hand, index = slot.current()
-            if any(held.number == hand and is_asked_for(held.run, index, fetch) for held in slot.held):
-                running = slot
+            number, index = slot.current()
+            if any(held.number == number and is_asked_for(held.run, index, asked) for held in slot.held):
+                running = slot.stream(self._welcome.output_dir, asked.stream)
         if (
             running is None
-            and not fetch.path
-            and any(fetch.record in records_of(held.run) for held in self._all_held())
+            and not asked.path
+            and any(asked.record in records_of(held.run) for held in self._all_held())
         ):
-            return OutputRead(fetch.request, b"", more=True)  # it has not begun, or has just ended
-        return answer(fetch, self._welcome.output_dir, running)
+            return OutputRead(asked.request, b"", more=True)  # it has not begun, or has just ended
+        return read_output(asked, self._welcome.output_dir, running)
 
     def find_task(self, task: tuple[int, int, int] | None, group: int) -> tuple[SpanId, RecordId, int, int] | None:
         """A task that runs here, by its record, index and attempt, or by a process group: with its span."""

@@ -1,8 +1,8 @@
-"""Who comes to a relay: each connection is tied to a channel of its own, byte for byte.
+"""A relay that forwards: each peer that connects gets a channel of its own, byte for byte.
 
-Rule: whom the server has not let in is a stranger here, too, and gives way to others. An end that cannot send makes the
-other one stop reading, so that nothing is kept here beyond a few buffers; when one end is gone the other one is closed
-behind what was said.
+Rule: a peer that the server has not let in yet gives way to others when there are too many. An end that cannot send
+makes the other one stop reading, so that nothing is kept here beyond a few buffers; when one end is closed the other
+one is closed after what was said.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bough.transport.relay_line import RelayLine
 from bough.wire.client_messages import Refused
 from bough.wire.framing import frame
 
-_PATIENCE = 10.0  # seconds from the first packet until the server has let it in
+_LET_IN_WITHIN = 10.0  # seconds from the first packet until the server has let it in
 _CUT_OFF = Refused("the relay has no connection to its server now", kind="PeerLost")
 
 
@@ -46,7 +46,7 @@ class _End(asyncio.Protocol):
         self.other.read(on=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the other one go too."""
+        """Close the other one, too."""
         self.transport = None
         if self.other.transport is not None:
             self.other.transport.close()
@@ -63,7 +63,7 @@ class _End(asyncio.Protocol):
 
 
 class _ServerEnd(_End):
-    """The channel's end. The server speaks first, to a stranger; who is spoken to again was let in."""
+    """The channel's end. The server speaks first, to every peer; one that it speaks to again was let in."""
 
     def __init__(self, let_in: Callable[[], None]) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class ForwardedPeers(TlsListener):
     """All of them. `line`: to the server, if there is one now."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
-        super().__init__(say, patience=_PATIENCE)
+        super().__init__(say, patience=_LET_IN_WITHIN)
         self.line: RelayLine | None = None
 
     def gate(self, peer: str) -> ForwardedPeer:

@@ -1,14 +1,10 @@
-"""Their connections; messages passed on with numbers exchanged.
+"""Connections of executors to a relay that shares out work, and the messages that it passes on for them.
 
-Connections of executors to a relay that shares out work, and who stands behind them.
+An executor's request numbers are its own. The relay sends them to the server together with the executor's index, so
+that the answer finds its way without anything being remembered.
 
-Rule: as cheap as can be, for there may be many thousands: no timer, no task, no buffer of its own.
-
-Messages that a relay which shares out work passes on between its executors and the server, with numbers exchanged.
-
-An executor's request numbers are its own: to the server they are told together with the executor's index, so that the
-answer finds its way without anything being remembered. Rule: the server hears of its own spans only, and an executor of
-its own only.
+Rules: as cheap as can be, for there may be many thousands: no timer, no task, no buffer of its own. The server hears of
+its own spans only, and an executor of its own only.
 """
 
 from __future__ import annotations
@@ -34,21 +30,35 @@ from bough.wire.framing import Frames, frame_list
 from bough.wire.handshake import ROLE_FRAME
 from bough.wire.relay_channels import RelayHello
 
-_SAID = FromExecutor | RelayHello  # the latter only to be told that it is no place for it
+_SAID = FromExecutor | RelayHello  # the latter only to be refused
+_INDEX = 24  # bits of a request's number that say whose it is
+_MASK = (1 << _INDEX) - 1
+_ANSWERS = {WantFile: FileLocated, OfferFiles: FilesKept, TaskRequest: TaskAnswer}
+_MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files
 _MOST_UNSENT = 1 << 28  # bytes an executor may leave unread before it is cut off
 
 
 class MemberPeer:
     """An executor that has said hello, connected or missing."""
 
-    __slots__ = ("carries", "heard_at", "hello", "index", "leaving", "link", "member", "missing_until", "wide")
+    __slots__ = (
+        "carries",
+        "connection",
+        "heard_at",
+        "hello",
+        "index",
+        "leaving",
+        "member",
+        "missing_until",
+        "relay_executor",
+    )
 
     def __init__(self, hello: ExecutorHello, member: Member, index: int) -> None:
         self.hello = hello
         self.member = member
         self.index = index  # by which its requests are known
-        self.link: MemberConnection | None = None
-        self.wide: RelayExecutor | None = None  # once it has said what it holds
+        self.connection: MemberConnection | None = None
+        self.relay_executor: RelayExecutor | None = None  # once it has said what it holds
         self.heard_at: Seconds = 0.0
         self.missing_until: Seconds = 0.0  # when it is given up, if it is missing
         self.leaving = ""  # why it wants no more work
@@ -56,33 +66,33 @@ class MemberPeer:
 
 
 class Host(Protocol):
-    """Who is told what executors say."""
+    """What is told what executors say."""
 
-    def heard(self, link: MemberConnection, messages: list[FromExecutor | RelayHello]) -> None:
+    def on_messages(self, connection: MemberConnection, messages: list[FromExecutor | RelayHello]) -> None:
         """Messages arrived, in order."""
 
-    def lost(self, link: MemberConnection) -> None:
-        """The connection is gone; called once."""
+    def on_lost(self, connection: MemberConnection) -> None:
+        """The connection was lost; called once."""
 
 
 class MemberConnection(asyncio.Protocol):
     """One connection, from the moment its proof has held."""
 
-    __slots__ = ("_frames", "_host", "_transport", "role", "visitor")
+    __slots__ = ("_frames", "_host", "_transport", "peer", "role")
 
     def __init__(self, host: Host) -> None:
         self.role = ""
-        self.visitor: MemberPeer | None = None
+        self.peer: MemberPeer | None = None
         self._host = host
         self._frames: Frames[FromExecutor | RelayHello] = Frames(_SAID, ROLE_FRAME["execute"])
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is let in."""
+        """The executor is let in."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """It spoke; one that makes no sense is cut off."""
+        """The executor said something; one that cannot be understood is cut off."""
         try:
             messages = self._frames.feed(data)
         except ProtocolError as error:
@@ -90,7 +100,7 @@ class MemberConnection(asyncio.Protocol):
             return
         if messages:
             try:
-                self._host.heard(self, messages)
+                self._host.on_messages(self, messages)
             except Exception:  # noqa: BLE001 -- whatever it is, it concerns this executor: the others go on
                 logs.error(
                     "handler-failed",
@@ -99,9 +109,9 @@ class MemberConnection(asyncio.Protocol):
                 self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """The connection was lost."""
         self._transport = None
-        self._host.lost(self)
+        self._host.on_lost(self)
 
     def send(self, messages: list[object]) -> int:
         """Say something, in one frame; how many bytes that are."""
@@ -133,85 +143,78 @@ class MemberConnection(asyncio.Protocol):
             self._transport.abort()
 
 
-_INDEX = 24  # bits of a request's number that say whose it is
-_MASK = (1 << _INDEX) - 1
-_ANSWERS = {WantFile: FileLocated, OfferFiles: FilesKept, TaskRequest: TaskAnswer}
-_MADE_BY = re.compile(r"x(\d+)-")  # how executors name their output files
-
-
 class MessageRelay:
-    """See the module. `find` gives the executor of an index, `known` the one of a number."""
+    """Passes messages on. `find` gives the executor of an index, `known` the one of a number."""
 
     def __init__(
         self, find: Callable[[int], MemberPeer | None], known: Callable[[ExecutorId], MemberPeer | None]
     ) -> None:
         self._find = find
         self._known = known
-        self._fetches: dict[
-            int, tuple[RelayExecutor, int, MemberPeer]
-        ] = {}  # whose question, its number there, who is asked
+        self._reads: dict[int, tuple[RelayExecutor, int, MemberPeer]] = {}  # by our number: asking, its number, asked
         self._last = 0
 
-    def up(self, visitor: MemberPeer, message: WantFile | GetPiece | FilePiece | OfferFiles | TaskRequest) -> None:
+    def up(self, peer: MemberPeer, message: WantFile | GetPiece | FilePiece | OfferFiles | TaskRequest) -> None:
         """An executor says something about files, or one of its tasks something of itself."""
-        wide = visitor.wide
-        if wide is None:
+        relay_executor = peer.relay_executor
+        if relay_executor is None:
             return
-        visitor.carries = True
-        request = message.request << _INDEX | visitor.index
+        peer.carries = True
+        request = message.request << _INDEX | peer.index
         if isinstance(message, WantFile | OfferFiles | TaskRequest):
-            part = visitor.member.parts.get(message.span)
-            if part is None:  # nobody wants it any more
+            part = peer.member.parts.get(message.span)
+            if part is None:  # it was stopped, or given to another
                 error = "the task is not wanted from this executor any more"
                 answer = _ANSWERS[type(message)]
-                if visitor.link is not None:
-                    visitor.link.send([answer(message.request, error=error)])
+                if peer.connection is not None:
+                    peer.connection.send([answer(message.request, error=error)])
                 return
-            wide.say(replace(message, request=request, span=part.lot.run.span))
+            relay_executor.say(replace(message, request=request, span=part.server_span.run.span))
         else:
-            wide.say(replace(message, request=request))
+            relay_executor.say(replace(message, request=request))
 
     def down(self, message: FileLocated | GetPiece | FilePiece | FilesKept | TaskAnswer) -> None:
         """The server answers, or wants a piece of something that was offered."""
-        visitor = self._find(message.request & _MASK)
-        if visitor is not None and visitor.link is not None:
-            visitor.link.send([replace(message, request=message.request >> _INDEX)])
+        peer = self._find(message.request & _MASK)
+        if peer is not None and peer.connection is not None:
+            peer.connection.send([replace(message, request=message.request >> _INDEX)])
 
-    def fetch(self, wide: RelayExecutor, message: ReadOutput) -> None:
-        """Somebody wants to see what a task wrote: ask whoever has it."""
-        visitor = self._who_has(wide, message)
-        if visitor is None or visitor.link is None:
-            waits = self._is_waiting(wide, message)
+    def read_output(self, relay_executor: RelayExecutor, message: ReadOutput) -> None:
+        """A client wants to see what a task wrote: ask the executor that has it."""
+        peer = self._holder(relay_executor, message)
+        if peer is None or peer.connection is None:
+            waits = self._is_waiting(relay_executor, message)
             what = "the executor that has this output is not here" if message.path else "the task does not run here"
-            wide.say(OutputRead(message.request, b"", more=waits, error="" if waits else what))
+            relay_executor.say(OutputRead(message.request, b"", more=waits, error="" if waits else what))
             return
         self._last += 1
-        self._fetches[self._last] = (wide, message.request, visitor)
-        visitor.link.send([replace(message, request=self._last)])
+        self._reads[self._last] = (relay_executor, message.request, peer)
+        peer.connection.send([replace(message, request=self._last)])
 
-    def fetched(self, message: OutputRead) -> None:
+    def on_output_read(self, message: OutputRead) -> None:
         """The executor's answer."""
-        asked = self._fetches.pop(message.request, None)
+        asked = self._reads.pop(message.request, None)
         if asked is not None:
             asked[0].say(replace(message, request=asked[1]))
 
-    def lost(self, visitor: MemberPeer) -> None:
+    def on_lost(self, peer: MemberPeer) -> None:
         """What an executor was asked for will not come."""
-        for number in [number for number, asked in self._fetches.items() if asked[2] is visitor]:
-            wide, request, _ = self._fetches.pop(number)
-            wide.say(OutputRead(request, b"", error="the executor that has this output is gone"))
+        for number in [number for number, asked in self._reads.items() if asked[2] is peer]:
+            relay_executor, request, _ = self._reads.pop(number)
+            relay_executor.say(OutputRead(request, b"", error="the executor that has this output disconnected"))
 
-    def _who_has(self, wide: RelayExecutor, message: ReadOutput) -> MemberPeer | None:
+    def _holder(self, relay_executor: RelayExecutor, message: ReadOutput) -> MemberPeer | None:
         if message.path:
             made = _MADE_BY.match(os.path.basename(message.path))
             return self._known(ExecutorId(int(made[1]))) if made else None
-        for lot in wide.deck.lots.values():
-            if lot.run.record == message.record:
-                for part in lot.parts.values():
+        for server_span in relay_executor.distributor.server_spans.values():
+            if server_span.run.record == message.record:
+                for part in server_span.parts.values():
                     if part.has(message.index):
                         return self._known(part.member.number)
         return None
 
-    def _is_waiting(self, wide: RelayExecutor, message: ReadOutput) -> bool:
+    def _is_waiting(self, relay_executor: RelayExecutor, message: ReadOutput) -> bool:
         """Whether a task is here and has not been handed out."""
-        return not message.path and any(lot.run.record == message.record for lot in wide.deck.lots.values())
+        spans = relay_executor.distributor.server_spans.values()
+        return not message.path and any(span.run.record == message.record for span in spans)

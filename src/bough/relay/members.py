@@ -1,13 +1,11 @@
-"""Executors behind it and the spans they have (ends a typing cycle).
+"""Executors behind a relay that shares out work, and the spans that they have.
 
-Executors behind a relay that shares out work: what is free there, and what they have.
+A member is such an executor; all members of one distributor have the same capacity. A span of the server waits here,
+in whole or in part, and goes in parts to members. What members may take is looked up in pools that are kept up to
+date, one for each kind of needs.
 
-All members of a deck have the same capacity. Rule: small objects and no timers, for there may be many thousands; what
-they may take is looked up in pools that are kept up to date, one for each kind of needs.
-
-What the server gave to a relay that shares out work: lots, and the parts of them that its executors have.
-
-Rule: every element of a lot waits here, is with one executor, or has been told of to its end.
+Rules: small objects and no timers, for there may be many thousands. Every element of a server's span waits here, is
+with one executor, or has been reported to its end.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ class Member:
     __slots__ = (
         "blobs",
         "cores_free",
+        "directories",
         "host",
         "is_open",
         "load",
@@ -44,7 +43,6 @@ class Member:
         "outbox",
         "owed",
         "parts",
-        "places",
         "reported",
         "until",
     )
@@ -60,7 +58,7 @@ class Member:
         self.load: Seconds = 0.0  # expected seconds of short work that it has
         self.parts: dict[int, MemberSpan] = {}
         self.blobs: set[BlobId] | None = None  # those it was sent
-        self.places: set[int] | None = None  # workflows of which it was told where their commands run
+        self.directories: set[int] | None = None  # workflows of which it was told where their commands run
         self.reported = 0  # its latest report that was taken in
         self.owed = 0  # a report it was not yet told to forget
         self.outbox: list[object] = []
@@ -76,7 +74,7 @@ class Member:
             self._occupy(part, -1)
 
     def _occupy(self, part: MemberSpan, sign: int) -> None:
-        needs = part.lot.run.needs
+        needs = part.server_span.run.needs
         self.cores_free -= sign * needs.cores
         if part.load:
             self.load += sign * part.load
@@ -93,7 +91,7 @@ class Member:
         free = capacity.amounts()
         found: list[MemberSpan] = []
         for part in self.parts.values():
-            needs = part.lot.run.needs.amounts()
+            needs = part.server_span.run.needs.amounts()
             if any(amount > free.get(name, 0) + _ROUND for name, amount in needs.items()):
                 break
             for name, amount in needs.items():
@@ -103,7 +101,7 @@ class Member:
 
 
 class Pool:
-    """What waits with equal needs, and the members that could take it, whoever has had room the longest first."""
+    """What waits with equal needs, and the members that could take it: first the one that has had room the longest."""
 
     def __init__(self, needs: Needs, capacity: Needs) -> None:
         self.needs = needs
@@ -115,21 +113,21 @@ class Pool:
         self._capacity = capacity.amounts()
         self._all_cores = capacity.cores
         self._backlog = BACKLOG * capacity.cores
-        self.lots: deque[ServerSpan] = deque()
-        self.retries: deque[Retry] = deque()  # elements that failed somewhere for reasons of the place
+        self.server_spans: deque[ServerSpan] = deque()
+        self.retries: deque[Retry] = deque()  # elements that failed on one for reasons of the site
         self.free: OrderedDict[Member, None] = OrderedDict()  # a task could start there at once
         self.spare: OrderedDict[Member, None] = OrderedDict()  # a short task could wait there
         self._aside: dict[Member, None] = {}  # they leave too soon for what waits
-        self._aside_least = _NEVER  # the shortest run time for which somebody was set aside
+        self._aside_least = _NEVER  # the shortest run time for which a member was set aside
 
     @property
     def order(self) -> int:
-        """Since when its first lot has waited."""
-        return self.lots[0].order if self.lots else 0
+        """The order in which its first span came."""
+        return self.server_spans[0].order if self.server_spans else 0
 
     @property
     def has_late(self) -> bool:
-        """Whether somebody has room, but leaves too soon for something that waits."""
+        """Whether a member has room, but leaves too soon for something that waits."""
         return bool(self._aside)
 
     def consider(self, member: Member) -> None:
@@ -157,13 +155,13 @@ class Pool:
         return all(amount <= self._capacity[name] - taken.get(name, 0) + _ROUND for name, amount in self._others)
 
     def forget(self, member: Member) -> None:
-        """It is gone."""
+        """It was lost."""
         self.free.pop(member, None)
         self.spare.pop(member, None)
         self._aside.pop(member, None)
 
     def taker(self, expected: Seconds, now: Seconds, *, short: bool, most: int) -> Member | None:
-        """Who takes something that takes so long; a short one may also wait behind `most` others at most."""
+        """The member that takes what takes so long; something short may also wait behind `most` others at most."""
         if expected < self._aside_least:
             self._aside_least = _NEVER
             for waiting in list(self._aside):
@@ -186,7 +184,7 @@ class Pool:
         return None
 
     def other_taker(self, avoid: set[ExecutorId]) -> Member | None:
-        """Who has room and is not one of these."""
+        """A member that has room and is not one of these."""
         for member in self.free:
             if member.number not in avoid:
                 return member
@@ -200,7 +198,8 @@ class ServerSpan:
     """A span of the server's."""
 
     __slots__ = (
-        "head",
+        "chain",
+        "chain_head",
         "is_queued",
         "left",
         "order",
@@ -210,7 +209,6 @@ class ServerSpan:
         "run",
         "runtime",
         "share",
-        "train",
         "tries",
     )
 
@@ -218,15 +216,15 @@ class ServerSpan:
         self.run = run
         self.order = order
         self.runtime = runtime
-        self.queue: Ranges = [[run.start, run.stop]]  # what nobody has yet
+        self.queue: Ranges = [[run.start, run.stop]]  # what no member has yet
         self.left = run.stop - run.start  # elements of which nothing final was said
         self.parts: dict[int, MemberSpan] = {}
         self.is_queued = False  # it stands in the queue of its pool
-        self.share = 0  # elements for each that had room when it began: fewer towards the end is the server's doing
-        self.train: list[ServerSpan] | None = None  # goes with it: each is to be run behind it, or behind one before
-        self.head: ServerSpan | None = None  # with which it goes
+        self.share = 0  # elements for each member that had room when it began; the server gives less towards the end
+        self.chain: list[ServerSpan] | None = None  # goes with it: each is run after it, or after one before
+        self.chain_head: ServerSpan | None = None  # with which it goes
         self.returns = 0  # times in a row that something of it was given back
-        self.tries: dict[int, set[ExecutorId]] | None = None  # elements that failed by the place, and where
+        self.tries: dict[int, set[ExecutorId]] | None = None  # elements that failed for reasons of the site, and where
 
     @property
     def mean(self) -> Seconds:
@@ -236,60 +234,60 @@ class ServerSpan:
     @property
     def is_chained(self) -> bool:
         """Whether it travels with others."""
-        return self.head is not None or self.train is not None
+        return self.chain_head is not None or self.chain is not None
 
 
 class MemberSpan:
-    """A slice of a lot that an executor has, under a number of its own."""
+    """A part of a server's span that an executor has, under a number of its own."""
 
-    __slots__ = ("left", "load", "lot", "member", "number", "running")
+    __slots__ = ("left", "load", "member", "number", "running", "server_span")
 
-    def __init__(self, number: SpanId, lot: ServerSpan, member: Member, start: int, stop: int) -> None:
+    def __init__(self, number: SpanId, server_span: ServerSpan, member: Member, start: int, stop: int) -> None:
         self.number = number
-        self.lot = lot
+        self.server_span = server_span
         self.member = member
         self.left: Ranges = [[start, stop]]
         self.running: Ranges | None = None  # said to run
-        mean = lot.mean
+        mean = server_span.mean
         self.load = mean * (stop - start) if 0 < mean <= SHORT else 0.0  # 0: not known to be short
 
     def probably_running(self, *, in_front: bool) -> list[int]:
         """The elements that were said to run, or must be next."""
         found = {i for low, high in self.running or () for i in range(low, high) if self.has(i)}
-        if in_front and self.left and not self.lot.run.behind:
+        if in_front and self.left and not self.server_span.run.behind:
             found.add(self.left[0][0])
         return sorted(found)
 
     def has(self, index: int) -> bool:
-        """Whether nothing final was heard of an element."""
+        """Whether nothing final was reported of an element."""
         return any(low <= index < high for low, high in self.left)
 
 
 class Retry:
-    """An element that is to be tried elsewhere before its failure is told of."""
+    """An element that is to be tried elsewhere before its failure is reported."""
 
-    __slots__ = ("failed", "index", "lot")
+    __slots__ = ("failed", "index", "server_span")
 
-    def __init__(self, lot: ServerSpan, failed: ElementFailed) -> None:
-        self.lot = lot
+    def __init__(self, server_span: ServerSpan, failed: ElementFailed) -> None:
+        self.server_span = server_span
         self.index = failed.index
         self.failed = failed
 
     @property
     def avoid(self) -> set[ExecutorId]:
         """Where it has failed."""
-        return (self.lot.tries or {}).get(self.index, set())
+        return (self.server_span.tries or {}).get(self.index, set())
 
 
-def part_run(lot: ServerSpan, number: SpanId, start: int, stop: int, behind: SpanId = NOTHING) -> RunSpan:
+def part_run(server_span: ServerSpan, number: SpanId, start: int, stop: int, behind: SpanId = NOTHING) -> RunSpan:
     """What an executor is told to run."""
-    run = lot.run
+    run = server_span.run
     if not run.is_array:
-        return replace(run, span=number, expected=lot.mean, behind=behind)
+        return replace(run, span=number, expected=server_span.mean, behind=behind)
     pages = run.pages
     if len(pages) > 1:
         pages = tuple(page for page in pages if page.start < stop and start < page.stop)
-    return replace(run, span=number, start=start, stop=stop, pages=pages, expected=lot.mean, behind=behind)
+    return replace(run, span=number, start=start, stop=stop, pages=pages, expected=server_span.mean, behind=behind)
 
 
 def success(news: SpanEnded, span: SpanId, start: int, stop: int, host: str) -> SpanEnded:

@@ -1,15 +1,11 @@
-"""How the server sees all executors of one kind; small news gathered.
+"""A relay executor: how the server sees all executors of one kind behind a relay that shares out work.
 
-Many small pieces of news of a few milliseconds become few.
+It has a channel of the relay's line and speaks the protocol of an executor: after a lost connection it comes back
+with what was not acknowledged and with what it holds. News of neighbouring elements are merged before they are sent.
 
-Rule: what was said with results, and whatever is no start and no end, stays as it is and in its order; only starts, and
-ends, of neighbouring elements of one array that run on one host become one.
-
-One wide executor: how the server sees all executors of one kind behind a relay that shares out work.
-
-It stands on a channel of the relay's line and keeps the protocol of an executor: it comes back after a lost connection
-with what was not heard and what it holds. Rule: what is said to the server within a few milliseconds is one report,
-but nobody waits for that when the server has nothing else with us.
+Rules: what is said to the server within a few milliseconds is one report, but nothing waits when the server has
+nothing else here. Only starts, and ends without results, of neighbouring elements of one array on one host become
+one; all other news stay as they are and in their order.
 """
 
 from __future__ import annotations
@@ -55,73 +51,16 @@ from bough.wire.file_messages import FileLocated, FilePiece, FilesKept, GetPiece
 from bough.wire.framing import KeptReports, News, frame, to_executor_frames
 from bough.wire.handshake import NONCE, prove
 
-_start = attrgetter("start")
-_MOST_WRITTEN = 4 << 20  # bytes that tasks wrote, in one piece of news that was made of several
-
-
-def gather(news: Sequence[News]) -> list[News]:
-    """The same news, with neighbouring starts and ends as one, in the place of the first of them."""
-    if len(news) < 2:
-        return list(news)
-    places: list[News | list[SpanEnded] | list[SpanStarted]] = []
-    alike: dict[tuple[object, ...], list[SpanEnded] | list[SpanStarted]] = {}
-    for one in news:
-        kind = type(one)
-        if kind is not SpanStarted and (kind is not SpanEnded or one.results is not None):  # type: ignore[union-attr]
-            places.append(one)
-            continue
-        key = (kind, one.span, one.host)  # type: ignore[union-attr]
-        found = alike.get(key)
-        if found is None:
-            found = alike[key] = []
-            places.append(found)
-        found.append(one)  # type: ignore[arg-type]
-    said: list[News] = []
-    for place in places:
-        if type(place) is not list:
-            said.append(place)  # type: ignore[arg-type]
-        elif len(place) == 1:
-            said += place
-        else:
-            _merge(place, said)
-    return said
-
-
-def _merge(pieces: list[SpanEnded] | list[SpanStarted], said: list[News]) -> None:
-    pieces.sort(key=_start)
-    first = size = 0
-    for at in range(1, len(pieces) + 1):
-        size += _written(pieces[at - 1])
-        if at == len(pieces) or pieces[at].start != pieces[at - 1].stop or size > _MOST_WRITTEN:
-            said.append(_one(pieces[first:at]) if at - first > 1 else pieces[first])
-            first, size = at, 0
-
-
-def _written(piece: SpanEnded | SpanStarted) -> int:
-    """Bytes that its tasks wrote and that come with it."""
-    if isinstance(piece, SpanStarted):
-        return 0
-    streams = [stream for detail in piece.details for stream in (detail.stdout, detail.stderr)]
-    return sum(len(stream.data) for stream in streams if stream is not None)
-
-
-def _one(pieces: Sequence[SpanEnded | SpanStarted]) -> SpanEnded | SpanStarted:
-    first, stop = pieces[0], pieces[-1].stop
-    if isinstance(first, SpanStarted):
-        return SpanStarted(first.span, first.start, stop, host=first.host)
-    ends = [piece for piece in pieces if isinstance(piece, SpanEnded)]
-    details = tuple(detail for end in ends for detail in end.details)
-    return SpanEnded(first.span, first.start, stop, sum(end.seconds for end in ends), None, details, host=first.host)
-
-
-_GATHER = 0.005  # seconds that news wait for company
+_GATHER = 0.005  # seconds that news wait for others
 _HASTE = 0.001  # the same while executors wait for work
-_RESIZE = 0.05  # seconds that changes of size wait for company
+_RESIZE = 0.05  # seconds that changes of size wait for others
 _AGAIN = 1.0  # seconds until a channel that was shut is opened again
 _MOST_RESULTS = 16 << 20  # bytes of results in one report
 _SPANS = 32  # bits of a span's number that are its own, below the scope's
 
 _PASSED_ON = (Leave, Drain, ReadOutput, FileLocated, GetPiece, FilePiece, FilesKept, TaskAnswer)
+_start = attrgetter("start")
+_MOST_WRITTEN = 4 << 20  # bytes that tasks wrote, in one piece of news that was made of several
 
 
 class MemberKind(NamedTuple):
@@ -130,43 +69,43 @@ class MemberKind(NamedTuple):
     site: str
     capacity: Needs
     python: str
-    shared: bool | None  # they see the server's store; None: nobody has said
+    shared: bool | None  # they see the server's store; None: not known yet
 
 
 class RelayOwner(Protocol):
-    """Who looks after the members of a wide executor."""
+    """What looks after the members of a relay executor."""
 
-    def appointed(self, wide: RelayExecutor, appointed: ExecutorWelcome) -> None:
+    def on_welcome(self, relay_executor: RelayExecutor, welcome: ExecutorWelcome) -> None:
         """The server has let it in."""
 
-    def refused(self, wide: RelayExecutor, refusal: Refused) -> None:
-        """The server does not want it, and never will."""
+    def on_refused(self, relay_executor: RelayExecutor, refusal: Refused) -> None:
+        """The server refuses it for good."""
 
-    def pass_on(self, wide: RelayExecutor, message: object) -> None:
+    def pass_on(self, relay_executor: RelayExecutor, message: object) -> None:
         """A message for one of the members, or for all."""
 
-    def turn(self, wide: RelayExecutor) -> None:
+    def turn(self, relay_executor: RelayExecutor) -> None:
         """Something is to be handed out."""
 
 
 class RelayExecutor(asyncio.Protocol):
     """See the module."""
 
-    def __init__(self, kind: MemberKind, house: RelayOwner) -> None:
+    def __init__(self, kind: MemberKind, owner: RelayOwner) -> None:
         self.kind = kind
-        self.deck = Distributor(kind.capacity)
+        self.distributor = Distributor(kind.capacity)
         self.number = ExecutorId(0)
         self.ending = ""  # why it will leave once it has no members
         self.is_dismissed = False  # it was told to leave
         self.credentials: Access | None = None
-        self.scheduled = False  # the house will take a turn for it
+        self.scheduled = False  # its owner will take a turn for it
         self._marker = ""
-        self._house = house
+        self._owner = owner
         self._reports = KeptReports()
         self._frames = to_executor_frames()
         self._line: RelayLine | None = None
         self._transport: asyncio.Transport | None = None
-        self._welcome = self._held = False  # the server has answered; it was told what is here
+        self._welcomed = self._held = False  # the server has answered; it was told what is here
         self._piggyback = True
         self._is_leaving = self._is_over = False
         self._told: Resized | None = None
@@ -174,21 +113,21 @@ class RelayExecutor(asyncio.Protocol):
         self._flushed = self._spoke = 0.0
         self._flush_timer: asyncio.TimerHandle | None = None
         self._size_timer: asyncio.TimerHandle | None = None
-        self._hear: dict[type, Callable[..., None]] = {
+        self._handlers: dict[type, Callable[..., None]] = {
             RunSpan: self._on_run,
-            Blob: lambda blob: self.deck.blobs.__setitem__(blob.id, blob.data),
-            WorkDirectory: lambda place: self.deck.places.__setitem__(place.run, place),
-            StopElements: self.deck.stop,
+            Blob: lambda blob: self.distributor.blobs.__setitem__(blob.id, blob.data),
+            WorkDirectory: lambda place: self.distributor.directories.__setitem__(place.run, place),
+            StopElements: self.distributor.stop,
             Acknowledged: self._on_heard,
             Challenge: self._on_challenge,
-            ExecutorWelcome: self._on_appointed,
+            ExecutorWelcome: self._on_welcome,
             Refused: self._on_refused,
-            **dict.fromkeys(_PASSED_ON, lambda message: house.pass_on(self, message)),
+            **dict.fromkeys(_PASSED_ON, lambda message: owner.pass_on(self, message)),
         }
 
     # --- the channel -------------------------------------------------------------------------------
 
-    def link(self, line: RelayLine, credentials: Access) -> None:
+    def open_channel(self, line: RelayLine, credentials: Access) -> None:
         """There is a line to the server."""
         if self._is_over or self._transport is not None:
             return
@@ -204,7 +143,7 @@ class RelayExecutor(asyncio.Protocol):
         """Do what the server says."""
         try:
             for message in self._frames.feed(data):
-                self._hear[type(message)](message)
+                self._handlers[type(message)](message)
         except ProtocolError as error:
             logs.error("message-unreadable", f"what the server says to executor {self.number} cannot be read: {error}")
             if self._transport is not None:
@@ -218,19 +157,19 @@ class RelayExecutor(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.abort()
             return
-        self._house.turn(self)
+        self._owner.turn(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Everything goes on; what happens is told when the server is back."""
+        """Work goes on; what happens is reported when the server is back."""
         self._transport = None
-        self._welcome = self._held = False
+        self._welcomed = self._held = False
         line = self._line
         if line is not None and line.is_open and not self._is_over and self.credentials is not None:
-            self._loop.call_later(_AGAIN, self._link_again, line)
+            self._loop.call_later(_AGAIN, self._open_again, line)
 
-    def _link_again(self, line: RelayLine) -> None:
+    def _open_again(self, line: RelayLine) -> None:
         if line is self._line and line.is_open and self.credentials is not None:
-            self.link(line, self.credentials)
+            self.open_channel(line, self.credentials)
 
     def say(self, message: object) -> None:
         """Say something that needs not be kept; nothing when the server is away."""
@@ -267,22 +206,22 @@ class RelayExecutor(asyncio.Protocol):
         )
         self._write(frame(proof, hello))
 
-    def _on_appointed(self, appointed: ExecutorWelcome) -> None:
-        self.number, self._marker = appointed.executor, appointed.marker
-        self._piggyback = appointed.piggyback
-        self.deck.pickup = appointed.pickup or MAX_SPAN
-        self._welcome = True
-        self._house.appointed(self, appointed)
+    def _on_welcome(self, welcome: ExecutorWelcome) -> None:
+        self.number, self._marker = welcome.executor, welcome.marker
+        self._piggyback = welcome.piggyback
+        self.distributor.max_span = welcome.max_span or MAX_SPAN
+        self._welcomed = True
+        self._owner.on_welcome(self, welcome)
         self.begin()
 
     def begin(self) -> None:
         """Say what is here, once the server has answered and it is known what kind of executors these are."""
-        if not self._welcome or self._held or self.kind.shared is None:
+        if not self._welcomed or self._held or self.kind.shared is None:
             return
         self._cut()
         for report in self._reports.unheard():  # the server may have missed these
             self._write(report)
-        self._write(frame(SpansHeld(list(self.deck.lots), self.kind.shared)))
+        self._write(frame(SpansHeld(list(self.distributor.server_spans), self.kind.shared)))
         self._held = True
         if self._is_leaving:
             self.say(Leaving(self.ending))
@@ -293,21 +232,21 @@ class RelayExecutor(asyncio.Protocol):
             return  # the way there is cut off: it is tried again
         logs.error("relay-refused", f"refused by the server: {refusal.message}")
         self.end()
-        self._house.refused(self, refusal)
+        self._owner.on_refused(self, refusal)
 
     def _on_run(self, run: RunSpan) -> None:
         for one in spread(run) if run.along else (run,):
-            self.deck.run(one)
+            self.distributor.run(one)
 
     # --- size --------------------------------------------------------------------------------------
 
     def number_from(self, scope: int) -> None:
         """Spans are numbered from there."""
-        self.deck.number_from(SpanId(scope << _SPANS))
+        self.distributor.number_from(SpanId(scope << _SPANS))
 
     def resized(self) -> None:
         """Members came or went."""
-        if not self.deck.open:
+        if not self.distributor.open:
             self._tell_size()  # at once: what is given back must not come again
         elif self._size_timer is None:
             self._size_timer = self._loop.call_later(_RESIZE, self._tell_size)
@@ -322,20 +261,20 @@ class RelayExecutor(asyncio.Protocol):
             self.say(size)
 
     def _size(self) -> Resized:
-        deck, each = self.deck, self.kind.capacity
-        count = deck.open
+        distributor, each = self.distributor, self.kind.capacity
+        count = distributor.open
         named = tuple((name, amount * count) for name, amount in each.named)
         capacity = Needs(each.cores * count, each.memory * count, each.gpus * count, named)
-        return Resized(capacity, count, each, deck.until())
+        return Resized(capacity, count, each, distributor.until())
 
     # --- news --------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Tell the server the news, now or in a moment."""
-        if not self.deck.news or self._flush_timer is not None:
+        if not self.distributor.news or self._flush_timer is not None:
             return
-        due = self._flushed + (_HASTE if self.deck.is_starved else _GATHER)
-        if not self.deck.lots or self._loop.time() >= due:
+        due = self._flushed + (_HASTE if self.distributor.is_starved else _GATHER)
+        if not self.distributor.server_spans or self._loop.time() >= due:
             self._report()
         else:
             self._flush_timer = self._loop.call_at(due, self._report)
@@ -350,10 +289,10 @@ class RelayExecutor(asyncio.Protocol):
                 self._write(data)
 
     def _cut(self) -> list[bytearray]:
-        """The news as reports, which are kept until they are heard."""
-        news, self.deck.news = self.deck.news, []
+        """The news as reports, which are kept until they are acknowledged."""
+        news, self.distributor.news = self.distributor.news, []
         frames, size = [], 0
-        for one in gather(news):
+        for one in merge_news(news):
             self._reports.add(one)
             size += len(one.results) if type(one) is SpanEnded and type(one.results) is bytes else 0
             if size > _MOST_RESULTS:
@@ -371,9 +310,9 @@ class RelayExecutor(asyncio.Protocol):
 
     def tick(self, silence: Seconds) -> None:
         """Say that we live, and what else is due."""
-        if self._welcome and self._loop.time() - self._spoke >= silence:
+        if self._welcomed and self._loop.time() - self._spoke >= silence:
             self._write(frame(Heartbeat()))
-        self.deck.give_back_late(time.time())
+        self.distributor.give_back_late(time.time())
         self.flush()
 
     def leave(self, reason: str) -> None:
@@ -385,12 +324,67 @@ class RelayExecutor(asyncio.Protocol):
             self.say(Leaving(self.ending))
 
     def end(self) -> None:
-        """Hang up for ever."""
+        """Close the channel for good."""
         self._is_over = True
         if self._transport is not None:
             self._transport.close()
 
     @property
     def is_done(self) -> bool:
-        """Whether the server has heard everything."""
-        return not (self.deck.news or self._reports.unheard() or self.deck.lots)
+        """Whether the server has acknowledged everything."""
+        return not (self.distributor.news or self._reports.unheard() or self.distributor.server_spans)
+
+
+def merge_news(news: Sequence[News]) -> list[News]:
+    """The same news, with neighbouring starts and ends as one, in the place of the first of them."""
+    if len(news) < 2:
+        return list(news)
+    directories: list[News | list[SpanEnded] | list[SpanStarted]] = []
+    alike: dict[tuple[object, ...], list[SpanEnded] | list[SpanStarted]] = {}
+    for one in news:
+        kind = type(one)
+        if kind is not SpanStarted and (kind is not SpanEnded or one.results is not None):  # type: ignore[union-attr]
+            directories.append(one)
+            continue
+        key = (kind, one.span, one.host)  # type: ignore[union-attr]
+        found = alike.get(key)
+        if found is None:
+            found = alike[key] = []
+            directories.append(found)
+        found.append(one)  # type: ignore[arg-type]
+    said: list[News] = []
+    for place in directories:
+        if type(place) is not list:
+            said.append(place)  # type: ignore[arg-type]
+        elif len(place) == 1:
+            said += place
+        else:
+            _merge(place, said)
+    return said
+
+
+def _merge(pieces: list[SpanEnded] | list[SpanStarted], said: list[News]) -> None:
+    pieces.sort(key=_start)
+    first = size = 0
+    for at in range(1, len(pieces) + 1):
+        size += _written(pieces[at - 1])
+        if at == len(pieces) or pieces[at].start != pieces[at - 1].stop or size > _MOST_WRITTEN:
+            said.append(_one(pieces[first:at]) if at - first > 1 else pieces[first])
+            first, size = at, 0
+
+
+def _written(piece: SpanEnded | SpanStarted) -> int:
+    """Bytes that its tasks wrote and that come with it."""
+    if isinstance(piece, SpanStarted):
+        return 0
+    streams = [stream for detail in piece.details for stream in (detail.stdout, detail.stderr)]
+    return sum(len(stream.data) for stream in streams if stream is not None)
+
+
+def _one(pieces: Sequence[SpanEnded | SpanStarted]) -> SpanEnded | SpanStarted:
+    first, stop = pieces[0], pieces[-1].stop
+    if isinstance(first, SpanStarted):
+        return SpanStarted(first.span, first.start, stop, host=first.host)
+    ends = [piece for piece in pieces if isinstance(piece, SpanEnded)]
+    details = tuple(detail for end in ends for detail in end.details)
+    return SpanEnded(first.span, first.start, stop, sum(end.seconds for end in ends), None, details, host=first.host)

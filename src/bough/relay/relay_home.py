@@ -51,7 +51,7 @@ def lock_folder() -> StoreLock:
         try:
             return StoreLock(folder)
         except StoreHeld:
-            if time.monotonic() < until:  # somebody may only be looking whether a relay runs
+            if time.monotonic() < until:  # another process may only be looking whether a relay runs
                 time.sleep(0.01)
                 continue
             raise StoreHeld(

@@ -1,7 +1,7 @@
 """The life of a relay: it listens, keeps one connection to its server, and gets it back when it is lost.
 
-Rule: without a server a relay that forwards has no executors: they are let go, work on, and come back until there is
-one. A relay that shares out work keeps them, and what they say, until its server is back.
+Rule: without a server a relay that forwards has no executors: it closes their connections, they work on and try again
+until there is one. A relay that shares out work keeps them, and what they report, until its server is back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bough.transport.tls import make_certificate, server_context
 _FIRST_PAUSE, _MOST_PAUSE = 0.2, 5.0  # seconds between tries to reach the server
 _LOOK = 1.0  # seconds between updates of the note
 _PROOF = 20.0  # seconds that an executor has to prove itself: thousands may come at once
-_FAREWELL = 0.05  # seconds in which the last words leave
+_FAREWELL = 0.05  # seconds in which the last messages leave
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     listen: str = ""  # HOST:PORT or unix:PATH, empty: a Unix socket in its own folder
     site: str = ""
     dispatch: bool = False  # share out work, in place of forwarding
-    reconnect: float = 60.0  # seconds that an executor behind one that shares out work has to come back
+    reconnect: float = 60.0  # seconds that an executor behind one that shares out work has to reconnect
 
 
 def relay(settings: RelaySettings) -> int:
@@ -64,7 +64,7 @@ class Relay:
 
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
-        self._dispatcher: WorkSharing | None = None
+        self._work_sharing: WorkSharing | None = None
         self._address = self._fingerprint = ""
         self._note: RelayNote | None = None
         self._was_linked = False
@@ -79,7 +79,7 @@ class Relay:
             loop.add_signal_handler(number, self._told_to_end.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         if self._settings.dispatch:
-            self._dispatcher = WorkSharing(self._settings.reconnect)
+            self._work_sharing = WorkSharing(self._settings.reconnect)
             gc.freeze()  # what was loaded stays; looking through it again and again is what makes many executors slow
             gc.set_threshold(1_000_000, 50, 100)
         door = self._listen()
@@ -107,8 +107,8 @@ class Relay:
 
     async def _take_leave(self, door: TlsListener) -> None:
         await door.close()
-        if self._dispatcher is not None:
-            self._dispatcher.close()
+        if self._work_sharing is not None:
+            self._work_sharing.close()
             await asyncio.sleep(_FAREWELL)
 
     def _listen(self) -> TlsListener:
@@ -117,15 +117,15 @@ class Relay:
         if not self._address.startswith(UNIX):
             cert, key, self._fingerprint = make_certificate(home.relay_dir())
             context = server_context(cert, key)
-        if self._dispatcher is None:
+        if self._work_sharing is None:
             self._guests.serve(listener, context)
             return self._guests
-        receive, token = self._dispatcher.receive, self._dispatcher.token
-        self._doorman = PeerListener(
+        receive, token = self._work_sharing.receive, self._work_sharing.token
+        self._listener = PeerListener(
             receive, token, "", patience=_PROOF, say=logs.reporter("peer-refused", logs.WARNING)
         )
         self._door = (listener, context)  # it opens when there is a server
-        return self._doorman
+        return self._listener
 
     async def _keep_linked(self) -> None:
         """Connect, wait until that is lost, connect again."""
@@ -146,8 +146,8 @@ class Relay:
                 self._guests.line = line
                 reason = await lost
                 self._guests.line = None
-                if self._dispatcher is not None:
-                    self._dispatcher.cut_off()
+                if self._work_sharing is not None:
+                    self._work_sharing.cut_off()
                 logs.warning(
                     "server-lost", f"the server is gone: {reason}; executors {self._what_happens} until it is back"
                 )
@@ -163,11 +163,11 @@ class Relay:
                 lost.set_result(reason)
 
         line = await link(upstream, self._settings.site, on_lost)
-        if self._dispatcher is not None:
-            self._dispatcher.linked(line, credentials)
-            self._doorman.fingerprint = credentials.proven_to
+        if self._work_sharing is not None:
+            self._work_sharing.linked(line, credentials)
+            self._listener.fingerprint = credentials.proven_to
             if not self._was_linked:
-                self._doorman.serve(*self._door)
+                self._listener.serve(*self._door)
         self._was_linked = True
         logs.info("server-linked", f"linked to the server at {upstream.address}")
         return line
@@ -182,8 +182,8 @@ class Relay:
         relay_home.publish_access(access)
 
     def _connections(self) -> int:
-        if self._dispatcher is not None:
-            return self._dispatcher.executors
+        if self._work_sharing is not None:
+            return self._work_sharing.executors
         return len(self._guests.line) if self._guests.line is not None else 0
 
     async def _keep_note(self) -> None:

@@ -1,7 +1,7 @@
 """The relay's own connection: to its server, or to a relay that is nearer to it.
 
-Rule: nothing is said before it is known who is there; what failed is a `BoughError`, transient if trying again may
-help.
+Rule: the relay says nothing before it knows that it is its server; what failed is a `BoughError`, transient if trying
+again may help.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bough.wire.handshake import NONCE, prove
 from bough.wire.relay_channels import RelayHello, RelayWelcome, ToRelay
 
 M = TypeVar("M")
-_PATIENCE = 10.0  # seconds for all of it
+_LINK_WITHIN = 10.0  # seconds for all of it
 _SHORTEST, _LONGEST = 0.01, 1e6  # seconds of a heartbeat
 
 
@@ -63,7 +63,7 @@ async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Rel
 
     line = RelayLine(ToRelay, opens=True, on_message=said.put_nowait, on_lost=lost)
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_LINK_WITHIN):
             await _connect(access, line)
             answer = await _introduce(access, site, line, said)
     except BaseException as error:
@@ -110,7 +110,7 @@ async def _connect_to(access: Access, place: Place, line: RelayLine) -> None:
         tune(sock)
         await loop.sock_connect(sock, place[1])
         transport, _ = await loop.create_connection(
-            lambda: line, sock=sock, ssl=client_context(), server_hostname="", ssl_handshake_timeout=_PATIENCE
+            lambda: line, sock=sock, ssl=client_context(), server_hostname="", ssl_handshake_timeout=_LINK_WITHIN
         )
     except BaseException:
         sock.close()

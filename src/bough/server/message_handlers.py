@@ -316,8 +316,8 @@ class MessageHandlers:
                 info.embedded,
                 info.token,
                 self._silence,
-                info.pickup,
-                info.piggyback,
+                info.tuning.max_span,
+                info.tuning.piggyback,
             )
         )
 

@@ -132,7 +132,7 @@ class ExecutorWelcome(msgspec.Struct, frozen=True, array_like=True, tag="app"):
     embedded: bool = True  # end running tasks, spill and exit when the server is gone; otherwise go on and reconnect
     store_token: Name = ""  # the content of the file `token` beside `output_dir`: an executor that sees it shares it
     heartbeat: Seconds = 30.0  # silence that makes either side believe that the other is gone
-    pickup: Count = 0  # most tasks that a relay which shares out work may hand out at once; 0: as it sees fit
+    max_span: Count = 0  # most tasks that a relay which shares out work may send at once; 0: as it sees fit
     piggyback: bool = True  # work may come with an acknowledgement; if not, answer each with `Ready`
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.api.client.outbox import Outbox
-from bough.api.session.launch import read_bundle, server_words
+from bough.api.session.launch import read_tuning
 from bough.errors import UserError
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Kind, TaskSpec
@@ -48,18 +48,18 @@ def test_without_a_bundle_size_all_go_together() -> None:
     assert sizes(batch) == [100]
 
 
-def test_knobs_are_checked_and_said_to_the_server() -> None:
-    assert server_words({}) == []
-    assert server_words({"pickup": 5, "piggyback": False}) == ["--pickup", "5", "--no-piggyback"]
-    assert server_words({"piggyback": True}) == []
-    assert read_bundle({"bundle": 300}, is_remote=True) == 300
+def test_dispatch_options_are_checked_and_said_to_the_server() -> None:
+    assert read_tuning({}).server_words() == []
+    assert read_tuning({"pickup": 5, "piggyback": False}).server_words() == ["--pickup", "5", "--no-piggyback"]
+    assert read_tuning({"piggyback": True}).server_words() == []
+    assert read_tuning({"bundle": 300}, is_remote=True).bundle == 300
     for wrong in (0, -1, True, 2.5):
         with pytest.raises(UserError, match="bundle is"):
-            read_bundle({"bundle": wrong})  # type: ignore[typeddict-item]
+            read_tuning({"bundle": wrong})  # type: ignore[typeddict-item]
     with pytest.raises(UserError, match="start it with --pickup N"):
-        read_bundle({"pickup": 5}, is_remote=True)
+        read_tuning({"pickup": 5}, is_remote=True)
     with pytest.raises(UserError, match="start it with --no-piggyback"):
-        read_bundle({"piggyback": False}, is_remote=True)
+        read_tuning({"piggyback": False}, is_remote=True)
 
 
 def test_pages_of_items_fill_requests_as_single_items_do() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from tests.builders import array, executor, submit, task
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
@@ -14,7 +15,6 @@ from bough.model.ids import GroupId
 from bough.model.tasks import GroupSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, ReadyWork, View
-from tests.builders import array, executor, submit, task
 
 
 class Asked(Exception):

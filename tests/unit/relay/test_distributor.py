@@ -10,7 +10,7 @@ from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import Kind, Page
 from bough.relay.distributor import Distributor
 from bough.relay.members import Member
-from bough.relay.relay_executor import gather
+from bough.relay.relay_executor import merge_news
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import Report, RunSpan, StopElements
 from bough.wire.file_messages import WorkDirectory
@@ -22,19 +22,21 @@ class Bench:
     """A deck with members, and what each of them was told."""
 
     def __init__(self, count: int = 2, capacity: Needs = ONE_CORE, until: float = 0.0) -> None:
-        self.deck = Distributor(capacity)
+        self.distributor = Distributor(capacity)
         self.members = [Member(number, f"host{number}", capacity, until) for number in range(1, count + 1)]
         for member in self.members:
-            self.deck.join(member)
+            self.distributor.join(member)
         self.numbers = dict.fromkeys(self.members, 0)
 
     def give(self, span: int, stop: int = 1, *, is_array: bool = False, **fields: object) -> None:
-        self.deck.run(RunSpan(span, fields.pop("record", span), 0, stop, 1, Kind.FUNCTION, BODY, is_array, **fields))
+        self.distributor.run(
+            RunSpan(span, fields.pop("record", span), 0, stop, 1, Kind.FUNCTION, BODY, is_array, **fields)
+        )
 
-    def deal(self, now: float = 0.0) -> list[list[object]]:
+    def distribute(self, now: float = 0.0) -> list[list[object]]:
         """Hand out; what each member is told."""
-        self.deck.deal(now)
-        self.deck.speaking.clear()
+        self.distributor.distribute(now)
+        self.distributor.speaking.clear()
         told = []
         for member in self.members:
             told.append(member.outbox)
@@ -42,16 +44,16 @@ class Bench:
         return told
 
     def runs(self, now: float = 0.0) -> list[list[RunSpan]]:
-        return [[message for message in told if isinstance(message, RunSpan)] for told in self.deal(now)]
+        return [[message for message in told if isinstance(message, RunSpan)] for told in self.distribute(now)]
 
     def report(self, member: Member, *news: object) -> list[object]:
         """An executor says something; what the server is told."""
         self.numbers[member] += 1
-        self.deck.report(member, Report(self.numbers[member], list(news)))
+        self.distributor.report(member, Report(self.numbers[member], list(news)))
         return self.news()
 
     def news(self) -> list[object]:
-        news, self.deck.news = self.deck.news, []
+        news, self.distributor.news = self.distributor.news, []
         return news
 
 
@@ -72,7 +74,7 @@ def test_short_tasks_are_bundled_as_they_become_known() -> None:
     bench.give(7, 4000, is_array=True)
     sizes = []
     ended = 0
-    while bench.deck.lots:
+    while bench.distributor.server_spans:
         for member, told in zip(bench.members, bench.runs(), strict=True):
             for run in told:
                 size = run.stop - run.start
@@ -122,7 +124,7 @@ def test_needs_are_respected_by_each_executor() -> None:
     told = [{run.record for run in runs} for runs in bench.runs()]
     assert sorted(map(len, told)) == [2, 2]
     assert all(not {2, 3} <= runs for runs in told)
-    assert bench.deck.lots[5].queue
+    assert bench.distributor.server_spans[5].queue
 
 
 def test_what_nobody_here_can_ever_run_goes_back() -> None:
@@ -140,20 +142,20 @@ def test_an_executor_gets_nothing_that_would_not_end_before_it_leaves() -> None:
     bench.give(1, expected=60.0, name="a")
     bench.give(2, expected=1.0, name="b")
     assert [[run.record for run in told] for told in bench.runs(now=50.0)] == [[2]]
-    bench.deck.give_back_late(50.0)
+    bench.distributor.give_back_late(50.0)
     assert bench.news() == [SpanReturned(1, 0, 1)]
 
 
 def test_a_blob_and_a_workplace_go_to_an_executor_once_and_before_their_first_use() -> None:
     bench = Bench(1)
-    bench.deck.blobs[BODY] = b"code"
-    bench.deck.places[3] = WorkDirectory(3, "/there", "token")
+    bench.distributor.blobs[BODY] = b"code"
+    bench.distributor.directories[3] = WorkDirectory(3, "/there", "token")
     bench.give(1, run=3)
-    (told,) = bench.deal()
+    (told,) = bench.distribute()
     assert [type(message) for message in told] == [WorkDirectory, Blob, RunSpan]
     bench.report(bench.members[0], SpanEnded(told[2].span, 0, 1, 1.0))
     bench.give(2, run=3)
-    assert [type(message) for message in bench.deal()[0]] == [RunSpan]
+    assert [type(message) for message in bench.distribute()[0]] == [RunSpan]
 
 
 def test_a_part_gets_only_the_pages_it_needs() -> None:
@@ -173,7 +175,7 @@ def test_a_chain_goes_to_one_executor_in_its_order() -> None:
     assert [run.record for run in first] == [10, 11, 12]
     assert [run.behind for run in first] == [0, first[0].span, first[1].span]
     late = RunSpan(13, 13, 0, 1, 1, Kind.FUNCTION, BODY, behind=12)
-    bench.deck.run(late)
+    bench.distributor.run(late)
     assert bench.news() == [SpanReturned(13, 0, 1)]
 
 
@@ -183,7 +185,7 @@ def test_a_fan_out_goes_with_what_it_waits_for() -> None:
     bench.give(11, behind=10)
     bench.give(12, behind=10)
     bench.give(13, behind=11)
-    bench.deck.stop(StopElements(11, 0, 1))
+    bench.distributor.stop(StopElements(11, 0, 1))
     assert bench.news() == [SpanReturned(13, 0, 1)]
     first, second = bench.runs()
     assert second == []
@@ -213,11 +215,11 @@ def test_what_ran_on_a_lost_executor_has_failed_and_others_get_the_rest() -> Non
     bench.give(1, 100, is_array=True, expected=0.01)
     first, second = bench.runs()
     bench.report(bench.members[0], SpanEnded(first[0].span, 0, 2, 0.02))
-    bench.deck.lose(bench.members[0], "it is gone")
+    bench.distributor.lose(bench.members[0], "it is gone")
     (failed,) = bench.news()
     assert (failed.span, failed.index, failed.failure.cause, failed.host) == (1, 2, Cause.LOST, "host1")
     covered = set()
-    while bench.deck.lots:
+    while bench.distributor.server_spans:
         for run in second:
             covered |= set(range(run.start, run.stop))
             bench.report(bench.members[1], SpanEnded(run.span, run.start, run.stop, 0.01))
@@ -235,7 +237,7 @@ def test_a_failure_of_the_place_is_told_only_when_others_failed_too() -> None:
     assert again.attempt == 1
     (told,) = bench.report(bench.members[1], ElementFailed(again.span, 0, failure))
     assert (told.span, told.failure, told.host) == (1, failure, "host2")
-    assert not bench.deck.lots
+    assert not bench.distributor.server_spans
 
 
 def test_what_waits_to_be_tried_elsewhere_can_be_stopped() -> None:
@@ -245,8 +247,8 @@ def test_what_waits_to_be_tried_elsewhere_can_be_stopped() -> None:
     (run,), _ = bench.runs()
     bench.report(bench.members[0], ElementFailed(run.span, 0, Failure(Cause.NOT_STARTED, site=True)))
     assert bench.runs() == [[], []]  # the other one is busy
-    bench.deck.stop(StopElements(1, 0, 1))
-    assert list(bench.deck.lots) == [2]
+    bench.distributor.stop(StopElements(1, 0, 1))
+    assert list(bench.distributor.server_spans) == [2]
     assert bench.news() == []
 
 
@@ -256,9 +258,9 @@ def test_an_executor_that_is_back_is_compared_with_what_it_should_have() -> None
     bench.give(2)
     (runs,) = bench.runs()
     member = bench.members[0]
-    bench.deck.shut(member)
-    bench.deck.back(member, {runs[0].span, 999})
-    (told,) = bench.deal()
+    bench.distributor.shut(member)
+    bench.distributor.back(member, {runs[0].span, 999})
+    (told,) = bench.distribute()
     assert told[0] == StopElements(999, 0, 1 << 62)
     assert [message.record for message in told[1:]] == [2]  # it never arrived
 
@@ -267,8 +269,8 @@ def test_without_executors_what_waits_goes_back() -> None:
     bench = Bench(1)
     bench.give(1, 10, is_array=True)
     bench.runs()
-    bench.deck.shut(bench.members[0])
-    bench.deal()
+    bench.distributor.shut(bench.members[0])
+    bench.distribute()
     assert bench.news() == [SpanReturned(1, 1, 10)]
 
 
@@ -276,9 +278,9 @@ def test_a_stop_reaches_whoever_has_the_elements() -> None:
     bench = Bench(2)
     bench.give(1, 10, is_array=True)
     (first,), (second,) = bench.runs()
-    bench.deck.stop(StopElements(1, 0, 1 << 62, 3.0))
-    assert bench.deal() == [[StopElements(first.span, 0, 1, 3.0)], [StopElements(second.span, 1, 2, 3.0)]]
-    assert not bench.deck.lots
+    bench.distributor.stop(StopElements(1, 0, 1 << 62, 3.0))
+    assert bench.distribute() == [[StopElements(first.span, 0, 1, 3.0)], [StopElements(second.span, 1, 2, 3.0)]]
+    assert not bench.distributor.server_spans
     assert bench.report(bench.members[0], SpanEnded(first.span, 0, 1, 1.0)) == []
 
 
@@ -288,7 +290,7 @@ def test_when_the_relay_ends_everything_is_told() -> None:
     bench.give(2)
     bench.give(3, behind=2)
     bench.runs()
-    bench.deck.abandon("the end")
+    bench.distributor.abandon("the end")
     said = bench.news()
     assert [(one.span, one.index) for one in said if isinstance(one, ElementFailed)] == [(1, 0)]
     returned = {(one.span, one.start, one.stop) for one in said if isinstance(one, SpanReturned)}
@@ -296,15 +298,15 @@ def test_when_the_relay_ends_everything_is_told() -> None:
 
 
 def test_the_last_to_leave_says_until_when_there_is_somebody() -> None:
-    deck = Distributor(Needs())
+    distributor = Distributor(Needs())
     members = [Member(number, "h", Needs(), until) for number, until in ((1, 50.0), (2, 70.0), (3, 0.0))]
     for member in members:
-        deck.join(member)
-    assert deck.until() == 0
-    deck.shut(members[2])
-    assert deck.until() == 70
-    deck.shut(members[1])
-    assert deck.until() == 50
+        distributor.join(member)
+    assert distributor.until() == 0
+    distributor.shut(members[2])
+    assert distributor.until() == 70
+    distributor.shut(members[1])
+    assert distributor.until() == 50
 
 
 # --- gathering -------------------------------------------------------------------------------------------
@@ -316,7 +318,7 @@ def end(start: int, stop: int, host: str = "h", results: bytes | None = None, sp
 
 def test_neighbouring_ends_of_one_host_become_one() -> None:
     started = SpanStarted(1, 9, 10)
-    first, second, said = gather([end(2, 3), end(0, 2), end(3, 4), started, end(6, 7)])
+    first, second, said = merge_news([end(2, 3), end(0, 2), end(3, 4), started, end(6, 7)])
     assert (first.start, first.stop, first.seconds) == (0, 4, 4.0)
     assert [detail.index for detail in first.details] == [0, 2, 3]
     assert second == end(6, 7)
@@ -325,4 +327,4 @@ def test_neighbouring_ends_of_one_host_become_one() -> None:
 
 @pytest.mark.parametrize("other", [end(1, 2, host="elsewhere"), end(1, 2, results=b"r"), end(1, 2, span=2), end(2, 3)])
 def test_ends_that_differ_stay_apart(other: SpanEnded) -> None:
-    assert gather([end(0, 1), other]) == [end(0, 1), other]
+    assert merge_news([end(0, 1), other]) == [end(0, 1), other]

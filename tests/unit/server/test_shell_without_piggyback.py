@@ -6,6 +6,7 @@ import pickle
 
 from test_shell import BODY, Harness, Peer, a_task
 
+from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import Cancelled, SpanEnded
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, On
@@ -20,7 +21,7 @@ class Separate(Harness):
     def __init__(self) -> None:
         super().__init__()
         usual = self.shell
-        info = RunInfo(1, "/store", "id:1", piggyback=False)
+        info = RunInfo(1, "/store", "id:1", tuning=DispatchTuning(piggyback=False))
         self.shell = make_shell(self.loop, usual.machine, self.store, info)
         self.reception = MessageHandlers(self.shell, self.closes.append, lambda: None)
 

@@ -1,9 +1,5 @@
 """Name, store, server process; defaults by `with run_defaults(...)`; dispatch tuning.
 
-Knobs of a session that are best left alone: how tasks are bundled on their way, for who wants to draw curves.
-
-Rule: without them everything is chosen by what was measured.
-
 What `bough run` hands to the script it runs: defaults of its sessions, and the sessions that are open.
 
 Rule: the arguments of a `Session` win over what stands here.
@@ -29,35 +25,30 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from bough import private
 from bough.errors import StoreFailed, UserError
 from bough.model.bounds import Amount, Index, Name, Word, check_path, shown, within
+from bough.model.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
 from bough.stores.store_folder import CLOSED, make_store_folder
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session
 
 
-class DispatchTuning(TypedDict, total=False):
-    """What `Session` takes besides."""
+class DispatchOptions(TypedDict, total=False):
+    """The options of `Session` for dispatch tuning, see `DispatchTuning`."""
 
     bundle: int  # most loose tasks in one message to the server, which goes when the one before is acknowledged
     pickup: int  # most tasks that are handed to an executor at once
     piggyback: bool  # False: work never travels with an acknowledgement, an executor asks for it first
 
 
-def server_words(knobs: DispatchTuning) -> list[str]:
-    """What a session's own server is told."""
-    pickup = _count("pickup", knobs.get("pickup"))
-    words = ["--pickup", str(pickup)] if pickup else []
-    return words + (["--no-piggyback"] if knobs.get("piggyback") is False else [])
-
-
-def read_bundle(knobs: DispatchTuning, *, is_remote: bool = False) -> int:
-    """How many tasks go in one message, 0: as many as there are."""
+def read_tuning(options: DispatchOptions, *, is_remote: bool = False) -> DispatchTuning:
+    """What a session was asked for; UserError when it makes no sense, or is not the session's to say."""
     if is_remote:
-        theirs = next((name for name in ("pickup", "piggyback") if name in knobs), "")
+        theirs = next((name for name in ("pickup", "piggyback") if name in options), "")
         if theirs:
-            option = "--pickup N" if theirs == "pickup" else "--no-piggyback"
+            option = f"{PICKUP} N" if theirs == "pickup" else NO_PIGGYBACK
             raise UserError(f"{theirs} is a matter of the server: start it with {option}")
-    return _count("bundle", knobs.get("bundle"))
+    bundle, max_span = (_count(name, options.get(name)) for name in ("bundle", "pickup"))
+    return DispatchTuning(bundle, max_span, options.get("piggyback") is not False)
 
 
 def _count(name: str, given: object) -> int:
@@ -150,13 +141,13 @@ def read_cores(given: object) -> float:
 
 
 def server_options(
-    cores: float, *, policy: str | None, fresh: bool | None, fail_fast: bool | None, knobs: DispatchTuning
+    cores: float, *, policy: str | None, fresh: bool | None, fail_fast: bool | None, tuning: DispatchTuning
 ) -> list[str]:
     """What a session tells its server, from its arguments and what `bough run` said."""
     options = ["--cores", f"{cores:g}", "--policy", within("policy", setting("policy", policy, "fifo"), Word)]
     options += ["--fresh"] if setting("fresh", fresh or None) else []
     options += ["--fail-fast"] if setting("fail_fast", fail_fast or None) else []
-    return options + (server_words(knobs) if knobs else [])
+    return options + tuning.server_words()
 
 
 class ServerProcess:

@@ -32,7 +32,7 @@ from bough.api.client.reconnect import DialAgain, Dialled
 from bough.api.file_transfer import FileTransfer
 from bough.api.futures.completed import read_stream_bytes
 from bough.api.session import launch, shutdown
-from bough.api.session.launch import HOME, DispatchTuning, find_place, read_bundle
+from bough.api.session.launch import HOME, DispatchOptions, find_place, read_tuning
 from bough.api.session.rejoin import ExistingRecord, ExistingWork, WorkflowContents
 from bough.api.session.session import Session, refuse_inside
 from bough.errors import BoughError, PeerLost, SessionClosed, StoreFailed, UnknownName, UserError
@@ -120,10 +120,10 @@ class RemoteSession(Session):
         policy: str | None = None,
         fail_fast: bool | None = None,
         numbers: int = IDS,
-        **knobs: Unpack[DispatchTuning],
+        **tuning: Unpack[DispatchOptions],
     ) -> None:
         refuse_inside()
-        self._bundle = read_bundle(knobs, is_remote=True)
+        self._bundle = read_tuning(tuning, is_remote=True).bundle
         self.address = launch.server(address) or ""
         if os.path.exists(self.address):
             self.address = os.path.abspath(self.address)  # the script may change its folder

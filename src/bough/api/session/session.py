@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from bough.api.session import launch, shutdown
-from bough.api.session.launch import DispatchTuning, ServerProcess, find_place, read_bundle, read_cores, server_options
+from bough.api.session.launch import DispatchOptions, ServerProcess, find_place, read_cores, read_tuning, server_options
 from bough.api.submit.group_table import Placing
 from bough.api.submit.submitter import Submitter
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
@@ -153,7 +153,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         fresh: run everything, also what earlier runs have done.
         policy: the placement policy, "fifo" (the default) or "sjf".
         fail_fast: stop at the first failure.
-        knobs: bundle, pickup and piggyback, see `knobs`; best left alone.
+        tuning: bundle, pickup and piggyback, see `DispatchTuning`; best left alone.
     """
 
     is_remote = False
@@ -177,7 +177,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         fresh: bool | None = None,
         policy: str | None = None,
         fail_fast: bool | None = None,
-        **knobs: Unpack[DispatchTuning],
+        **tuning: Unpack[DispatchOptions],
     ) -> None:
         refuse_inside()
         if launch.server(address):
@@ -185,8 +185,8 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         place = find_place(launch.setting("name", name), launch.setting("store", store))
         self.name = place.name
         self.cores = read_cores(launch.setting("cores", cores))
-        options = server_options(self.cores, policy=policy, fresh=fresh, fail_fast=fail_fast, knobs=knobs)
-        bundle = read_bundle(knobs)
+        dispatch = read_tuning(tuning)
+        options = server_options(self.cores, policy=policy, fresh=fresh, fail_fast=fail_fast, tuning=dispatch)
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
         self._server = ServerProcess(place, options)
         self._prepare()  # takes as long as the server takes to come up: meanwhile
@@ -194,7 +194,7 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         from bough.api.client.reconnect import GiveUp
 
         reconnect = GiveUp(self._server.socket)
-        self._open(Connection(reconnect, self.ledger.hear, self._refused, self._lost, bundle), owner=True)
+        self._open(Connection(reconnect, self.ledger.hear, self._refused, self._lost, dispatch.bundle), owner=True)
         self.store = self.welcome.store
 
     def _prepare(self) -> None:

@@ -22,6 +22,7 @@ from bough.cli.option_values import add_log_level, amount, begin_log, count, dur
 from bough.cli.output import Output, show_seconds, table_lines
 from bough.cli.targets.live_server import OtherProcess, add_server_argument, connect_client, detach, is_bough
 from bough.errors import BoughError, PeerLost, SiteError, UserError
+from bough.model.dispatch_tuning import DispatchTuning
 from bough.stores.store_lock import holder
 from bough.transport import home
 from bough.wire import questions
@@ -67,7 +68,7 @@ def add_extra_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_knobs(parser: argparse.ArgumentParser) -> None:
+def add_tuning(parser: argparse.ArgumentParser) -> None:
     """Describe what is best left alone, but for measuring."""
     parser.add_argument(
         "--pickup", type=count, default=0, metavar="N", help="hand out at most N tasks at once (as run times suggest)"
@@ -79,16 +80,11 @@ def add_knobs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_knobs(args: argparse.Namespace) -> None:
-    """UserError when a knob makes no sense."""
+def read_tuning(args: argparse.Namespace) -> DispatchTuning:
+    """What was asked for; UserError when it makes no sense."""
     if args.pickup < 0:
         raise UserError(f"--pickup {args.pickup}: say at most how many tasks go together, 1 or more")
-
-
-def knob_words(args: argparse.Namespace) -> list[str]:
-    """The same knobs for another process."""
-    words = [f"--pickup={args.pickup}"] if args.pickup else []
-    return words + (["--no-piggyback"] if args.no_piggyback else [])
+    return DispatchTuning(max_span=args.pickup, piggyback=not args.no_piggyback)
 
 
 def read_extras(args: argparse.Namespace) -> FeatureOptions:
@@ -159,7 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
     add_log_level(start)
     add_extra_arguments(start)
-    add_knobs(start)
+    add_tuning(start)
     stop = add_verb(verbs, "stop", "end the server in good order; tasks go on, the next start goes on", EXAMPLES[4:])
     stop.add_argument("--executors", action="store_true", help="executors end their tasks and leave, too")
     status = add_verb(verbs, "status", "say whether a server runs, and what it has to do", EXAMPLES[2:3])
@@ -182,7 +178,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     from bough.server.service.service import ServiceSettings, serve
 
     extras = read_extras(args)
-    check_knobs(args)
+    tuning = read_tuning(args)
     settings = ServiceSettings(
         args.store,
         args.listen,
@@ -191,8 +187,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
         args.heartbeat,
         args.reconnect,
         extras,
-        args.pickup,
-        not args.no_piggyback,
+        tuning,
     )
     begin_log(args)
     if not args.detach:
@@ -202,7 +197,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]
-    words += [*extra_words(args), *knob_words(args), *log_level_words(args)]
+    words += [*extra_words(args), *tuning.server_words(), *log_level_words(args)]
     pid = detach(words, "server.log", _is_up)
     note = home.read_note()
     value = {"pid": pid, "socket": note.socket if note else "", "address": note.address if note else ""}

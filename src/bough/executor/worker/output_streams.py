@@ -1,15 +1,11 @@
-"""Output files of a slot, a range a task; read for a remote client.
+"""Output files of a slot: one append-only file each for stdout and stderr, of which every element has a range.
 
-A slot's output: one append-only file each for stdout and stderr, of which every element has a range.
+Python's `sys.stdout` and `sys.stderr` count what passes through them, so an element that prints nothing costs no system
+call. Descriptors 1 and 2 point to the same files for commands and for C code. Where the files lie in the store, what
+Python prints waits for space. `read_output` reads a part of a file for a remote client.
 
-Python's `sys.stdout` and `sys.stderr` count what passes through them, so an element that prints nothing
-costs no system call. Descriptors 1 and 2 point to the same files for commands and for C code. Rule: files
-only grow; when a stranger may still be writing, the pair is left to it and a new one begun (`seal`). Where they lie in
-the store, what Python prints waits for space.
-
-What a task wrote, read for somebody far away: of a running one from its slot's files, of an ended one by path.
-
-Rule: nothing outside of this executor's output folder is ever read.
+Rules: files only grow; when a process of an ended element may still be writing, the pair is left to it and a new one
+begun (`seal`). Nothing outside of this executor's output folder is ever read.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from bough.wire.executor_messages import OutputRead, ReadOutput
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable  # type: ignore[attr-defined]
 
-    from bough.executor.slot import WorkerSlot
+_MOST = 16 << 20  # bytes of one answer
 
 
 def stream_path(directory: str, slot: str, generation: int, suffix: str) -> str:
@@ -120,7 +116,7 @@ class Streams:
         return stream_path(self._directory, self._slot, self._cells[GENERATION], suffix)
 
     def seal(self) -> None:
-        """Leave the files to whoever still has them open, and begin new ones."""
+        """Leave the files to the processes that still have them open, and begin new ones."""
         self._cells[GENERATION] += 1
         self._open()
 
@@ -155,30 +151,26 @@ class Streams:
         return os.pread(2, length, stream.offset + stream.length - length).decode("utf-8", "replace")
 
 
-_MOST = 16 << 20  # bytes of one answer
-
-
-def answer(fetch: ReadOutput, folder: str, slot: WorkerSlot | None) -> OutputRead:
-    """What was asked for; `slot` is the one that runs the task, if one does."""
-    length = max(0, min(fetch.length, _MOST))
-    offset = max(0, fetch.offset)
-    if fetch.path:
-        path = os.path.realpath(fetch.path)
+def read_output(asked: ReadOutput, folder: str, running: tuple[str, int] | None) -> OutputRead:
+    """What was asked for; `running`: the file of the stream, and where the running task begins in it, if it runs."""
+    length = max(0, min(asked.length, _MOST))
+    offset = max(0, asked.offset)
+    if asked.path:
+        path = os.path.realpath(asked.path)
         if not path.startswith(os.path.realpath(folder) + os.sep):
-            return OutputRead(fetch.request, b"", error="the file is not an output of this executor")
-    elif slot is None:
-        return OutputRead(fetch.request, b"", error="the task does not run here any more")
+            return OutputRead(asked.request, b"", error="the file is not an output of this executor")
+    elif running is None:
+        return OutputRead(asked.request, b"", error="the task does not run here any more")
     else:
-        cell, suffix = (ERR, "err") if fetch.stream == "stderr" else (OUT, "out")
-        path = stream_path(folder, slot.name, slot.cells[GENERATION], suffix)
-        offset += slot.cells[cell]
+        path, begin = running
+        offset += begin
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        return OutputRead(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
+        return OutputRead(asked.request, b"", error=f"the output cannot be read: {error.strerror}")
     try:
-        return OutputRead(fetch.request, os.pread(descriptor, length, offset), more=not fetch.path)
+        return OutputRead(asked.request, os.pread(descriptor, length, offset), more=not asked.path)
     except OSError as error:
-        return OutputRead(fetch.request, b"", error=f"the output cannot be read: {error.strerror}")
+        return OutputRead(asked.request, b"", error=f"the output cannot be read: {error.strerror}")
     finally:
         os.close(descriptor)

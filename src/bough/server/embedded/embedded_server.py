@@ -295,7 +295,9 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
         cleanup.clear_results(os.path.join(options.store, "results"))
         last = store.last_run()
     run = last.run + 1
-    machine = Machine(policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=options.pickup)
+    machine = Machine(
+        policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=options.tuning.max_span
+    )
     memos = last.run > 0 and not options.fresh
     opened = RunOpened(run, options.name, socket.gethostname(), os.getpid(), options.fail_fast, options.policy, memos)
     turn = machine.turn(now, [opened])
@@ -308,8 +310,7 @@ def open_run(options: ServerOptions) -> tuple[SqliteStore, Machine, RunInfo]:
         first_group=last.last_group + 1,
         first_executor=ExecutorId(last.last_executor + 1),
         memos=memos,
-        piggyback=options.piggyback,
-        pickup=options.pickup,
+        tuning=options.tuning,
     )
     return store, machine, info
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from bough.model.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
+
 _USAGE = (
     "usage: python -m bough.server --store DIR --name NAME --fd N [--client PID]"
     " [--cores K] [--policy P] [--fresh] [--fail-fast] [--pickup N] [--no-piggyback]"
@@ -13,7 +15,7 @@ _USAGE = (
 class ServerOptions:
     """What a session asks of its server."""
 
-    __slots__ = ("client", "cores", "fail_fast", "fd", "fresh", "name", "pickup", "piggyback", "policy", "store")
+    __slots__ = ("client", "cores", "fail_fast", "fd", "fresh", "name", "policy", "store", "tuning")
 
     def __init__(self, words: list[str]) -> None:
         self.store = self.name = ""
@@ -22,8 +24,7 @@ class ServerOptions:
         self.client = os.getppid()
         self.cores = 0.0
         self.fresh = self.fail_fast = False
-        self.pickup = 0
-        self.piggyback = True
+        self.tuning = DispatchTuning()
         left = list(words)
         while left:
             word = left.pop(0)
@@ -31,8 +32,8 @@ class ServerOptions:
                 self.fresh = True
             elif word == "--fail-fast":
                 self.fail_fast = True
-            elif word == "--no-piggyback":
-                self.piggyback = False
+            elif word == NO_PIGGYBACK:
+                self.tuning = self.tuning._replace(piggyback=False)
             elif left:
                 self._set(word, left.pop(0))
             else:
@@ -55,8 +56,8 @@ class ServerOptions:
                 self.client = int(value)
             elif word == "--cores":
                 self.cores = float(value)
-            elif word == "--pickup":
-                self.pickup = int(value)
+            elif word == PICKUP:
+                self.tuning = self.tuning._replace(max_span=int(value))
             else:
                 raise SystemExit(_USAGE)
         except ValueError:

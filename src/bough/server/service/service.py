@@ -22,6 +22,7 @@ import uvloop
 from bough import logs, private
 from bough.core.machine import Machine
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
+from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import RunOpened
 from bough.policies.policy_registry import load_policies
 from bough.server import cleanup, socket_path
@@ -68,8 +69,7 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     heartbeat: float = 30.0
     reconnect: float = 60.0
     extras: FeatureOptions = FeatureOptions()
-    pickup: int = 0  # most tasks in one hand-out; 0: as the core sees fit
-    piggyback: bool = True  # work may travel with acknowledgements
+    tuning: DispatchTuning = DispatchTuning()
 
     @property
     def folder(self) -> str:
@@ -156,14 +156,16 @@ def open_machine(store: Store, settings: ServiceSettings, numbers: IdRanges) -> 
         if not token:
             raise StoreFailed(f"the store does not say how its run {last.run} began")
         numbers.begin(last.run, turn)
-    machine = replay_run(store, numbers.own_run, numbers.own_turn, policies, settings.pickup)
+    machine = replay_run(store, numbers.own_run, numbers.own_turn, policies, settings.tuning.max_span)
     return machine, numbers.own_run, token
 
 
 def _begin(store: Store, settings: ServiceSettings, numbers: IdRanges, last: LastRun) -> tuple[Machine, int, str]:
     run, token, now = max(last.run, last.last_run) + 1, secrets.token_hex(16), time.time()
     policies = load_policies(settings.policy)
-    machine = Machine(policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.pickup)
+    machine = Machine(
+        policies, seed=run, last_turn=last.last_turn, last_span=last.last_span, pickup=settings.tuning.max_span
+    )
     opened = RunOpened(run, settings.name, socket.gethostname(), os.getpid(), policy=settings.policy, token=token)
     turn = machine.turn(now, [opened])
     store.append(turn.number, now, turn.facts)
@@ -197,8 +199,7 @@ class Service:
             f"{token}:{run}",
             memos=True,
             embedded=False,
-            piggyback=settings.piggyback,
-            pickup=settings.pickup,
+            tuning=settings.tuning,
             token=token,
         )
         with reported(settings.folder):

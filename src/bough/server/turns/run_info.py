@@ -16,6 +16,7 @@ from functools import partial
 
 import msgspec
 
+from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.ids import ExecutorId, Seconds
 
 
@@ -30,8 +31,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     first_executor: ExecutorId = ExecutorId(1)
     memos: bool = False  # earlier runs may hold results to reuse
     embedded: bool = True
-    piggyback: bool = True  # work may travel with acknowledgements
-    pickup: int = 0  # most tasks in one hand-out; 0: as the core sees fit
+    tuning: DispatchTuning = DispatchTuning()
     token: str = ""  # of a service: the content of the file `token` in its store's folder
 
     def folder(self, name: str) -> str:

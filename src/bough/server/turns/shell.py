@@ -401,7 +401,7 @@ def _log_fatal(error: BoughError) -> None:
 
 def make_shell(loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> Shell:
     """The shell of a run: this one, or the usual one."""
-    return (Shell if info.piggyback else ShellWithoutPiggyback)(loop, machine, store, info)
+    return (Shell if info.tuning.piggyback else ShellWithoutPiggyback)(loop, machine, store, info)
 
 
 class ShellWithoutPiggyback(Shell):

@@ -28,8 +28,7 @@ from bough.journal.codec import Newer, Unreadable, decode, salvage
 from bough.model.blobs import is_blob
 from bough.model.events.facts import Fact, Submitted
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policies.policy_registry import load_policies, load_placement
-from bough.stores.maintenance.quarantine import SetAside, spoilt
+from bough.policies.policy_registry import load_policies
 from bough.stores.database import Database
 from bough.stores.open import is_postgres, lock_store, need_psycopg, open_store
 from bough.stores.quarantine import SetAside, spoilt

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from bough.core.invariants import check
 from bough.core.machine import Machine, Unappliable
 from bough.errors import BoughError, InternalError, InvariantBroken, StoreFailed
-from bough.policy.interface import Policies, PlacementPolicy
-from bough.stores.maintenance.quarantine import UNREADABLE, WITHOUT_EFFECT, SetAside
+from bough.policy.interface import Policies
 from bough.stores.quarantine import UNREADABLE, WITHOUT_EFFECT, SetAside
 from bough.stores.store import Store
 
