@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from processes import PATIENCE, is_alive, read, until
 
-from bough.cli.targets.live_server import ServiceClient, connect_client
+from bough.cli.targets.live_server import ServerClient, connect_client
 from bough.testing.builders import question
 
 HEARTBEAT, RECONNECT = "2s", "2s"  # short, so that faults are noticed within a test
@@ -157,7 +157,7 @@ class Workshop:
 
     # --- looking ------------------------------------------------------------------------------------
 
-    def connect(self) -> ServiceClient:
+    def connect(self) -> ServerClient:
         return connect_client(self.address)
 
     def ask(self, what: str, **arguments: object) -> Any:

@@ -1,15 +1,11 @@
-"""Warm sessions, pools, services of a measurement's own.
+"""What live measurements run on: a warm session beside a warm process pool, or a service of the measurement's own.
 
-What every live measurement needs: a warm session and, beside it, a warm process pool of the same size.
-
-Rule: the two are opened when a measurement first asks for them, and shared until one needs the machine for itself.
-
-A service of its own for a measurement: a server and executors in the foreground, by Unix socket or by TLS.
+Rule: session and pool are opened when a measurement first asks for them, and shared until one needs the machine for
+itself. Nothing is deleted between measurements, because deleting slows down what follows.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -30,10 +26,12 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session
+    from bough.api.submit.submitter import Submitter
 
 WORKERS = 2
 ROUNDS = 3
-QUICK_PATIENCE = 10.0  # seconds for a row of the quick form: a slow machine gets fewer rounds
+QUICK_SECONDS = 10.0  # for a row of the quick form: a slow machine gets fewer rounds
+_UP = 30.0  # seconds that a process has to come up
 _numbers = itertools.count(1)
 
 
@@ -67,7 +65,7 @@ class BenchSetting:
     def __init__(self, folder: str, *, full: bool = False) -> None:
         self.folder = folder
         self.full = full
-        self.patience = math.inf if full else QUICK_PATIENCE
+        self.row_seconds = math.inf if full else QUICK_SECONDS
         self._stack = ExitStack()
         self._pair: Pair | None = None
 
@@ -96,7 +94,7 @@ class BenchSetting:
 
 
 def store(folder: str) -> str:
-    """A new place for a store; nothing is deleted between measurements, because that slows down what follows."""
+    """A new place for a store."""
     return os.path.join(folder, f"store{next(_numbers)}")
 
 
@@ -114,6 +112,14 @@ def pair(folder: str) -> Iterator[Pair]:
         yield found
 
 
+def submit_numbers(submitter: Submitter, kind: str, count: int) -> Iterator[object]:
+    """So many tasks as one array, or one by one; an iterator over their values, which are the numbers."""
+    if kind == "array":
+        return iter(submitter.map(timed_functions.same, range(count)))
+    tasks = [submitter.submit(timed_functions.same, number) for number in range(count)]
+    return (task.result() for task in tasks)
+
+
 def warm(executor: Executor) -> None:
     """Let every worker have loaded what it needs."""
     for _ in range(3):
@@ -122,7 +128,7 @@ def warm(executor: Executor) -> None:
             future.result()
 
 
-_UP = 30.0  # seconds that anything has to come up
+# --- a service of the measurement's own ---------------------------------------------------------------
 
 
 class Home:
@@ -195,7 +201,7 @@ class Home:
                 process.wait()
 
 
-@contextlib.contextmanager
+@contextmanager
 def home(folder: str) -> Iterator[Home]:
     """A home that is there until the block is left."""
     made = Home(folder)

@@ -35,7 +35,7 @@ def _late(where: str) -> Run:
     module, _, name = where.partition(":")
 
     def run(setting: BenchSetting) -> Iterator[BenchRow]:
-        found: Run = getattr(importlib.import_module(f"bough.bench.{module}"), name or "measure")
+        found: Run = getattr(importlib.import_module(f"bough.bench.{module}"), name)
         return found(setting)
 
     return run
@@ -56,14 +56,14 @@ CATALOGUE: Mapping[str, Measure] = {
     "growth": Measure("the same at n, 2n and 4n", _late("measure_tasks:measure_growth"), shares=True),
     "hops": Measure("a chain that alternates between two executors", _late("measure_tasks:measure_hops"), shares=True),
     "tls": Measure("a service by TLS beside a Unix socket", _late("measure_services:measure_tls")),
-    "queue": Measure("a long queue: time, memory, and how it drains", _late("measure_queues")),
+    "queue": Measure("a long queue: time, memory, and how it drains", _late("measure_queues:measure_queue")),
     "cold-start": Measure("from nothing to a result", _late("measure_services:measure_cold")),
     "again": Measure("a finished workflow of 5,000 run again", _late("measure_services:measure_again")),
     "plans": Measure("workflow files of n and 2n tasks, read and submitted", _late("measure_services:measure_plans")),
     "core": Measure("the scheduler without I/O", _late("measure_inside:measure_core")),
     "store": Measure("the journal by itself", _late("measure_inside:measure_store")),
     "restart": Measure("until a killed server serves again", _late("measure_services:measure_restart"), usual=False),
-    "limits": Measure("what the machine can do without a scheduler", _late("machine_limits")),
+    "limits": Measure("what the machine can do without a scheduler", _late("machine_limits:measure_limits")),
 }
 
 

@@ -1,8 +1,6 @@
-"""What the machine can do, and what it is.
+"""What this machine is, and what it can do without any scheduler: start programs, pass messages, write rows, sync.
 
-What this machine can do without any scheduler: start programs, pass messages, write rows, sync a disk.
-
-What the figures were measured on, and how busy that was.
+Rule: each limit is a rate, and nothing of ours stands beside it; the machine is described with how busy it is.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ line.sendall(b"x")
 """
 
 
-def measure(setting: BenchSetting) -> Iterator[BenchRow]:
+def measure_limits(setting: BenchSetting) -> Iterator[BenchRow]:
     """Each as a rate; nothing of ours stands beside it."""
     with ProcessPoolExecutor(WORKERS) as pool:
         list(pool.map(timed_functions.same, range(100)))
@@ -137,6 +135,9 @@ def _fsync_rate(folder: str, count: int) -> float:
             file.write(b"x" * 128)
             os.fsync(file.fileno())
         return count / (time.perf_counter() - begun)
+
+
+# --- the machine --------------------------------------------------------------------------------------
 
 
 def machine() -> dict[str, object]:

@@ -1,4 +1,8 @@
-"""Parts by themselves: the core without I/O, and the store, beside what no scheduler could do without."""
+"""Parts by themselves: the core without I/O, and the store, beside what no scheduler could do without.
+
+Rule: the clock of the core is a number here, and its facts are encoded as for the journal; the peer only makes and
+encodes the same facts.
+"""
 
 from __future__ import annotations
 

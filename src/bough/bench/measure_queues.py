@@ -1,7 +1,7 @@
 """A long queue: how fast it is taken in, what it weighs, and whether it drains as fast at its end as at its beginning.
 
-Each is measured in a process of its own (`python -m bough.bench.queues`), so that the memory of a client is that
-of these futures alone. A task that takes both cores holds the queue back until all of it has arrived.
+Each is measured in a process of its own (`python -m bough.bench.measure_queues`), so that the memory of a client is
+that of these futures alone. Rule: nothing drains before all has arrived: a task that takes both cores keeps it waiting.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
 import bough
 from bough.bench import timed_functions
-from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, store, warm
+from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, store, submit_numbers, warm
 from bough.bench.timing import BenchRow, bytes_row, limit_row, resident
 from bough.wire import questions
 
@@ -32,7 +32,7 @@ _LIMITS = {"array": (0.5, 16.0), "loose": (15.0, 600.0)}  # seconds for a millio
 _TOGETHER = 1_000.0  # bytes a loose task in server and client
 
 
-def measure(setting: BenchSetting) -> Iterator[BenchRow]:
+def measure_queue(setting: BenchSetting) -> Iterator[BenchRow]:
     """As one array, and one by one."""
     for kind, (seconds, most) in _LIMITS.items():
         count = _MILLION if kind == "array" else setting.size(100_000, _MILLION)
@@ -71,11 +71,11 @@ def main(place: str, kind: str, count: int) -> dict[str, float]:
             gc.collect()
             server, client = _weigh(session)
             begun = time.perf_counter()
-            values = _queue(session, kind, count)
+            values = submit_numbers(session, kind, count)
             session.ask(questions.Status())  # everything sent before is in a turn when this is answered
             arrived = time.perf_counter() - begun
             full_server, full_client = _weigh(session)
-        first, last = _drain(iter(values), count)
+        first, last = _drain(values, count)
     return {
         "arrived": arrived,
         "server": full_server - server,
@@ -101,13 +101,6 @@ def _closed_gate(session: Session, path: str) -> Iterator[None]:
 
 def _weigh(session: Session) -> tuple[int, int]:
     return resident(session.pid), resident(os.getpid())
-
-
-def _queue(session: Session, kind: str, count: int) -> Iterable[object]:
-    if kind == "array":
-        return session.map(timed_functions.same, range(count))
-    tasks = [session.submit(timed_functions.same, number) for number in range(count)]
-    return (task.result() for task in tasks)
 
 
 def _drain(values: Iterator[object], count: int) -> tuple[float, float]:

@@ -1,15 +1,8 @@
-"""Starts, restarts, TLS, descriptions.
+"""What services and starts cost: a restart after a kill, TLS, cold starts, runs again, and workflow files.
 
-How soon a server that was killed serves again, with many tasks in its store and two running.
-
-What encryption costs: a service whose sessions and executors come by TLS, beside one that uses a Unix socket.
-
-Starting: from nothing to a first result, and a finished workflow started again.
-
-Workflow files of n and 2n tasks, each from its file until a server has accepted all of it.
-
-The server is a service without executors, so that nothing runs meanwhile. Rule: CPU time counts, that of the client,
-of what it calls (`make`) and of the server, since the two work side by side.
+A service through TLS stands beside one through a Unix socket. Workflow files of n and 2n tasks are timed from the file
+until a service without executors has accepted all of it. Rule: with files CPU time counts, that of the client, of what
+it calls (`make`) and of the server, since they work side by side; all else is wall time.
 """
 
 from __future__ import annotations
@@ -26,8 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import bough
-from bough.bench import timed_functions
-from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, Home, home, store, until, warm
+from bough.bench.bench_setup import ROUNDS, WORKERS, BenchSetting, Home, home, store, submit_numbers, until, warm
 from bough.bench.measure_tasks import map_all, submit_all
 from bough.bench.timing import BenchRow, Side, alone, by_turns, compare, cpu_time, limit_row, milliseconds, rate_row
 from bough.wire import questions
@@ -35,87 +27,16 @@ from bough.wire import questions
 if TYPE_CHECKING:
     from bough.api.session.session import Session
 
-_LIMIT = 3.0
-
-
-def measure_restart(setting: BenchSetting, count: int = 100_000) -> Iterator[BenchRow]:
-    """Half of the tasks are done; as an array and one by one."""
-    for kind in ("array", "loose"):
-        took = median(_serves_again(setting.folder, kind, count) for _ in range(setting.size(1, ROUNDS)))
-        subject = f"killed with {count:,} tasks ({kind}) in the store and {WORKERS} running, until it serves again"
-        yield limit_row(subject, took, _LIMIT)
-
-
-def _serves_again(folder: str, kind: str, count: int) -> float:
-    with home(folder) as there:
-        there.serve()
-        there.execute(WORKERS)
-        gate = os.path.join(there.folder, "gate")
-        wait = f"until [ -e {gate} ]; do sleep 0.1; done"
-        with bough.Session(there.access("submit"), name="far") as far:
-            assert list(_submit(far, kind, count // 2)) == list(range(count // 2))
-            running = [far.command(wait, name=f"running{number}") for number in range(WORKERS)]
-            until(lambda: all(task.running() for task in running))
-            rest = _submit(far, kind, count // 2)
-            far.ask(questions.Status())  # all of it has arrived
-            there.kill()
-            begun = time.perf_counter()
-            there.serve()
-            seconds = time.perf_counter() - begun
-            with open(gate, "w"):
-                pass
-            assert list(rest) == list(range(count // 2))
-    return seconds
-
-
-def _submit(session: Session, kind: str, count: int) -> Iterator[object]:
-    fresh = session.options(memo=False)
-    if kind == "array":
-        return iter(fresh.map(timed_functions.same, range(count)))
-    tasks = [fresh.submit(timed_functions.same, number) for number in range(count)]
-    return (task.result() for task in tasks)
-
-
-_TARGET = 0.7
-
-
-def measure_tls(setting: BenchSetting) -> Iterator[BenchRow]:
-    """An array and loose tasks through each."""
-    loose = setting.size(5_000, 20_000)
-    with home(setting.folder) as far, home(setting.folder) as near:
-        for there, tls in ((far, True), (near, False)):
-            there.serve()
-            there.execute(WORKERS, tls=tls)
-        with (
-            bough.Session(far.access("submit"), name="far") as through_tls,
-            bough.Session(near.socket, name="near") as through_unix,
-        ):
-            warm(through_tls)
-            warm(through_unix)
-            works: tuple[tuple[str, int, int, Callable[[Session], None]], ...] = (
-                ("map of 100,000 no-ops", 100_000, 3 * ROUNDS, partial(_map, range(100_000))),
-                (f"submit of {loose:,} no-ops one by one", loose, ROUNDS, partial(_submit_tls, loose)),
-            )
-            for subject, count, rounds, work in works:
-                ours, peer = compare(
-                    far.side(through_tls, partial(work, through_tls)),
-                    near.side(through_unix, partial(work, through_unix)),
-                    rounds,
-                    setting.patience,
-                )
-                yield rate_row(f"{subject}, through TLS", count, ours, "Unix socket", peer, target=_TARGET)
-
-
-def _map(items: range, session: Session) -> None:
-    map_all(session, items)
-
-
-def _submit_tls(count: int, session: Session) -> None:
-    submit_all(session, count)
-
-
-_COLD = 0.35
-_AGAIN_LIMIT = 0.4
+_RESTART = 3.0  # seconds
+_TLS = 0.7  # of the rate through a Unix socket
+_COLD = 0.35  # seconds
+_AGAIN_LIMIT = 0.4  # seconds
+_GROWTH = 2.2  # CPU time of 2n tasks over that of n
+_START = 0.6  # seconds, whatever the number of tasks
+_EACH = 5.4e-5  # seconds for a task: 6 s for 100,000
+_EACH_TARGET = 1e-4  # of a Makefile, a third of which is GNU make's
+_CHAIN = 10  # tasks that wait for each other
+_names = count(1)
 _OURS = """
 import sys, bough, os
 with bough.Session(store=sys.argv[1]) as session:
@@ -143,6 +64,73 @@ with bough.Session(store=sys.argv[1]) as session:
     assert list(found) == list(range(0, 2 * int(sys.argv[2]), 2))
     if len(sys.argv) > 3: assert found[0].reused and found[-1].reused
 """
+
+
+# --- restarts -----------------------------------------------------------------------------------------
+
+
+def measure_restart(setting: BenchSetting, count: int = 100_000) -> Iterator[BenchRow]:
+    """Half of the tasks are done; as an array and one by one."""
+    for kind in ("array", "loose"):
+        took = median(_serves_again(setting.folder, kind, count) for _ in range(setting.size(1, ROUNDS)))
+        subject = f"killed with {count:,} tasks ({kind}) in the store and {WORKERS} running, until it serves again"
+        yield limit_row(subject, took, _RESTART)
+
+
+def _serves_again(folder: str, kind: str, count: int) -> float:
+    with home(folder) as there:
+        there.serve()
+        there.execute(WORKERS)
+        gate = os.path.join(there.folder, "gate")
+        wait = f"until [ -e {gate} ]; do sleep 0.1; done"
+        with bough.Session(there.access("submit"), name="far") as far:
+            fresh = far.options(memo=False)
+            assert list(submit_numbers(fresh, kind, count // 2)) == list(range(count // 2))
+            running = [far.command(wait, name=f"running{number}") for number in range(WORKERS)]
+            until(lambda: all(task.running() for task in running))
+            rest = submit_numbers(fresh, kind, count // 2)
+            far.ask(questions.Status())  # all of it has arrived
+            there.kill()
+            begun = time.perf_counter()
+            there.serve()
+            seconds = time.perf_counter() - begun
+            with open(gate, "w"):
+                pass
+            assert list(rest) == list(range(count // 2))
+    return seconds
+
+
+# --- TLS ----------------------------------------------------------------------------------------------
+
+
+def measure_tls(setting: BenchSetting) -> Iterator[BenchRow]:
+    """An array and loose tasks through each."""
+    loose = setting.size(5_000, 20_000)
+    with home(setting.folder) as far, home(setting.folder) as near:
+        for there, tls in ((far, True), (near, False)):
+            there.serve()
+            there.execute(WORKERS, tls=tls)
+        with (
+            bough.Session(far.access("submit"), name="far") as through_tls,
+            bough.Session(near.socket, name="near") as through_unix,
+        ):
+            warm(through_tls)
+            warm(through_unix)
+            works: tuple[tuple[str, int, int, Callable[[Session], None]], ...] = (
+                ("map of 100,000 no-ops", 100_000, 3 * ROUNDS, lambda session: map_all(session, range(100_000))),
+                (f"submit of {loose:,} no-ops one by one", loose, ROUNDS, lambda session: submit_all(session, loose)),
+            )
+            for subject, count, rounds, work in works:
+                ours, peer = compare(
+                    far.side(through_tls, partial(work, through_tls)),
+                    near.side(through_unix, partial(work, through_unix)),
+                    rounds,
+                    setting.row_seconds,
+                )
+                yield rate_row(f"{subject}, through TLS", count, ours, "Unix socket", peer, target=_TLS)
+
+
+# --- starts -------------------------------------------------------------------------------------------
 
 
 def measure_cold(setting: BenchSetting) -> Iterator[BenchRow]:
@@ -182,12 +170,56 @@ def _bough_run(folder: str) -> None:
     subprocess.run(command, check=True, cwd=place, capture_output=True)
 
 
-_GROWTH = 2.2  # CPU time of 2n tasks over that of n
-_START = 0.6  # seconds, whatever the number of tasks
-_EACH = 5.4e-5  # seconds for a task: 6 s for 100,000
-_EACH_TARGET = 1e-4  # of a Makefile, a third of which is GNU make's
-_CHAIN = 10  # tasks that wait for each other
-_names = count(1)
+# --- workflow files -----------------------------------------------------------------------------------
+
+
+def measure_plans(setting: BenchSetting) -> Iterator[BenchRow]:
+    """Each form at n and 2n, by turns."""
+    n = setting.size(5_000, 50_000)
+    with home(setting.folder) as server:
+        server.serve()
+        for form, (write, each) in _FORMS.items():
+            files = [_file(setting.folder, write, size) for size in (n, 2 * n)]
+            taken: list[list[float]] = [[], []]
+            for _ in range(setting.size(1, ROUNDS)):
+                for seconds, (folder, name) in zip(taken, files, strict=True):
+                    seconds.append(_submit_plan(server, folder, name))
+            once, twice = map(median, taken)
+            yield limit_row(f"{form} of {2 * n:,} tasks, file to accepted: CPU time", twice, _START + each * 2 * n)
+            yield BenchRow(
+                f"{form}, file to accepted: CPU time at 2n over n, n = {n:,}",
+                milliseconds(twice),
+                "n",
+                milliseconds(once),
+                twice / once,
+                better="low",
+                target=_GROWTH,
+            )
+
+
+def _file(folder: str, write: Callable[[str, int], str], n: int) -> tuple[str, str]:
+    place = os.path.join(folder, f"plan{next(_names)}")
+    os.makedirs(place)
+    return place, write(place, n)
+
+
+def _submit_plan(server: Home, folder: str, name: str) -> float:
+    """Seconds of CPU time to hand over a file."""
+    assert server.server is not None
+    before = cpu_time([server.server.pid])
+    client = _call(server, folder, "submit", "--name", f"w{next(_names)}", name)
+    _, status, used = os.wait4(client.pid, 0)
+    client.returncode = os.waitstatus_to_exitcode(status)
+    if client.returncode:
+        raise ChildProcessError(f"bough submit {name} exited with {client.returncode}")
+    taken = used.ru_utime + used.ru_stime + cpu_time([server.server.pid]) - before
+    _call(server, folder, "sql", "select 1").wait()  # which the jobs database is brought up to date for
+    return taken
+
+
+def _call(server: Home, folder: str, command: str, *words: str) -> subprocess.Popen[bytes]:
+    whole = [sys.executable, "-m", "bough.cli.main", command, "--server", server.socket, *words]
+    return subprocess.Popen(whole, cwd=folder, env=server.environment, stdout=subprocess.DEVNULL)
 
 
 def _flat(folder: str, n: int) -> str:
@@ -253,52 +285,3 @@ _FORMS: Mapping[str, tuple[Callable[[str, int], str], float]] = {
     "description script": (_script, _EACH),
     "WfFormat": (_trace, _EACH),
 }
-
-
-def measure_plans(setting: BenchSetting) -> Iterator[BenchRow]:
-    """Each form at n and 2n, by turns."""
-    n = setting.size(5_000, 50_000)
-    with home(setting.folder) as server:
-        server.serve()
-        for form, (write, each) in _FORMS.items():
-            files = [_file(setting.folder, write, size) for size in (n, 2 * n)]
-            taken: list[list[float]] = [[], []]
-            for _ in range(setting.size(1, ROUNDS)):
-                for seconds, (folder, name) in zip(taken, files, strict=True):
-                    seconds.append(_submit_plan(server, folder, name))
-            once, twice = map(median, taken)
-            yield limit_row(f"{form} of {2 * n:,} tasks, file to accepted: CPU time", twice, _START + each * 2 * n)
-            yield BenchRow(
-                f"{form}, file to accepted: CPU time at 2n over n, n = {n:,}",
-                milliseconds(twice),
-                "n",
-                milliseconds(once),
-                twice / once,
-                better="low",
-                target=_GROWTH,
-            )
-
-
-def _file(folder: str, write: Callable[[str, int], str], n: int) -> tuple[str, str]:
-    place = os.path.join(folder, f"plan{next(_names)}")
-    os.makedirs(place)
-    return place, write(place, n)
-
-
-def _submit_plan(server: Home, folder: str, name: str) -> float:
-    """Seconds of CPU time to hand over a file."""
-    assert server.server is not None
-    before = cpu_time([server.server.pid])
-    client = _call(server, folder, "submit", "--name", f"w{next(_names)}", name)
-    _, status, used = os.wait4(client.pid, 0)
-    client.returncode = os.waitstatus_to_exitcode(status)
-    if client.returncode:
-        raise ChildProcessError(f"bough submit {name} exited with {client.returncode}")
-    taken = used.ru_utime + used.ru_stime + cpu_time([server.server.pid]) - before
-    _call(server, folder, "sql", "select 1").wait()  # which the jobs database is brought up to date for
-    return taken
-
-
-def _call(server: Home, folder: str, command: str, *words: str) -> subprocess.Popen[bytes]:
-    whole = [sys.executable, "-m", "bough.cli.main", command, "--server", server.socket, *words]
-    return subprocess.Popen(whole, cwd=folder, env=server.environment, stdout=subprocess.DEVNULL)

@@ -1,21 +1,13 @@
-"""Calls, commands, chains, fans, efficiency, growth.
+"""What tasks cost: functions, sleeps, commands, chains and fans, hops between executors, and how it all grows.
 
-Functions: arrays, loose tasks and round trips, beside `ProcessPoolExecutor` and, where it is installed, joblib.
-
-Efficiency: short sleeps on two slots, beside two processes that do nothing but sleep.
-
-Commands: /bin/true as one array and one by one, beside the best of two bare loops in two processes.
-
-Tasks that wait for each other: chains and fans. A pool has none of that: beside it the script waits itself.
-
-A chain whose links must alternate between two executors, so that no link can travel with the one before it.
-
-Twice the work should take twice the time: the main measurements at n, 2n and 4n, by turns.
+Functions stand beside `ProcessPoolExecutor` and, where it is installed, joblib. Sleeps and commands stand beside bare
+loops in two processes. A pool knows no dependencies: beside chains and fans its script waits for each task itself.
+In the chain that hops, links alternate between two executors, so that none can travel with the one before it.
+Rule: ours and the peer's runs alternate, on warm workers; see `timing`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import threading
 import time
@@ -45,6 +37,16 @@ from bough.bench.timing import (
 
 if TYPE_CHECKING:
     from bough.api.session.session import Session
+
+SLEEP_TARGETS = {0.01: 0.985, 0.1: 0.995, 1.0: 0.999}  # efficiency, by the seconds that a task sleeps
+BUSY_TARGET = 0.9  # while the script computes
+LOOPS = {"posix_spawn": timed_functions.spawn_loop, "subprocess.run": timed_functions.run_loop}
+WAITING = "pool, the script waits"
+_SIDES = ("left", "right")
+_GROWTH = 2.2  # time at 4n over time at 2n
+
+
+# --- functions ----------------------------------------------------------------------------------------
 
 
 def measure_map(setting: BenchSetting) -> Iterator[BenchRow]:
@@ -98,7 +100,7 @@ def measure_submit(setting: BenchSetting) -> Iterator[BenchRow]:
         both.ours(lambda: submit_all(both.session, count)),
         both.theirs(lambda: submit_all(both.pool, count)),
         ROUNDS,
-        setting.patience,
+        setting.row_seconds,
     )
     yield rate_row(f"submit of {count:,} no-ops one by one", count, ours, "pool", peer, target=5.0)
 
@@ -143,32 +145,34 @@ def _trip(which: str, mine: float, theirs: float, target: float, cpu: str = "") 
     )
 
 
-TARGETS = {0.01: 0.985, 0.1: 0.995, 1.0: 0.999}
-BUSY = 0.9
+# --- sleeps -------------------------------------------------------------------------------------------
 
 
 def measure_sleeps(setting: BenchSetting) -> Iterator[BenchRow]:
     """10 ms, 100 ms and 1 s; 10 ms also while the script computes."""
     both, work = setting.pair(), setting.size(4, 64)
-    for seconds, target in TARGETS.items():
+    for seconds, target in SLEEP_TARGETS.items():
         count = round(work / seconds)
         list(both.session.map(time.sleep, [seconds] * WORKERS))  # how long these tasks take is known from here on
-        sides = [both.ours(partial(_ours, both, count, seconds)), _bare(both, count, seconds)]
+        sides = [
+            both.ours(partial(_sleep_all, both, count, seconds)),
+            _bare_loops(both, timed_functions.sleep_loop, count, seconds),
+        ]
         if busy_too(seconds):
             sides.append(both.ours(partial(_beside_a_busy_thread, both, count, seconds)))
         ours, peer, *busy = by_turns(sides, setting.size(2 if busy_too(seconds) else 1, ROUNDS))
         what = f"{count:,} sleeps of {seconds * 1e3:g} ms on {WORKERS} slots"
-        yield _row(what, count * seconds / WORKERS, ours, peer, target)
+        yield _efficiency_row(what, count * seconds / WORKERS, ours, peer, target)
         for found in busy:
-            yield _row(f"{what}, the script computing", count * seconds / WORKERS, found, peer, BUSY)
+            yield _efficiency_row(f"{what}, the script computing", count * seconds / WORKERS, found, peer, BUSY_TARGET)
 
 
 def busy_too(seconds: float) -> bool:
     """Whether this length is also measured beside a script that computes: the shortest one suffers most."""
-    return seconds == min(TARGETS)
+    return seconds == min(SLEEP_TARGETS)
 
 
-def _row(subject: str, ideal: float, ours: Measured, peer: Measured, target: float) -> BenchRow:
+def _efficiency_row(subject: str, ideal: float, ours: Measured, peer: Measured, target: float) -> BenchRow:
     return BenchRow(
         f"efficiency of {subject}",
         f"{ideal / ours.seconds:.4f}",
@@ -179,31 +183,23 @@ def _row(subject: str, ideal: float, ours: Measured, peer: Measured, target: flo
     )
 
 
-def _ours(both: Pair, count: int, seconds: float) -> None:
+def _sleep_all(both: Pair, count: int, seconds: float) -> None:
     list(both.session.map(time.sleep, [seconds] * count))
-
-
-def _bare(both: Pair, count: int, seconds: float) -> Side:
-    def run() -> Took:
-        loops = both.pool.map(timed_functions.sleep_loop, [count // WORKERS] * WORKERS, [seconds] * WORKERS)
-        return Took(max(loops))
-
-    return both.theirs(run)
 
 
 def _beside_a_busy_thread(both: Pair, count: int, seconds: float) -> None:
     with _computing():
-        _ours(both, count, seconds)
+        _sleep_all(both, count, seconds)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _computing() -> Iterator[None]:
-    """A thread of this process that never lets go of the interpreter by itself."""
-    over = False
+    """A thread of this process that never gives up the interpreter by itself."""
+    ended = False
 
     def compute() -> None:
         total = 0
-        while not over:
+        while not ended:
             for number in range(10_000):
                 total += number * number
 
@@ -212,11 +208,11 @@ def _computing() -> Iterator[None]:
     try:
         yield
     finally:
-        over = True
+        ended = True
         thread.join()
 
 
-LOOPS = {"posix_spawn": timed_functions.spawn_loop, "subprocess.run": timed_functions.run_loop}
+# --- commands -----------------------------------------------------------------------------------------
 
 
 def measure_commands(setting: BenchSetting) -> Iterator[BenchRow]:
@@ -224,25 +220,20 @@ def measure_commands(setting: BenchSetting) -> Iterator[BenchRow]:
     both, count = setting.pair(), setting.size(2_500, 10_000)
     loops = list(LOOPS)
     if not setting.full:  # the better one of a trial
-        trial = by_turns([_bare_command(both, loop, 200) for loop in LOOPS.values()], ROUNDS)
+        trial = by_turns([_bare_loops(both, loop, 200) for loop in LOOPS.values()], ROUNDS)
         loops = [min(zip(trial, loops, strict=True))[1]]
     array, loose, *bare = by_turns(
         [
             both.ours(lambda: array_of(both.session, count)),
             both.ours(lambda: one_by_one(both.session, count)),
-            *[_bare_command(both, loop, count) for loop in map(LOOPS.__getitem__, loops)],
+            *[_bare_loops(both, loop, count) for loop in map(LOOPS.__getitem__, loops)],
         ],
         ROUNDS,
-        1.5 * setting.patience,  # three rounds, where two thousand programs are started in a second
+        1.5 * setting.row_seconds,  # three rounds, where two thousand programs are started in a second
     )
     peer, name = min(zip(bare, loops, strict=True))
     for how, ours in (("one array", array), ("one by one", loose)):
         yield rate_row(f"{count:,} commands /bin/true, {how}", count, ours, f"two loops of {name}", peer, target=0.9)
-
-
-def _bare_command(both: Pair, loop: Callable[[int], float], count: int) -> Side:
-    """Both workers of the pool do nothing else; the slower one's own time counts."""
-    return both.theirs(lambda: Took(max(both.pool.map(loop, [count // WORKERS] * WORKERS))))
 
 
 def array_of(session: Session, count: int) -> None:
@@ -256,7 +247,17 @@ def one_by_one(session: Session, count: int) -> None:
         task.result()
 
 
-WAITING = "pool, the script waits"
+def _bare_loops(both: Pair, loop: Callable[..., float], count: int, *given: object) -> Side:
+    """Both workers of the pool do nothing but this loop; the slower one's own time counts."""
+
+    def run() -> Took:
+        loops = [both.pool.submit(loop, count // WORKERS, *given) for _ in range(WORKERS)]
+        return Took(max(one.result() for one in loops))
+
+    return both.theirs(run)
+
+
+# --- chains and fans ----------------------------------------------------------------------------------
 
 
 def chain(session: Session, length: int) -> None:
@@ -267,7 +268,7 @@ def chain(session: Session, length: int) -> None:
     assert task.result() == length
 
 
-def chain_by_hand(pool: ProcessPoolExecutor, length: int) -> None:
+def chain_in_script(pool: ProcessPoolExecutor, length: int) -> None:
     """The same where the script must wait for each."""
     value = 0
     for _ in range(length):
@@ -281,7 +282,7 @@ def fan(session: Session, width: int) -> None:
     assert session.submit(timed_functions.how_many, middle).result() == width
 
 
-def fan_by_hand(pool: ProcessPoolExecutor, width: int) -> None:
+def fan_in_script(pool: ProcessPoolExecutor, width: int) -> None:
     """The same where the script must wait."""
     value = pool.submit(timed_functions.one_more, 0).result()
     middle = [pool.submit(timed_functions.one_more, value) for _ in range(width)]
@@ -293,9 +294,9 @@ def measure_chain(setting: BenchSetting) -> Iterator[BenchRow]:
     both, length = setting.pair(), 2_000
     ours, peer = compare(
         both.ours(lambda: chain(both.session, length)),
-        both.theirs(lambda: chain_by_hand(both.pool, length)),
+        both.theirs(lambda: chain_in_script(both.pool, length)),
         ROUNDS,
-        setting.patience,
+        setting.row_seconds,
     )
     yield rate_row(f"chain of {length:,} dependent functions", length, ours, WAITING, peer)
 
@@ -305,14 +306,14 @@ def measure_fan(setting: BenchSetting) -> Iterator[BenchRow]:
     both, width = setting.pair(), 5_000
     ours, peer = compare(
         both.ours(lambda: fan(both.session, width)),
-        both.theirs(lambda: fan_by_hand(both.pool, width)),
+        both.theirs(lambda: fan_in_script(both.pool, width)),
         ROUNDS,
-        setting.patience,
+        setting.row_seconds,
     )
     yield rate_row(f"fan 1 to {width:,} to 1", width + 2, ours, WAITING, peer)
 
 
-_SIDES = ("left", "right")
+# --- hops between two executors -----------------------------------------------------------------------
 
 
 @contextmanager
@@ -343,14 +344,14 @@ def measure_hops(setting: BenchSetting) -> Iterator[BenchRow]:
     with two_executors(setting.folder) as (there, session):
         ours, peer = compare(
             there.side(session, lambda: hop(session, length)),
-            setting.pair().theirs(lambda: chain_by_hand(pool, length)),
+            setting.pair().theirs(lambda: chain_in_script(pool, length)),
             ROUNDS,
-            setting.patience,
+            setting.row_seconds,
         )
     yield rate_row(f"chain of {length:,} that hops between two executors", length, ours, WAITING, peer)
 
 
-_TARGET = 2.2  # time at 4n over time at 2n
+# --- growth -------------------------------------------------------------------------------------------
 
 
 def measure_growth(setting: BenchSetting) -> Iterator[BenchRow]:
@@ -368,7 +369,7 @@ def measure_growth(setting: BenchSetting) -> Iterator[BenchRow]:
     for name, n, work in works:
         work(n)  # the first round is as warm as the others
         sides = [both.ours(partial(work, times * n)) for times in (1, 2, 4)]
-        once, twice, four = by_turns(sides, ROUNDS, setting.patience / 2)
+        once, twice, four = by_turns(sides, ROUNDS, setting.row_seconds / 2)
         yield BenchRow(
             f"growth of {name}: time at 4n over 2n, n = {n:,}",
             milliseconds(four.seconds),
@@ -376,5 +377,5 @@ def measure_growth(setting: BenchSetting) -> Iterator[BenchRow]:
             milliseconds(twice.seconds),
             four.seconds / twice.seconds,
             better="low",
-            target=_TARGET,
+            target=_GROWTH,
         )

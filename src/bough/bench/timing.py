@@ -23,7 +23,7 @@ class Side(NamedTuple):
 
     run: Callable[[], object]
     pids: Callable[[], Iterable[int]] = tuple  # processes whose CPU time it uses
-    settle: Callable[[], object] = lambda: None  # brings work that goes on behind it to an end
+    settle: Callable[[], object] = lambda: None  # waits until its server has finished what it does in quiet moments
 
 
 class Measured(NamedTuple):
@@ -53,13 +53,13 @@ class BenchRow(NamedTuple):
         return self.ratio >= self.target if self.better == "high" else self.ratio <= self.target
 
 
-def compare(ours: Side, peer: Side, rounds: int, patience: float = math.inf) -> tuple[Measured, Measured]:
+def compare(ours: Side, peer: Side, rounds: int, most_seconds: float = math.inf) -> tuple[Measured, Measured]:
     """Run two by turns."""
-    first, second = by_turns([ours, peer], rounds, patience)
+    first, second = by_turns([ours, peer], rounds, most_seconds)
     return first, second
 
 
-def by_turns(sides: Iterable[Side], rounds: int, patience: float = math.inf) -> list[Measured]:
+def by_turns(sides: Iterable[Side], rounds: int, most_seconds: float = math.inf) -> list[Measured]:
     """Run all of them, one after the other, so many times; fewer when another round would take too long."""
     sides, begun = list(sides), time.monotonic()
     found: list[list[Measured]] = [[] for _ in sides]
@@ -68,7 +68,7 @@ def by_turns(sides: Iterable[Side], rounds: int, patience: float = math.inf) -> 
             runs.append(once(side))
             side.settle()
         used = time.monotonic() - begun
-        if used + used / done > patience:
+        if used + used / done > most_seconds:
             break
     return [_middle(runs) for runs in found]
 

@@ -1,13 +1,8 @@
-"""Live progress, plain lines or nothing.
+"""Progress while a workflow runs: a live picture on a terminal, plain lines elsewhere, or nothing.
 
-What the live display shows at one instant, and the line that sums a run up.
-
-Rule: pure values; nothing here looks at a clock or prints.
-
-Progress while a workflow runs: a live picture on a terminal, plain lines elsewhere, or nothing.
-
-All of it goes to standard error, so that standard output is the script's own. A thread looks a few
-times a second. Rule: a failure is told as soon as it is seen, and once.
+A `Picture` is the state of everything at one instant, a pure value; a `Display` looks a few times a second in a thread
+of its own. All of it goes to standard error, so that standard output is the script's own. Rule: a failure is told as
+soon as it is seen, and once. The library that draws is loaded at the first look, not before.
 """
 
 from __future__ import annotations
@@ -21,12 +16,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TextIO
 
 from bough.cli.output import has_colour, show_seconds
+from bough.model.states import ENDED, UNSUCCESSFUL, labels_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-ENDED = ("done", "failed", "skipped", "cancelled")
+LOOK_EVERY = 0.2  # seconds
+LINE_EVERY = 5.0  # seconds between plain lines
+ENDED_STATES = labels_of(ENDED)
+_GROUPS = 15  # groups in the picture; a terminal has few lines
+_FAILURES = 50  # told one by one; then only counted
+_STYLES = {
+    "failed": "red",
+    "skipped": "yellow",
+    "cancelled": "yellow",
+    "held": "magenta",
+    "running": "cyan",
+    "done": "green",
+}
 
 
 class FailureNote(NamedTuple):
@@ -66,7 +74,7 @@ class Picture(NamedTuple):
     @property
     def ended(self) -> int:
         """How many tasks have ended, well or not."""
-        return sum(self.counts[state] for state in ENDED)
+        return sum(self.counts[state] for state in ENDED_STATES)
 
     @property
     def remaining(self) -> float | None:
@@ -91,21 +99,14 @@ def with_parents(own: Iterable[tuple[str, Mapping[str, int]]]) -> dict[str, Coun
 
 def summary(counts: Mapping[str, int], reused: int, seconds: str) -> str:
     """The last line: "12 done, 1 failed, 3 skipped, 5 reused in 3.2 s". Reused tasks are done, too."""
-    words = {"done": "done", "failed": "failed", "skipped": "skipped", "cancelled": "cancelled"}
     said = [f"{counts.get('done', 0)} done"]
-    said += [f"{counts[state]} {word}" for state, word in words.items() if state != "done" and counts.get(state)]
-    left = sum(number for state, number in counts.items() if state not in words)
+    said += [f"{counts[state]} {state}" for state in labels_of(UNSUCCESSFUL) if counts.get(state)]
+    left = sum(number for state, number in counts.items() if state not in ENDED_STATES)
     if left:
         said.append(f"{left} left")
     if reused:
         said.append(f"{reused} reused")
     return ", ".join(said) + f" in {seconds}"
-
-
-LOOK_EVERY = 0.2  # seconds
-LINE_EVERY = 5.0  # seconds between plain lines
-_GROUPS = 15  # groups in the picture; a terminal has few lines
-_FAILURES = 50  # told one by one; then only counted
 
 
 class Watched(Protocol):
@@ -181,7 +182,7 @@ class PlainDisplay(Display):
         self.tell([f"{show_seconds(picture.seconds)}: {counts}{pace}"])
 
     def tell(self, lines: list[str]) -> None:
-        """Print, and flush: somebody may be following the file."""
+        """Print, and flush: a user may be following the file."""
         print("\n".join(lines), file=self._stream, flush=True)
 
 
@@ -231,16 +232,6 @@ class RichDisplay(Display):
         """Give the terminal back."""
         if self._live is not None:
             self._live.stop()
-
-
-_STYLES = {
-    "failed": "red",
-    "skipped": "yellow",
-    "cancelled": "yellow",
-    "held": "magenta",
-    "running": "cyan",
-    "done": "green",
-}
 
 
 def draw(picture: Picture, console: Console) -> RenderableType:

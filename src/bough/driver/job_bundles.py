@@ -1,21 +1,13 @@
-"""A job, its files, its stages; jobs submitted as one.
+"""Jobs, the files they declare, their stages, and the bundles in which they are submitted.
 
-Files that a job declares: they travel to executors that do not see this directory, and order jobs by what they make.
-
-A command line names its files as ever; wherever a declared path stands in it by itself, it becomes a slot that the
-executor fills in. Rule: jobs whose command lines have the same form, whatever their words and paths, can be one array.
-
-What the driver says of jobs that have no exit code of their own. Rule: no program can leave one of these numbers.
-
-A pipeline's stages, run one after the other in one worker, and so on one host, each with its own end and output.
-
-Rule: after a stage that fails nothing more is started, unless the pipeline is to go on; what was not started says so.
-
-Bundles: jobs that are submitted as one. What a job is, which bundle it joins, and when that one leaves.
-
-A group's bundle leaves when it has as many jobs as the group's factor says, when nothing was added for a while, or
-at a barrier. Without a factor it leaves at the first pause, or after a moment, and how much of it is handed out at
-a time follows from measured run times, as for any array. Rule: a bundle is one array, whose elements are its jobs.
+A bundle is one array whose elements are its jobs. A group's bundle leaves when it has as many jobs as the group's
+factor says, when nothing was added for a while, or at a barrier. Without a factor it leaves at the first pause, or
+after a moment, and how much of it is dispatched at a time follows from measured run times, as for any array.
+A declared path that stands by itself in a command line becomes a slot that the executor fills in: jobs whose command
+lines have the same form, whatever their words and paths, can be one array. The stages of a pipeline run one after the
+other in one worker, and so on one host, each with its own end and output.
+Rule: after a stage that fails nothing more is started, unless the pipeline is to keep going; what was not started says
+so. No program can leave one of the codes from 1000 on. `run_stages` travels by name to workers.
 """
 
 from __future__ import annotations
@@ -36,8 +28,113 @@ from bough.model.files import absolute
 if TYPE_CHECKING:
     from bough.api.futures.array import Array
 
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+NOT_RUN = 1000  # a stage of its pipeline failed before it, or the workflow stopped
+CANCELLED = 1001
+LOST = 1002  # its executor died under it, once too often
+NO_OUTPUT = 1003  # it left 0, but not a file that it had declared
+_NOT_STARTED = 127  # what shells say of a program that cannot be started
+MOST = 512  # jobs in a bundle of a group without a factor
+LONGEST = 0.01  # seconds for which such a bundle takes more while jobs are issued without a pause
 _BESIDE = r"[\w./-]"  # what belongs to a longer path
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+class Job(msgspec.Struct, eq=False):
+    """One command line: where it is now, and how it ended once that was asked for."""
+
+    key: int
+    command: str | Sequence[Any]
+    stage: Stage
+    producer: object
+    label: str
+    files: JobFiles | None = None
+    bundle: Bundle | None = None  # that it joined; None: its pipeline is not complete
+    index: int = 0  # in the bundle
+    place: int = -1  # in its pipeline; -1: it is none's
+    code: int | None = None
+
+
+class Pipeline(msgspec.Struct, eq=False):
+    """Stages that run one after the other."""
+
+    label: str
+    length: int
+    group: str
+    keep_going: bool
+    stages: list[Job]
+
+    def missing(self) -> str:
+        """What to tell a caller that waits for it."""
+        return (
+            f"pipeline {self.label!r} has {len(self.stages)} of its {self.length} stages:"
+            " issue the others before waiting for it"
+        )
+
+
+class JobGroup(msgspec.Struct, eq=False):
+    """A label, and how its jobs are batched."""
+
+    label: str
+    factor: int | None  # None: chosen by Bough
+    timeout: float  # seconds after the last job in which an incomplete bundle waits for more
+
+
+class Bundle(msgspec.Struct, eq=False):
+    """Jobs, or whole pipelines, that are submitted together."""
+
+    group: JobGroup
+    is_pipelines: bool
+    rows: list[list[Job]]  # of jobs: one in each
+    begun: float = 0.0  # when the first one was added
+    changed: float = 0.0  # when the last one was
+    array: Array | None = None  # once it is submitted
+    error: Exception | None = None  # why it could not be submitted
+    is_cancelled: bool = False  # before it could be submitted
+    keep_going: bool = False  # of pipelines: after a stage that failed
+
+    def add(self, jobs: list[Job]) -> None:
+        """One more."""
+        for job in jobs:
+            job.bundle, job.index = self, len(self.rows)
+        self.changed = time.monotonic()
+        self.begun = self.begun or self.changed
+        self.rows.append(jobs)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may join."""
+        return len(self.rows) >= (self.group.factor or MOST)
+
+    @property
+    def due(self) -> float:
+        """When it has waited long enough for more."""
+        return self.changed + self.group.timeout if self.group.factor else min(self.changed, self.begun + LONGEST)
+
+    def left(self) -> int:
+        """How many of its rows have not ended."""
+        if self.array is None:
+            return len(self.rows) if self.error is None else 0
+        return int(self.array._elements.left)  # type: ignore[attr-defined]
+
+
+def read_command(command: object) -> list[str]:
+    """A command line's words; a text that needs a shell is given to one."""
+    if isinstance(command, str):
+        if not command.strip() or "\0" in command:
+            raise UserError("the command is empty" if not command.strip() else "the command holds a null character")
+        if needs_shell(command):
+            return ["/bin/sh", "-c", command]
+        return ["".join(str(part) for part, _ in word) for word in split_words([command])]
+    if isinstance(command, bytes) or not isinstance(command, Sequence) or not command:
+        raise UserError(f"a command is a text or a list of words, not {command!r:.60}")
+    try:
+        return [os.fsdecode(word) for word in command]
+    except TypeError:
+        raise UserError(f"a command's words are texts and paths, not {command!r:.60}") from None
+
+
+# --- declared files -----------------------------------------------------------------------------------
 
 
 class JobFiles(msgspec.Struct, frozen=True, eq=False):
@@ -118,13 +215,7 @@ def _split(words: Sequence[str], kinds: dict[str, str]) -> list[list[tuple[str, 
     return found
 
 
-NOT_RUN = 1000  # a stage of its pipeline failed before it, or the workflow stopped
-CANCELLED = 1001
-LOST = 1002  # its executor died under it, once too often
-NO_OUTPUT = 1003  # it left 0, but not a file that it had declared
-
-
-_NOT_STARTED = 127
+# --- stages of a pipeline, run in a worker ------------------------------------------------------------
 
 
 class Stage(NamedTuple):
@@ -157,8 +248,6 @@ def run_stages(stages: Sequence[Stage], keep_going: bool) -> list[Ended]:
 
 
 def _run(stage: Stage) -> Ended:
-    import os
-
     started = time.time()
     try:
         done = subprocess.run(
@@ -172,104 +261,3 @@ def _run(stage: Stage) -> Ended:
     except OSError as error:
         return Ended(_NOT_STARTED, b"", f"{stage.words[0]}: {error.strerror}\n".encode(), started, time.time())
     return Ended(done.returncode, done.stdout, done.stderr, started, time.time())
-
-
-MOST = 512  # jobs in a bundle of a group without a factor
-LONGEST = 0.01  # seconds for which such a bundle takes more while jobs are issued without a pause
-
-
-class Job(msgspec.Struct, eq=False):
-    """One command line: where it is now, and how it ended once that was asked for."""
-
-    key: int
-    command: str | Sequence[Any]
-    stage: Stage
-    producer: object
-    label: str
-    files: JobFiles | None = None
-    bundle: Bundle | None = None  # that it joined; None: its pipeline is not complete
-    index: int = 0  # in the bundle
-    place: int = -1  # in its pipeline; -1: it is none's
-    code: int | None = None
-    is_collected: bool = False  # a barrier has handed its code over
-
-
-class Pipeline(msgspec.Struct, eq=False):
-    """Stages that run one after the other."""
-
-    label: str
-    length: int
-    group: str
-    keep_going: bool
-    stages: list[Job]
-
-    def missing(self) -> str:
-        """What to tell somebody who waits for it."""
-        return (
-            f"pipeline {self.label!r} has {len(self.stages)} of its {self.length} stages:"
-            " issue the others before waiting for it"
-        )
-
-
-class JobGroup(msgspec.Struct, eq=False):
-    """A label, and how its jobs are batched."""
-
-    label: str
-    factor: int | None  # None: chosen by Bough
-    timeout: float  # seconds after the last job in which an incomplete bundle waits for more
-
-
-class Bundle(msgspec.Struct, eq=False):
-    """Jobs, or whole pipelines, that are submitted together."""
-
-    group: JobGroup
-    is_pipelines: bool
-    rows: list[list[Job]]  # of jobs: one in each
-    begun: float = 0.0  # when the first one was added
-    changed: float = 0.0  # when the last one was
-    array: Array | None = None  # once it is submitted
-    error: Exception | None = None  # why it could not be submitted
-    is_cancelled: bool = False  # before it could be submitted
-    keep_going: bool = False  # of pipelines: after a stage that failed
-
-    def add(self, jobs: list[Job]) -> None:
-        """One more."""
-        for job in jobs:
-            job.bundle, job.index = self, len(self.rows)
-        self.changed = time.monotonic()
-        self.begun = self.begun or self.changed
-        self.rows.append(jobs)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more may join."""
-        return len(self.rows) >= (self.group.factor or MOST)
-
-    @property
-    def due(self) -> float:
-        """When it has waited long enough for more."""
-        return self.changed + self.group.timeout if self.group.factor else min(self.changed, self.begun + LONGEST)
-
-    def left(self) -> int:
-        """How many of its rows have not ended."""
-        if self.array is None:
-            return len(self.rows) if self.error is None else 0
-        return int(self.array._elements.left)  # type: ignore[attr-defined]
-
-
-def read_command(command: object) -> list[str]:
-    """A command line's words; a text that needs a shell is given to one."""
-    import os
-
-    if isinstance(command, str):
-        if not command.strip() or "\0" in command:
-            raise UserError("the command is empty" if not command.strip() else "the command holds a null character")
-        if needs_shell(command):
-            return ["/bin/sh", "-c", command]
-        return ["".join(str(part) for part, _ in word) for word in split_words([command])]
-    if isinstance(command, bytes) or not isinstance(command, Sequence) or not command:
-        raise UserError(f"a command is a text or a list of words, not {command!r:.60}")
-    try:
-        return [os.fsdecode(word) for word in command]
-    except TypeError:
-        raise UserError(f"a command's words are texts and paths, not {command!r:.60}") from None

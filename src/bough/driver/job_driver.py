@@ -1,12 +1,10 @@
-"""Class `Driver`, whole again: jobs issued, collected at barriers; its bounds.
+"""Class `Driver` of Trellis Driver: jobs are issued at once and collected at barriers, alone, in groups, in pipelines.
 
-The driver's settings, with the bounds of the thesis. Rule: a wrong one is refused with its name, value and range.
-
-The driver: jobs are issued at once and collected at barriers, alone, in groups and in pipelines (Trellis Driver).
-
-A job is filled (it waits for its bundle), in progress (its bundle is submitted) or finished. Rules: what is bounded is
-what has not finished, never what nobody has collected, so a producer that only issues is held up but not for ever; no
-thread is held by a job; a barrier sends off what is incomplete, because whoever waits adds nothing.
+A job is filled (it waits for its bundle), in progress (its bundle is submitted) or finished. The settings have the
+bounds of the thesis and stay once the driver was started. Rules: what is bounded is what has not finished, never what
+was not collected, so a producer that only issues waits for room but not for ever. No thread is held by a job. A
+barrier sends off what is incomplete, because a producer that waits adds nothing. A setting that is out of bounds is
+refused with its name, value and range.
 """
 
 from __future__ import annotations
@@ -33,14 +31,45 @@ CONSUMERS = (2, 512)
 BUFFER = (100, 10_000)
 
 
-class Settings:
-    """Settings that may be changed until the driver is started."""
+_UNGROUPED = JobGroup("", None, 0.0)
+_PAUSE = 0.002  # seconds between looks at whether there is room again
 
-    def __init__(self, consumers: int | None, buffer_size: int, queue_name: str | None) -> None:
+
+class Driver:
+    """See the module.
+
+    Args:
+        session: a session, a group or `session.options(...)`; by default what `driver.use` chose, or the driver's own.
+        consumers: most bundles that are in progress at a time, 2 to 512; by default there is no limit.
+        buffer_size: most jobs that have not finished, 100 to 10,000; a producer of more waits for room.
+        queue_name: the group of the session that gets the jobs; by default its own.
+    """
+
+    def __init__(
+        self,
+        session: Submitter | None = None,
+        *,
+        consumers: int | None = None,
+        buffer_size: int = 10_000,
+        queue_name: str | None = None,
+    ) -> None:
         self._is_frozen = False
         self.consumers = consumers
         self.buffer_size = buffer_size
         self.queue_name = queue_name
+        self._given = session
+        self._sender: BundleSender | None = None
+        self._lock = threading.RLock()
+        self._keys = itertools.count(1)
+        self._jobs: dict[int, Job] = {}
+        self._uncollected: dict[object, dict[int, Job]] = {}  # by producer, in the order of issuing
+        self._groups: dict[str, JobGroup] = {}
+        self._pipelines: dict[str, Pipeline] = {}  # not complete yet
+        self._open: dict[tuple[object, ...], Bundle] = {}  # that take more
+        self._written: dict[str, int] = {}  # declared outputs, and the jobs that write them
+        self._is_stopped = False
+
+    # --- configuring ------------------------------------------------------------------------------------
 
     @property
     def consumers(self) -> int | None:
@@ -71,7 +100,7 @@ class Settings:
     def queue_name(self, value: str | None) -> None:
         self._check_open("queue_name")
         if value is not None:
-            read_label(value, "queue_name")
+            _check_label(value, "queue_name")
             if "/" in value:
                 raise UserError(f"queue_name is {value!r}; give a name without /")
         self._queue_name = value
@@ -80,81 +109,14 @@ class Settings:
         if self._is_frozen:
             raise UserError(f"{name} cannot be changed: the driver was started")
 
-
-def read_label(value: object, name: str = "label") -> None:
-    """Refuse what is no label."""
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{name} is {value!r:.60}; give a text")
-
-
-def read_factor(value: object, most: int) -> int | None:
-    """A batching factor; None: to be chosen."""
-    return None if value is None else _whole("batching_factor", value, 1, most)
-
-
-def read_length(value: object, most: int) -> int:
-    """The length of a pipeline."""
-    return _whole("length", value, 1, most)
-
-
-def read_timeout(value: object) -> float:
-    """Seconds that an incomplete bundle waits."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise UserError(f"timeout is {value!r:.60}; give seconds, 0 or more")
-    return float(value)
-
-
-def _whole(name: str, value: object, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UserError(f"{name} is {value!r:.60}; give a whole number from {least} to {most}")
-    return value
-
-
-_UNGROUPED = JobGroup("", None, 0.0)
-_PAUSE = 0.002  # seconds between looks at whether there is room again
-
-
-class Driver(Settings):
-    """See the module.
-
-    Args:
-        session: a session, a group or `session.options(...)`; by default what `driver.use` chose, or the driver's own.
-        consumers: most bundles that are in progress at a time, 2 to 512; by default there is no limit.
-        buffer_size: most jobs that have not finished, 100 to 10,000; who issues more waits for room.
-        queue_name: the group of the session that gets the jobs; by default its own.
-    """
-
-    def __init__(
-        self,
-        session: Submitter | None = None,
-        *,
-        consumers: int | None = None,
-        buffer_size: int = 10_000,
-        queue_name: str | None = None,
-    ) -> None:
-        super().__init__(consumers, buffer_size, queue_name)
-        self._given = session
-        self._sender: BundleSender | None = None
-        self._lock = threading.RLock()
-        self._keys = itertools.count(1)
-        self._jobs: dict[int, Job] = {}
-        self._uncollected: dict[object, dict[int, Job]] = {}  # by producer, in the order of issuing
-        self._groups: dict[str, JobGroup] = {}
-        self._pipelines: dict[str, Pipeline] = {}  # not complete yet
-        self._open: dict[tuple[object, ...], Bundle] = {}  # that take more
-        self._written: dict[str, int] = {}  # declared outputs, and the jobs that write them
-        self._is_stopped = False
-
-    # --- configuring ------------------------------------------------------------------------------------
-
     def set_group(self, label: str, batching_factor: int | None = None, *, timeout: float = 1.0) -> None:
         """Register a job group: so many of its jobs go in one submission; by default Bough chooses.
 
         `timeout`: seconds after its last job in which an incomplete bundle waits for more.
         """
-        read_label(label)
+        _check_label(label)
         group = JobGroup(
-            label, read_factor(batching_factor, self.buffer_size), read_timeout(timeout) if batching_factor else 0.0
+            label, _read_factor(batching_factor, self.buffer_size), _read_timeout(timeout) if batching_factor else 0.0
         )
         with self._lock:
             if label in self._pipelines:
@@ -168,8 +130,8 @@ class Driver(Settings):
         With `group` whole pipelines are bundled as that group says. After a stage that fails the others are not run,
         unless it is to keep going.
         """
-        read_label(label)
-        read_length(length, self.buffer_size)
+        _check_label(label)
+        _read_length(length, self.buffer_size)
         with self._lock:
             if label in self._groups or label in self._pipelines:
                 raise UserError(f"create_pipeline: {label!r} is the label of a group, or of a pipeline in the making")
@@ -408,3 +370,31 @@ class Driver(Settings):
     ) -> None:
         if not self._is_stopped:
             self.stop(drain=kind is None)
+
+
+# --- bounds -------------------------------------------------------------------------------------------
+
+
+def _check_label(value: object, name: str = "label") -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{name} is {value!r:.60}; give a text")
+
+
+def _read_factor(value: object, most: int) -> int | None:
+    return None if value is None else _whole("batching_factor", value, 1, most)
+
+
+def _read_length(value: object, most: int) -> int:
+    return _whole("length", value, 1, most)
+
+
+def _read_timeout(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise UserError(f"timeout is {value!r:.60}; give seconds, 0 or more")
+    return float(value)
+
+
+def _whole(name: str, value: object, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UserError(f"{name} is {value!r:.60}; give a whole number from {least} to {most}")
+    return value

@@ -1,4 +1,4 @@
-"""What is known of a job: its code, its output, where and when it ran. Rule: it is read when somebody asks."""
+"""What is known of a job: its code, its output, where and when it ran. Rule: it is read when it is asked for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JobResult(msgspec.Struct, frozen=True):
     command: Any
     producer: Any
     group: str
-    exit_code: int  # negative: the signal that ended it; those of `codes` are no program's
+    exit_code: int  # negative: the signal that ended it; those from 1000 on are no program's
     host: str
     stdout_bytes: bytes
     stderr_bytes: bytes

@@ -1,14 +1,8 @@
-"""A process on this machine, on our own streams.
+"""A process on this machine: its standard streams are this process' own, opened again by way of /proc.
 
-How this process hears that processes of its session have begun: each writes a line into one pipe.
-
-Rule: whoever writes the line has opened its standard streams, so that this process may close its ends of them.
-
-A process on this machine: its standard streams are this process' own, opened again by way of /proc.
-
-A few words of shell open the streams, say that the process has begun, and become the program, so that its number,
-its signals and its pipes are as if this process had started it. Rule: our ends of the streams stay open until the
-process has opened them, and what it wrote into a file of ours moves our place in that file.
+A few words of shell open the streams, write a line into one pipe, and become the program, so that its number, its
+signals and its pipes are as if this process had started it. Rule: the line says that the streams are open; until then
+our ends of them stay open. What the process wrote into a file of ours moves our place in that file.
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from bough.driver.process_link import INHERITED, Streams, pump_in, pump_out, return_code, wait_for
+from bough.driver.process_link import INHERITED, Streams, copy_in, copy_out, return_code, wait_for
 from bough.errors import TaskFailed
 
 if TYPE_CHECKING:
@@ -30,6 +24,12 @@ if TYPE_CHECKING:
 
     from bough.driver.process_link import ProcessRequest
     from bough.driver.session_choice import SessionChoice
+
+_ADDED = (  # by executors and shells to what a session's environment was
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("BOUGH_RUN", "BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_HERE", "PWD", "OLDPWD", "SHLVL"),
+)
+_ENDING = frozenset({signal.SIGTERM, signal.SIGKILL})
 
 Hear = Callable[[int], None]  # gets the process id
 
@@ -89,15 +89,8 @@ def descriptor_path(fd: int) -> str:
     return f"/proc/{os.getpid()}/fd/{fd}"
 
 
-_ADDED = (  # by executors and shells to what a session's environment was
-    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
-    *("BOUGH_RUN", "BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_HERE", "PWD", "OLDPWD", "SHLVL"),
-)
-_ENDING = frozenset({signal.SIGTERM, signal.SIGKILL})
-
-
 class LocalProcess:
-    """See the module."""
+    """The process of a `Popen`, on this machine; see the module."""
 
     def __init__(self, place: SessionChoice, request: ProcessRequest, streams: Streams) -> None:
         self._lock = threading.Lock()
@@ -106,7 +99,7 @@ class LocalProcess:
         self._sent: int = signal.SIGTERM
         self._ends: list[int] = []  # to be closed once the process has opened them
         self._files: list[int] = []  # ours, whose place must follow what the process did
-        self._pumps: list[threading.Thread] = []
+        self._copiers: list[threading.Thread] = []
         self._starts = starts()
         self._key = self._starts.expect(self._hear)
         try:
@@ -120,9 +113,9 @@ class LocalProcess:
                 cores=0 if streams.is_stage() else None,  # it must run while the one it talks to does
             )
         except BaseException:
-            self._let_go()
+            self._close_streams()
             raise
-        self.task.add_done_callback(self._over)
+        self.task.add_done_callback(self._on_end)
 
     # --- streams --------------------------------------------------------------------------------------
 
@@ -142,8 +135,8 @@ class LocalProcess:
         if is_file and given != INHERITED:
             self._files.append(os.dup(fd))
         if stat.S_ISSOCK(mode) or (is_file and os.lseek(fd, 0, os.SEEK_CUR)):
-            end, thread = pump_in(fd, is_file=is_file)
-            self._pumps.append(thread)
+            end, thread = copy_in(fd, is_file=is_file)
+            self._copiers.append(thread)
             fd, how = end, "<"
         self._ends.append(fd)
         return how + descriptor_path(fd)
@@ -156,8 +149,8 @@ class LocalProcess:
         how = "<>" if _is_both(fd) and stat.S_ISCHR(mode) else ">>"  # a terminal
         if stat.S_ISSOCK(mode):
             how = ">"
-            fd, thread = pump_out(fd)
-            self._pumps.append(thread)
+            fd, thread = copy_out(fd)
+            self._copiers.append(thread)
         elif stat.S_ISREG(mode):
             self._files.append(os.dup(fd))
         self._ends.append(fd)
@@ -171,14 +164,14 @@ class LocalProcess:
         _close(ends)
         self._begun.set()
 
-    def _over(self, _: Future[object]) -> None:
+    def _on_end(self, _: Future[object]) -> None:
         """It has ended, or never began."""
-        self._let_go()
+        self._close_streams()
         self._begun.set()
 
-    def _let_go(self) -> None:
+    def _close_streams(self) -> None:
         self._starts.forget(self._key)
-        with self._lock:  # all of it: whoever comes second must find our places in the files moved
+        with self._lock:  # all of it: the second thread must find our places in the files moved
             ends, self._ends = self._ends, []
             files, self._files = self._files, []
             for fd in files:
@@ -202,9 +195,9 @@ class LocalProcess:
     def wait(self, timeout: float | None) -> int:
         """See `ProcessLink`."""
         wait_for(self.task, timeout)
-        self._let_go()
-        for pump in self._pumps:
-            pump.join(5)
+        self._close_streams()
+        for copier in self._copiers:
+            copier.join(5)
         if self.task.attempts > 1:
             raise TaskFailed("the process was lost with its executor; its streams could not be opened a second time")
         return return_code(self.task, self._sent)

@@ -1,11 +1,8 @@
-"""`Popen`, `run` and kin.
+"""`Popen`, `run` and kin: a process of the pool for a program that treats it as a child of its own.
 
-`Popen`: a process of the pool in the hands of a program that thinks it is a child of its own.
-
-`subprocess.Popen` does everything on this side: pipes, text, `communicate`, time limits. Here is only what begins,
-watches and signals the process. Rule: whatever `subprocess` promises about this side holds, because it is its code.
-
-`run` and its kin: a process from its start to its end in one call, with `subprocess`' arguments and exceptions.
+`subprocess.Popen` does everything on this side: pipes, text, `communicate`, time limits. Here is only what starts,
+watches and signals the process. Rule: what `subprocess` promises about this side holds, because it is its code; `run`
+and kin take its arguments and raise its exceptions.
 """
 
 from __future__ import annotations
@@ -76,7 +73,7 @@ class Popen(subprocess.Popen[Any]):
         except TimeoutError:
             raise
         except Exception:
-            self.returncode = -9  # it is gone, and nobody knows how: said once
+            self.returncode = -9  # it was lost, and how it ended is not known: said once
             raise
         self.returncode = code
 

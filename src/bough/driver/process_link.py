@@ -1,18 +1,11 @@
-"""What was asked, read as `subprocess` reads it; what `Popen` needs of a process that is a task.
+"""What `Popen` was asked for, and what it needs of a process that runs as a task, wherever that is.
 
-What `Popen` needs of a process that runs as a task, wherever that is; and how a task's end becomes a return code.
-
-Rule: the return code is what the process itself left: its exit code, or the negated number of the signal that ended it.
-What has no return code, because the process was lost with its executor, raises.
-
-Threads that copy between a descriptor that cannot be opened again, such as a socket, and a pipe.
-
-Rule: a pump ends by itself, when one of its sides does, and closes what it was given.
-
-What `Popen` was asked to start, read as `subprocess` reads it: words, directory, environment.
-
-Rule: what cannot be done for a process that runs elsewhere is refused by name, with the kind of exception `subprocess`
-raises for what a platform cannot do; what a task has anyway (a process group of its own) is taken without a word.
+A request is read as `subprocess` reads it: words, directory, environment, streams. Threads copy between a pipe and a
+descriptor that cannot be opened again, such as a socket. Rule: the return code is what the process itself left: its
+exit code, or the negated number of the signal that ended it; a process that was lost with its executor has none, and
+waiting for it raises. What cannot be done for a process that runs elsewhere is refused by name, with the kind of
+exception that `subprocess` raises for what a platform cannot do. A copying thread ends by itself, when one of its
+sides does, and closes what it was given.
 """
 
 from __future__ import annotations
@@ -36,130 +29,11 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 127  # what shells say of a program that cannot be started
 _ENDED_BY_US = {Cause.TIMEOUT: signal.SIGTERM, Cause.KILLED: signal.SIGKILL, Cause.MEMORY: signal.SIGKILL}
-
-
 INHERITED = -1  # a stream that is this process' own
+_PIECE = 1 << 16  # bytes copied at a time
 
 
-class Streams(NamedTuple):
-    """Descriptors, in this process, of what a process reads and writes."""
-
-    stdin: int
-    stdout: int
-    stderr: int
-    pipes: frozenset[int]  # those that lead to this process and to nobody else
-
-    def is_merged(self) -> bool:
-        """Whether standard error goes where standard output goes."""
-        return self.stderr != INHERITED and self.stderr == self.stdout
-
-    def is_stage(self) -> bool:
-        """Whether a stream comes from, or goes to, another process, which waits for this one to run."""
-        return any(fd != INHERITED and fd not in self.pipes and _is_pipe(fd) for fd in self[:3])
-
-
-def _is_pipe(fd: int) -> bool:
-    mode = os.fstat(fd).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-
-
-class ProcessLink(Protocol):
-    """The process of a `Popen`."""
-
-    def pid(self) -> int | None:
-        """Its number on its machine, once it has begun; None if it never will, or nobody can know."""
-
-    def ended(self) -> bool:
-        """Whether it has."""
-
-    def wait(self, timeout: float | None) -> int:
-        """Wait for its end and return its return code; TimeoutError when it takes longer."""
-
-    def signal(self, number: int) -> None:
-        """Send it a signal."""
-
-    def abandon(self) -> None:
-        """End it: the program that started it ends."""
-
-
-def wait_for(task: Task, timeout: float | None) -> None:
-    """Wait until a task has ended, in whatever way; TimeoutError when it takes longer."""
-    with contextlib.suppress(CancelledError):
-        task.exception(None if timeout is None else max(0.0, timeout))
-
-
-def return_code(task: Task, sent: int = signal.SIGTERM) -> int:
-    """How a task that has ended ended; `sent`: the signal it was cancelled for."""
-    try:
-        error = task.exception()
-    except CancelledError:
-        return -sent
-    if error is None:
-        return 0
-    if isinstance(error, TaskFailed):
-        if error.signal is not None:
-            return -error.signal
-        if error.returncode is not None:
-            return error.returncode
-    cause = cause_of(task)
-    if cause in _ENDED_BY_US:
-        return -_ENDED_BY_US[cause]
-    if cause is Cause.NOT_STARTED:
-        return NOT_FOUND
-    raise error if isinstance(error, BoughError) else TaskFailed(str(error))
-
-
-def cause_of(task: Task) -> Cause | None:
-    """Why a task did not succeed."""
-    message = task._heard()
-    return message.failure.cause if isinstance(message, TasksFailed) else None
-
-
-_PIECE = 1 << 16
-
-
-def pump_in(fd: int, *, is_file: bool) -> tuple[int, threading.Thread]:
-    """A pipe's end from which comes what `fd` gives; a file is read from its place, which stays where it is."""
-    read, write = os.pipe()
-    at = os.lseek(fd, 0, os.SEEK_CUR) if is_file else 0
-
-    def copy() -> None:
-        place = at
-        with contextlib.suppress(OSError):
-            while piece := os.pread(fd, _PIECE, place) if is_file else os.read(fd, _PIECE):
-                place += len(piece)
-                write_all(write, piece)
-        os.close(fd)
-        os.close(write)
-
-    return read, _start(copy)
-
-
-def pump_out(fd: int) -> tuple[int, threading.Thread]:
-    """A pipe's end; what is written there goes to `fd`."""
-    read, write = os.pipe()
-
-    def copy() -> None:
-        with contextlib.suppress(OSError):
-            while piece := os.read(read, _PIECE):
-                write_all(fd, piece)
-        os.close(read)
-        os.close(fd)
-
-    return write, _start(copy)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all of it, however often that takes."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def _start(copy: object) -> threading.Thread:
-    thread = threading.Thread(target=copy, name="bough-driver-pump", daemon=True)  # type: ignore[arg-type]
-    thread.start()
-    return thread
+# --- what was asked for -------------------------------------------------------------------------------
 
 
 class AskedProcess(NamedTuple):
@@ -278,3 +152,127 @@ def _check_directory(cwd: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), cwd)
     if not os.access(cwd, os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), cwd)
+
+
+class Streams(NamedTuple):
+    """Descriptors, in this process, of what a process reads and writes."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    pipes: frozenset[int]  # those that lead to this process alone
+
+    def is_merged(self) -> bool:
+        """Whether standard error goes where standard output goes."""
+        return self.stderr != INHERITED and self.stderr == self.stdout
+
+    def is_stage(self) -> bool:
+        """Whether a stream comes from, or goes to, another process, which waits for this one to run."""
+        return any(fd != INHERITED and fd not in self.pipes and _is_pipe(fd) for fd in self[:3])
+
+
+def _is_pipe(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+# --- a process that is a task -------------------------------------------------------------------------
+
+
+class ProcessLink(Protocol):
+    """The process of a `Popen`."""
+
+    def pid(self) -> int | None:
+        """Its number on its machine, once it has begun; None if it never will, or cannot be known."""
+
+    def ended(self) -> bool:
+        """Whether it has."""
+
+    def wait(self, timeout: float | None) -> int:
+        """Wait for its end and return its return code; TimeoutError when it takes longer."""
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+
+    def abandon(self) -> None:
+        """End it: the program that started it ends."""
+
+
+def wait_for(task: Task, timeout: float | None) -> None:
+    """Wait until a task has ended, in whatever way; TimeoutError when it takes longer."""
+    with contextlib.suppress(CancelledError):
+        task.exception(None if timeout is None else max(0.0, timeout))
+
+
+def return_code(task: Task, sent: int = signal.SIGTERM) -> int:
+    """How a task that has ended ended; `sent`: the signal it was cancelled for."""
+    try:
+        error = task.exception()
+    except CancelledError:
+        return -sent
+    if error is None:
+        return 0
+    if isinstance(error, TaskFailed):
+        if error.signal is not None:
+            return -error.signal
+        if error.returncode is not None:
+            return error.returncode
+    cause = cause_of(task)
+    if cause in _ENDED_BY_US:
+        return -_ENDED_BY_US[cause]
+    if cause is Cause.NOT_STARTED:
+        return NOT_FOUND
+    raise error if isinstance(error, BoughError) else TaskFailed(str(error))
+
+
+def cause_of(task: Task) -> Cause | None:
+    """Why a task did not succeed."""
+    message = task._heard()
+    return message.failure.cause if isinstance(message, TasksFailed) else None
+
+
+# --- threads that copy --------------------------------------------------------------------------------
+
+
+def copy_in(fd: int, *, is_file: bool) -> tuple[int, threading.Thread]:
+    """A pipe's end from which comes what `fd` gives; a file is read from its place, which stays where it is."""
+    read, write = os.pipe()
+    at = os.lseek(fd, 0, os.SEEK_CUR) if is_file else 0
+
+    def copy() -> None:
+        place = at
+        with contextlib.suppress(OSError):
+            while piece := os.pread(fd, _PIECE, place) if is_file else os.read(fd, _PIECE):
+                place += len(piece)
+                write_all(write, piece)
+        os.close(fd)
+        os.close(write)
+
+    return read, _start(copy)
+
+
+def copy_out(fd: int) -> tuple[int, threading.Thread]:
+    """A pipe's end; what is written there goes to `fd`."""
+    read, write = os.pipe()
+
+    def copy() -> None:
+        with contextlib.suppress(OSError):
+            while piece := os.read(read, _PIECE):
+                write_all(fd, piece)
+        os.close(read)
+        os.close(fd)
+
+    return write, _start(copy)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, however often that takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _start(copy: object) -> threading.Thread:
+    thread = threading.Thread(target=copy, name="bough-driver-copy", daemon=True)  # type: ignore[arg-type]
+    thread.start()
+    return thread

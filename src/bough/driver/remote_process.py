@@ -1,8 +1,8 @@
 """A process at a service, on whatever machine: its input travels with the task, its output comes back.
 
 Its input is gathered until its end, for it must be known when the task is submitted; what it writes is asked for while
-it runs, now and then, and passed on. Rule: every byte is passed on once, in order; whoever waits for the process
-has what went into files and this process' own streams.
+it runs, now and then, and passed on. Rule: every byte is passed on once, in order; when
+`wait` returns, all of it is in the files and in this process' own streams.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RemoteProcess:
                 self._submit()
             if self._task is not None:
                 self._follow(self._task)
-        except BaseException as error:  # noqa: BLE001 -- told to whoever waits for the process
+        except BaseException as error:  # noqa: BLE001 -- raised where the process is waited for
             self._error = error
         finally:
             self._over.set()
@@ -92,7 +92,7 @@ class RemoteProcess:
         rest = {name: task._output(name, getattr(detail, name))[seen[name] :] for name in self._sinks}
         if cause_of(task) is Cause.NOT_STARTED and "stderr" in rest:
             rest["stderr"] += f"{task.exception()}\n".encode()
-        for is_pipe in (False, True):  # a pipe that nobody reads must keep nobody waiting
+        for is_pipe in (False, True):  # a pipe that is not read must not keep files waiting
             if is_pipe:
                 self._over.set()
             for name, data in rest.items():

@@ -1,6 +1,6 @@
 """Where the driver's processes run: a session that was chosen, or one of its own, opened at first use.
 
-Rule: a program that only changed its import leaves nothing behind and disturbs nobody: the driver's own session keeps
+Rule: a program that only changed its import leaves nothing behind: the driver's own session keeps
 its store in a temporary folder that goes with the process; the next program removes that of one that was killed.
 `bough run` and $BOUGH_SERVER decide as for any session.
 """
@@ -106,7 +106,7 @@ def _open() -> Session:
 
 
 def _at_exit() -> None:
-    """The process ends: so does what nobody waits for; jobs are waited for unless Ctrl-C ended the process."""
+    """End processes that nothing waits for; jobs are waited for, unless Ctrl-C ended this process."""
     for do in before_exit:
         do()
     place = _place

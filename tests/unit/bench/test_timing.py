@@ -36,9 +36,9 @@ def test_sides_run_by_turns_and_settle_after_each_run() -> None:
     assert said == ["a", "a settles", "b", "b settles"] * 2
 
 
-def test_without_patience_there_is_one_round() -> None:
+def test_without_time_there_is_one_round() -> None:
     said: list[str] = []
-    by_turns([Side(lambda: said.append("a"))], 3, patience=0.0)
+    by_turns([Side(lambda: said.append("a"))], 3, most_seconds=0.0)
     assert said == ["a"]
 
 

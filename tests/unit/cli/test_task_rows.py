@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bough.cli.targets.task_rows import add_words, lines, phrase
+from bough.cli.targets.task_rows import add_words, phrase, said_lines
 
 
 def words(id_: str, text: str = "", progress: float | None = None, name: str = "") -> dict[str, object]:
@@ -24,7 +24,10 @@ def test_words_and_shares_are_one_phrase() -> None:
 
 
 def test_a_line_names_the_task() -> None:
-    assert lines([words("3.1", "busy", name="plot"), words("4", "idle")]) == ["task 3.1 (plot): busy", "task 4: idle"]
+    assert said_lines([words("3.1", "busy", name="plot"), words("4", "idle")]) == [
+        "task 3.1 (plot): busy",
+        "task 4: idle",
+    ]
 
 
 def test_words_go_into_the_row_of_their_task_or_below_that_of_their_range() -> None:

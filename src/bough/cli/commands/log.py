@@ -15,7 +15,7 @@ from bough.cli.targets.jobs_database import open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, pick, read_request
 from bough.cli.targets.task_rows import stream_rows
-from bough.cli.targets.task_streams import StreamPart, _parts, follow_one, read_part, read_streams, running_parts
+from bough.cli.targets.task_streams import StreamPart, follow_one, read_part, read_streams, running_parts, stream_parts
 from bough.errors import UserError
 
 EXAMPLES = (
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             output.answer(read_streams(database, picks, wanted, args.tail), lambda: ())
             return 0
         rows = [row for row in stream_rows(database, picks) if not (database.is_service and row["state"] == "running")]
-        parts = [part for row in rows for part in _parts(database, row, wanted)]
+        parts = [part for row in rows for part in stream_parts(database, row, wanted)]
         if database.is_service:
             parts += running_parts(database, picks, wanted)
         if not args.quiet:

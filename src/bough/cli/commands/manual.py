@@ -238,7 +238,7 @@ class ManualTaskContext(TaskContext):
 
     def ask(self, question: questions.HereQuestion) -> dict[str, Attribute | bool]:
         """Ask the server; wait for the answer, however long."""
-        with connect_client(self._server, patience=None) as server:
+        with connect_client(self._server, timeout=None) as server:
             return server.ask(questions.Here(RecordId(self._record), self._name, question, self._index))
 
 

@@ -1,12 +1,7 @@
-"""`bough server`.
+"""`bough server`: start, stop and look at the service that shares executors between workflows.
 
-Options of `bough server start` for what a service offers besides running tasks, and for how it hands them out.
-
-Rule: each option can be said again to another process in the same words, for `--detach`.
-
-`bough server`: start, stop and look at the service that shares executors between workflows.
-
-Rule: one server for each `$BOUGH_HOME` and each store; a second one says who is there.
+Rule: one server for each `$BOUGH_HOME` and each store; a second one names the first. Each option of `start` can be
+said again to another process in the same words, for `--detach`.
 """
 
 from __future__ import annotations
@@ -29,89 +24,6 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.server.service.features import FeatureOptions
-
-
-def add_extra_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options."""
-    parser.add_argument(
-        "--metrics", default="", metavar="[HOST:]PORT", help="serve GET /metrics for Prometheus (on 127.0.0.1)"
-    )
-    parser.add_argument(
-        "--notify", default="", metavar="COMMAND", help="run this when something is to be known; see $BOUGH_TEXT"
-    )
-    parser.add_argument("--notify-mail", default="", metavar="ADDRESS", help="the same by this machine's mail program")
-    parser.add_argument(
-        "--notify-on",
-        default="",
-        metavar="EVENTS",
-        help="only of these: finished, stuck, overlong, silent, suspended, lost (all)",
-    )
-    parser.add_argument(
-        "--overlong",
-        type=amount,
-        default=10.0,
-        metavar="N",
-        help="a task is overlong at N times its estimate or measured mean (10)",
-    )
-    parser.add_argument(
-        "--overlong-least", type=duration, default=600.0, metavar="TIME", help="and not before this time (10m)"
-    )
-    parser.add_argument(
-        "--keep", type=duration, default=0.0, metavar="TIME", help="remove workflows that ended longer ago (never)"
-    )
-    parser.add_argument(
-        "--query-time",
-        type=duration,
-        default=30.0,
-        metavar="TIME",
-        help="how long a statement of bough sql may take (30s)",
-    )
-
-
-def add_tuning(parser: argparse.ArgumentParser) -> None:
-    """Describe what is best left alone, but for measuring."""
-    parser.add_argument(
-        "--pickup", type=count, default=0, metavar="N", help="hand out at most N tasks at once (as run times suggest)"
-    )
-    parser.add_argument(
-        "--no-piggyback",
-        action="store_true",
-        help="acknowledge results in messages of their own, and send work only when it is asked for",
-    )
-
-
-def read_tuning(args: argparse.Namespace) -> DispatchTuning:
-    """What was asked for; UserError when it makes no sense."""
-    if args.pickup < 0:
-        raise UserError(f"--pickup {args.pickup}: say at most how many tasks go together, 1 or more")
-    return DispatchTuning(max_span=args.pickup, piggyback=not args.no_piggyback)
-
-
-def read_extras(args: argparse.Namespace) -> FeatureOptions:
-    """What was asked for; UserError when it makes no sense."""
-    from bough.server.service.features import FeatureOptions
-    from bough.server.service.metrics import read_address
-    from bough.server.service.notices import KINDS, NoticeCommand, NoticeRules, read_kinds
-
-    if args.metrics:
-        read_address(args.metrics)
-    NoticeCommand(args.notify, args.notify_mail)
-    kinds = read_kinds(args.notify_on) if args.notify_on else KINDS
-    rules = NoticeRules(kinds, args.overlong, args.overlong_least)
-    return FeatureOptions(args.metrics, args.notify, args.notify_mail, rules, args.keep, args.query_time)
-
-
-def extra_words(args: argparse.Namespace) -> list[str]:
-    """The same options for another process."""
-    words = [f"--overlong={args.overlong:g}", f"--overlong-least={args.overlong_least:g}"]
-    words.append(f"--query-time={args.query_time:g}")
-    for name in ("metrics", "notify", "notify_mail", "notify_on"):
-        value = getattr(args, name)
-        if value:
-            words.append(f"--{name.replace('_', '-')}={value}")
-    if args.keep:
-        words.append(f"--keep={args.keep:g}")
-    return words
 
 
 EXAMPLES = (
@@ -153,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time to come back for a missing executor (60s)",
     )
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
+    _add_feature_arguments(start)
+    _add_tuning_arguments(start)
     add_log_level(start)
-    add_extra_arguments(start)
-    add_tuning(start)
     stop = add_verb(verbs, "stop", "end the server in good order; tasks go on, the next start goes on", EXAMPLES[4:])
     stop.add_argument("--executors", action="store_true", help="executors end their tasks and leave, too")
     status = add_verb(verbs, "status", "say whether a server runs, and what it has to do", EXAMPLES[2:3])
@@ -177,8 +89,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _start(args: argparse.Namespace, output: Output) -> int:
     from bough.server.service.service import ServiceSettings, serve
 
-    extras = read_extras(args)
-    tuning = read_tuning(args)
+    extras = _read_features(args)
+    tuning = _read_tuning(args)
     settings = ServiceSettings(
         args.store,
         args.listen,
@@ -197,7 +109,7 @@ def _start(args: argparse.Namespace, output: Output) -> int:
     words += ["--heartbeat", f"{args.heartbeat:g}", "--reconnect", f"{args.reconnect:g}"]
     if args.listen:
         words += ["--listen", args.listen]
-    words += [*extra_words(args), *tuning.server_words(), *log_level_words(args)]
+    words += [*_feature_words(args), *tuning.server_words(), *log_level_words(args)]
     pid = detach(words, "server.log", _is_up)
     note = home.read_note()
     value = {"pid": pid, "socket": note.socket if note else "", "address": note.address if note else ""}
@@ -311,3 +223,89 @@ def _rotate(args: argparse.Namespace, output: Output) -> int:
     rotate_tokens(roles)
     output.answer({"roles": roles}, lambda: [f"new tokens for: {', '.join(roles)}; write new access files"])
     return 0
+
+
+# --- options of start --------------------------------------------
+
+
+def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument(
+        "--metrics", default="", metavar="[HOST:]PORT", help="serve GET /metrics for Prometheus (on 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--notify", default="", metavar="COMMAND", help="run this when something is to be known; see $BOUGH_TEXT"
+    )
+    parser.add_argument("--notify-mail", default="", metavar="ADDRESS", help="the same by this machine's mail program")
+    parser.add_argument(
+        "--notify-on",
+        default="",
+        metavar="EVENTS",
+        help="only of these: finished, stuck, overlong, silent, suspended, lost (all)",
+    )
+    parser.add_argument(
+        "--overlong",
+        type=amount,
+        default=10.0,
+        metavar="N",
+        help="a task is overlong at N times its estimate or measured mean (10)",
+    )
+    parser.add_argument(
+        "--overlong-least", type=duration, default=600.0, metavar="TIME", help="and not before this time (10m)"
+    )
+    parser.add_argument(
+        "--keep", type=duration, default=0.0, metavar="TIME", help="remove workflows that ended longer ago (never)"
+    )
+    parser.add_argument(
+        "--query-time",
+        type=duration,
+        default=30.0,
+        metavar="TIME",
+        help="how long a statement of bough sql may take (30s)",
+    )
+
+
+def _add_tuning_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe what is best left alone, but for measuring."""
+    parser.add_argument(
+        "--pickup", type=count, default=0, metavar="N", help="hand out at most N tasks at once (as run times suggest)"
+    )
+    parser.add_argument(
+        "--no-piggyback",
+        action="store_true",
+        help="acknowledge results in messages of their own, and send work only when it is asked for",
+    )
+
+
+def _read_tuning(args: argparse.Namespace) -> DispatchTuning:
+    """What was asked for; UserError when it makes no sense."""
+    if args.pickup < 0:
+        raise UserError(f"--pickup {args.pickup}: say at most how many tasks go together, 1 or more")
+    return DispatchTuning(max_span=args.pickup, piggyback=not args.no_piggyback)
+
+
+def _read_features(args: argparse.Namespace) -> FeatureOptions:
+    """What was asked for; UserError when it makes no sense."""
+    from bough.server.service.features import FeatureOptions
+    from bough.server.service.metrics import read_address
+    from bough.server.service.notices import KINDS, NoticeCommand, NoticeRules, read_kinds
+
+    if args.metrics:
+        read_address(args.metrics)
+    NoticeCommand(args.notify, args.notify_mail)
+    kinds = read_kinds(args.notify_on) if args.notify_on else KINDS
+    rules = NoticeRules(kinds, args.overlong, args.overlong_least)
+    return FeatureOptions(args.metrics, args.notify, args.notify_mail, rules, args.keep, args.query_time)
+
+
+def _feature_words(args: argparse.Namespace) -> list[str]:
+    """The same options for another process."""
+    words = [f"--overlong={args.overlong:g}", f"--overlong-least={args.overlong_least:g}"]
+    words.append(f"--query-time={args.query_time:g}")
+    for name in ("metrics", "notify", "notify_mail", "notify_on"):
+        value = getattr(args, name)
+        if value:
+            words.append(f"--{name.replace('_', '-')}={value}")
+    if args.keep:
+        words.append(f"--keep={args.keep:g}")
+    return words

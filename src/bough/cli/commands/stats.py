@@ -1,12 +1,6 @@
-"""`bough stats`.
+"""`bough stats`: what a server counts every second: the latest figures, a series, or Prometheus' text.
 
-Statistics of a service as people read them: the latest figures, and a small picture of the last minutes.
-
-Rule: pure text from samples.
-
-`bough stats`: what a server counts every second: the latest figures, a series, or Prometheus' text.
-
-Rule: it looks and changes nothing.
+Rule: it looks and changes nothing; `figure_lines` and `sparkline` are pure text from samples, for `bough status`, too.
 """
 
 from __future__ import annotations
@@ -22,10 +16,34 @@ from bough.cli.targets.live_server import add_server_argument, connect_client
 from bough.model.resources import show_bytes
 from bough.wire import questions
 
+EXAMPLES = ("bough stats", "bough stats --since 10m --json", "bough stats --prometheus")
 WIDTH = 60  # letters of the picture
 _BARS = "▁▂▃▄▅▆▇█"
 
 Sample = Mapping[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument(
+        "--since", type=duration, default=60.0, metavar="TIME", help="how far back; an hour is kept (60s)"
+    )
+    parser.add_argument("--prometheus", action="store_true", help="the latest figures as Prometheus reads them")
+    add_server_argument(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Print them."""
+    with connect_client(args.server, "read") as server:
+        samples = server.ask(questions.Statistics(max(1, round(args.since))))
+    if args.prometheus:
+        from bough.server.service.prometheus_text import exposition
+
+        text = exposition(samples[-1])
+        output.answer({"text": text}, text.splitlines)
+    else:
+        output.answer(samples, lambda: figure_lines(samples))
+    return 0
 
 
 def figure_lines(samples: Sequence[Sample]) -> list[str]:
@@ -64,29 +82,3 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     if most <= 0:
         return _BARS[0] * many
     return "".join(_BARS[min(len(_BARS) - 1, int(mean / most * (len(_BARS) - 1) + 0.999))] for mean in means)
-
-
-EXAMPLES = ("bough stats", "bough stats --since 10m --json", "bough stats --prometheus")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options."""
-    parser.add_argument(
-        "--since", type=duration, default=60.0, metavar="TIME", help="how far back; an hour is kept (60s)"
-    )
-    parser.add_argument("--prometheus", action="store_true", help="the latest figures as Prometheus reads them")
-    add_server_argument(parser)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
-    """Print them."""
-    with connect_client(args.server, "read") as server:
-        samples = server.ask(questions.Statistics(max(1, round(args.since))))
-    if args.prometheus:
-        from bough.server.service.prometheus_text import exposition
-
-        text = exposition(samples[-1])
-        output.answer({"text": text}, text.splitlines)
-    else:
-        output.answer(samples, lambda: figure_lines(samples))
-    return 0

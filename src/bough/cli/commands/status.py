@@ -13,22 +13,22 @@ from collections import Counter
 from bough.cli.commands.stats import figure_lines
 from bough.cli.option_values import amount, count
 from bough.cli.output import Output, show_seconds, table_lines
-from bough.cli.targets.jobs_database import OpenDatabase, Workflow, open_database
+from bough.cli.targets.jobs_database import OpenDatabase, Workflow, as_int, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, pick, read_request
 from bough.cli.targets.task_rows import (
-    COUNTED,
+    ENDED_STATES,
     Fields,
     add_words,
     as_json,
     group_counts,
     said_by_tasks,
+    said_lines,
     show_counts,
     task_rows,
     tree_lines,
     why,
 )
-from bough.cli.targets.task_rows import lines as said_lines
 from bough.errors import UnknownName, UserError
 from bough.model.selectors import All
 from bough.wire import questions
@@ -220,17 +220,13 @@ def _count_retired(database: OpenDatabase, workflows: list[Workflow]) -> None:
     between = f"from tasks where run between {min(retired)} and {max(retired)}"
     for row in database.rows(f"select run, state, count(*) as n {between} and is_array = 0 group by run, state"):
         if row["run"] in counts:
-            counts[_int(row["run"])][str(row["state"])] += _int(row["n"])
-    sums = ", ".join(f"sum({state}) as {state}" for state in COUNTED)
+            counts[as_int(row["run"])][str(row["state"])] += as_int(row["n"])
+    sums = ", ".join(f"sum({state}) as {state}" for state in ENDED_STATES)
     for row in database.rows(f"select run, {sums} {between} and is_array = 1 group by run"):
         if row["run"] in counts:
-            counts[_int(row["run"])].update({state: _int(row[state]) for state in COUNTED})
+            counts[as_int(row["run"])].update({state: as_int(row[state]) for state in ENDED_STATES})
     for run, one in retired.items():
         one["counts"] = {state: count for state, count in counts[run].items() if count}
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def _executors(database: OpenDatabase) -> list[dict[str, object]]:

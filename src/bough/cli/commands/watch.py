@@ -1,12 +1,7 @@
-"""`bough watch`; waiting for what was submitted.
+"""`bough watch`: groups and tasks by state, live, of a session or a service; also the waiting of `bough submit --wait`.
 
-Waiting for what was submitted to a service, and watching it: the server is asked how it stands.
-
-Rule: nobody need be attached to a workflow to watch it, and a server that goes away for a while is waited for.
-
-`bough watch`: groups and tasks by state, live, of a session or a service.
-
-Rule: it looks and changes nothing; it ends with what it watches, or with Ctrl-C.
+The server is asked how things stand. Rule: it looks and changes nothing; it ends with what it watches, or with Ctrl-C.
+No session need be attached to a workflow to watch it, and a server that is away for a while is waited for.
 """
 
 from __future__ import annotations
@@ -21,25 +16,143 @@ from typing import TYPE_CHECKING
 
 from bough.cli.option_values import count
 from bough.cli.output import Output, show_seconds
-from bough.cli.progress_display import ENDED, FailureNote, Picture, choose_display, summary, with_parents
+from bough.cli.progress_display import ENDED_STATES, FailureNote, Picture, choose_display, summary, with_parents
 from bough.cli.targets.jobs_database import OpenDatabase, open_database
 from bough.cli.targets.locate import add_store_arguments
 from bough.cli.targets.selection import choose_run, pick
-from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, task_rows, why
-from bough.cli.targets.task_rows import lines as said_lines
+from bough.cli.targets.task_rows import as_json, group_counts, said_by_tasks, said_lines, task_rows, why
 from bough.errors import PeerLost, UserError
 from bough.model.selectors import All, Records, Selector
 
 if TYPE_CHECKING:
     from bough.cli.submit_files import SubmittedWork
 
+EXAMPLES = ("bough watch", "bough watch --queue nightly", "bough watch --json")
 LOOK = 0.5  # seconds between two questions
 _RETRY = 1.0
 
 Counts = dict[str, Counter[str]]
 
 
-class Watching:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the options."""
+    parser.add_argument("--run", type=count, metavar="N", help="watch run N of the workflow (default: the latest)")
+    add_store_arguments(parser)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Watch until it has ended."""
+    with open_database(args) as database:
+        if not database.live:
+            raise UserError(f"nothing runs in {database.label}; see bough status")
+        whole = database.is_service and not args.name and not args.run
+        number = 0 if whole else choose_run(database, args)
+    current: list[OpenDatabase] = []
+
+    def count() -> Counts:
+        return _all(current[-1]) if whole else group_counts(current[-1], number)
+
+    watching = WatchedCounts(
+        count,
+        "server" if whole else args.name or "",
+        lambda: [] if whole else failures(current[-1], [All()], number),
+    )
+    last: Counter[str] = Counter()
+
+    def look(database: OpenDatabase) -> bool:
+        nonlocal last
+        current[:] = [database]
+        counts = watching.look()
+        watching.running = tuple(said_lines(said_by_tasks(database, None if whole else number)))
+        if args.json and counts != last:
+            output.answer({"counts": as_json(counts), "groups": _groups(watching)}, lambda: ())
+            sys.stdout.flush()
+        last = counts
+        return not whole and _has_ended(database, number)
+
+    with choose_display(watching, silent=args.json or args.quiet):
+        retry_while_away(args, look)
+    if not args.json and not args.quiet:
+        print(summary(last, 0, f"run {number}"), file=sys.stderr)
+    return 0 if last["done"] == sum(last[state] for state in ENDED_STATES) else 1
+
+
+def _all(database: OpenDatabase) -> Counts:
+    """The running workflows of a service, each as a group."""
+    going = [one for one in database.workflows() if not one["closed"]]
+    return with_parents((str(one["name"]), c if isinstance(c := one["counts"], dict) else {}) for one in going)
+
+
+def _groups(watching: WatchedCounts) -> list[dict[str, object]]:
+    groups = watching.picture().groups
+    return [{"path": path, "counts": as_json(counts)} for path, counts in groups.items() if path]
+
+
+def _has_ended(database: OpenDatabase, run: int) -> bool:
+    rows = database.rows("select closed from runs where run = ?", [run])
+    return not rows or rows[0]["closed"] is not None
+
+
+# --- waiting for what was submitted -------------------------------------------------------------------
+
+
+def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output) -> int:
+    """Wait for what was submitted under a display; the exit code says whether all of it succeeded."""
+    args.name, args.store = submitted.workflow, None
+    chosen: list[Selector] = [Records(number, number) for number in submitted.ids] or [All()]
+    current: list[OpenDatabase] = []
+    watching = WatchedCounts(
+        lambda: {"": _counts_of(current[-1], submitted)},
+        submitted.workflow,
+        lambda: failures(current[-1], chosen, submitted.run),
+    )
+    begun = time.monotonic()
+    counts: Counter[str] = Counter()
+
+    def look(database: OpenDatabase) -> bool:
+        nonlocal counts
+        current[:] = [database]
+        counts = watching.look()
+        return sum(counts[state] for state in ENDED_STATES) >= counts.total() > 0
+
+    with choose_display(watching, silent=args.json or args.quiet):
+        retry_while_away(args, look)
+    seconds = time.monotonic() - begun
+    code = 0 if counts["done"] == counts.total() else 1
+    if args.json:
+        ends = {state: counts[state] for state in ENDED_STATES}
+        value = {"workflow": submitted.workflow, "run": submitted.run, "ids": submitted.ids, **ends}
+        output.answer(value | {"seconds": round(seconds, 3), "exit_code": code}, lambda: ())
+    elif not args.quiet:
+        print(summary(counts, 0, show_seconds(seconds)), file=sys.stderr)
+    return code
+
+
+def _counts_of(database: OpenDatabase, submitted: SubmittedWork) -> Counter[str]:
+    """The tasks that were submitted, by state."""
+    counts: Counter[str] = Counter()
+    for at in range(0, len(submitted.ids), 500):
+        some = submitted.ids[at : at + 500]
+        marks = ", ".join("?" * len(some))
+        rows = database.rows(
+            f"select state, is_array, length, {', '.join(ENDED_STATES)} from tasks where id in ({marks})", some
+        )
+        for row in rows:
+            if not row["is_array"]:
+                counts[str(row["state"])] += 1
+                continue
+            ends = {state: number for state in ENDED_STATES if isinstance(number := row[state], int)}
+            counts.update(ends)
+            length = row["length"]
+            assert isinstance(length, int)
+            counts["waiting"] += max(0, length - sum(ends.values()))
+    return counts if submitted.ids else group_counts(database, submitted.run)[""]
+
+
+# --- looking again and again --------------------------------------------------------------------------
+
+
+class WatchedCounts:
     """What a display looks at: counts that are asked for now and then."""
 
     def __init__(self, count: Callable[[], Counts], title: str, failed: Callable[[], list[FailureNote]]) -> None:
@@ -57,7 +170,7 @@ class Watching:
         """Ask again; the counts of everything."""
         self._counts = self._count()
         total = self._counts.get("", Counter())
-        ended = sum(total[state] for state in ENDED)
+        ended = sum(total[state] for state in ENDED_STATES)
         if self._first is None:
             self._first = (time.monotonic(), ended)
         if total["failed"]:
@@ -72,7 +185,7 @@ class Watching:
         total = self._counts.get("", Counter())
         rate = 0.0
         if self._first is not None and (seconds := time.monotonic() - self._first[0]) > 0:
-            rate = (sum(total[state] for state in ENDED) - self._first[1]) / seconds
+            rate = (sum(total[state] for state in ENDED_STATES) - self._first[1]) / seconds
         seconds = time.monotonic() - self._begun
         return Picture(dict(self._counts), self.running, seconds=seconds, rate=rate, title=self._title)
 
@@ -88,8 +201,8 @@ def failures(database: OpenDatabase, selectors: list[Selector], run: int) -> lis
     return [FailureNote(f"task {row['id']}", f"task {row['id']}: {why(row)}", str(row["host"] or "")) for row in rows]
 
 
-def patiently(args: argparse.Namespace, look: Callable[[OpenDatabase], bool]) -> None:
-    """Look again and again until it is enough, with a new connection when the old one broke."""
+def retry_while_away(args: argparse.Namespace, look: Callable[[OpenDatabase], bool]) -> None:
+    """Look again and again until it is enough, with a new connection when the server was away."""
     while True:
         with contextlib.suppress(PeerLost), open_database(args) as database:
             while not look(database):
@@ -97,118 +210,3 @@ def patiently(args: argparse.Namespace, look: Callable[[OpenDatabase], bool]) ->
                 database.refresh()
             return
         time.sleep(_RETRY)
-
-
-def wait_for(args: argparse.Namespace, submitted: SubmittedWork, output: Output) -> int:
-    """Wait for what was submitted under a display; the exit code says whether all of it succeeded."""
-    args.name, args.store = submitted.workflow, None
-    chosen: list[Selector] = [Records(number, number) for number in submitted.ids] or [All()]
-    current: list[OpenDatabase] = []
-    watching = Watching(
-        lambda: {"": _counts_of(current[-1], submitted)},
-        submitted.workflow,
-        lambda: failures(current[-1], chosen, submitted.run),
-    )
-    begun = time.monotonic()
-    counts: Counter[str] = Counter()
-
-    def look(database: OpenDatabase) -> bool:
-        nonlocal counts
-        current[:] = [database]
-        counts = watching.look()
-        return sum(counts[state] for state in ENDED) >= counts.total() > 0
-
-    with choose_display(watching, silent=args.json or args.quiet):
-        patiently(args, look)
-    seconds = time.monotonic() - begun
-    code = 0 if counts["done"] == counts.total() else 1
-    if args.json:
-        ends = {state: counts[state] for state in ENDED}
-        value = {"workflow": submitted.workflow, "run": submitted.run, "ids": submitted.ids, **ends}
-        output.answer(value | {"seconds": round(seconds, 3), "exit_code": code}, lambda: ())
-    elif not args.quiet:
-        print(summary(counts, 0, show_seconds(seconds)), file=sys.stderr)
-    return code
-
-
-def _counts_of(database: OpenDatabase, submitted: SubmittedWork) -> Counter[str]:
-    """The tasks that were submitted, by state."""
-    counts: Counter[str] = Counter()
-    for at in range(0, len(submitted.ids), 500):
-        some = submitted.ids[at : at + 500]
-        marks = ", ".join("?" * len(some))
-        rows = database.rows(
-            f"select state, is_array, length, done, failed, skipped, cancelled from tasks where id in ({marks})", some
-        )
-        for row in rows:
-            if not row["is_array"]:
-                counts[str(row["state"])] += 1
-                continue
-            ends = {state: number for state in ENDED if isinstance(number := row[state], int)}
-            counts.update(ends)
-            length = row["length"]
-            assert isinstance(length, int)
-            counts["waiting"] += max(0, length - sum(ends.values()))
-    return counts if submitted.ids else group_counts(database, submitted.run)[""]
-
-
-EXAMPLES = ("bough watch", "bough watch --queue nightly", "bough watch --json")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options."""
-    parser.add_argument("--run", type=count, metavar="N", help="watch run N of the workflow (default: the latest)")
-    add_store_arguments(parser)
-
-
-def run(args: argparse.Namespace, output: Output) -> int:
-    """Watch until it is over."""
-    with open_database(args) as database:
-        if not database.live:
-            raise UserError(f"nothing runs in {database.label}; see bough status")
-        whole = database.is_service and not args.name and not args.run
-        number = 0 if whole else choose_run(database, args)
-    current: list[OpenDatabase] = []
-
-    def count() -> Counts:
-        return _all(current[-1]) if whole else group_counts(current[-1], number)
-
-    watching = Watching(
-        count,
-        "server" if whole else args.name or "",
-        lambda: [] if whole else failures(current[-1], [All()], number),
-    )
-    last: Counter[str] = Counter()
-
-    def look(database: OpenDatabase) -> bool:
-        nonlocal last
-        current[:] = [database]
-        counts = watching.look()
-        watching.running = tuple(said_lines(said_by_tasks(database, None if whole else number)))
-        if args.json and counts != last:
-            output.answer({"counts": as_json(counts), "groups": _groups(watching)}, lambda: ())
-            sys.stdout.flush()
-        last = counts
-        return not whole and _is_over(database, number)
-
-    with choose_display(watching, silent=args.json or args.quiet):
-        patiently(args, look)
-    if not args.json and not args.quiet:
-        print(summary(last, 0, f"run {number}"), file=sys.stderr)
-    return 0 if last["done"] == sum(last[state] for state in ENDED) else 1
-
-
-def _all(database: OpenDatabase) -> Counts:
-    """The workflows of a service that go on, each as a group."""
-    going = [one for one in database.workflows() if not one["closed"]]
-    return with_parents((str(one["name"]), c if isinstance(c := one["counts"], dict) else {}) for one in going)
-
-
-def _groups(watching: Watching) -> list[dict[str, object]]:
-    groups = watching.picture().groups
-    return [{"path": path, "counts": as_json(counts)} for path, counts in groups.items() if path]
-
-
-def _is_over(database: OpenDatabase, run: int) -> bool:
-    rows = database.rows("select closed from runs where run = ?", [run])
-    return not rows or rows[0]["closed"] is not None

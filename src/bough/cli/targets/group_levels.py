@@ -1,7 +1,7 @@
-"""The tree of groups level by level, as somebody walks through it, and what can be done to its rows.
+"""The tree of groups level by level, as `bough browse` walks through it, and what can be done to its rows.
 
-Rule: a level is a snapshot; it is taken anew when somebody asks or has changed something. What a deed leaves out, and
-why, is said.
+Rule: a level is a snapshot; it is taken anew when the user asks or has changed something. What an action does not
+change, and why, is said.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Levels:
-    """The groups of one run, and where somebody is among them."""
+    """The groups of one run, and the level that is shown."""
 
     def __init__(self, database: OpenDatabase, run: int) -> None:
         self._database = database
@@ -63,7 +63,7 @@ class Levels:
 
     @property
     def can_act(self) -> bool:
-        """Whether there is somebody to tell."""
+        """Whether there is a server to tell."""
         return self._database.server is not None
 
     def refresh(self) -> None:
@@ -73,7 +73,7 @@ class Levels:
             "select id, parent, name, path, disabled from groups where run = ? order by id", [self.run]
         )
         counts = group_counts(self._database, self.run)
-        let_go = released(self._database, self.run, counts)
+        released_groups = released(self._database, self.run, counts)
         here = next(row["id"] for row in groups if row["path"] == self.path)
         self.entries = [
             Entry(
@@ -81,7 +81,7 @@ class Levels:
                 row["name"],
                 is_group=True,
                 status=show_counts(counts[row["path"]]),
-                note="disabled" if row["disabled"] else "released" if row["path"] in let_go else "",
+                note="disabled" if row["disabled"] else "released" if row["path"] in released_groups else "",
             )
             for row in groups
             if row["parent"] == here and row["id"] != here and not is_hidden(row["path"])
@@ -145,7 +145,7 @@ class Levels:
         """Do one of `DEEDS` to rows, and say what came of it."""
         server = self._database.server
         if server is None:
-            raise UserError("no session is running: there is nobody to tell")
+            raise UserError("no session is running: there is no server to tell")
         left_out: list[str] = []
         touched = sum(server.act(make(one.target, 0), left_out) for make in DEEDS[deed] for one in entries)
         self.refresh()

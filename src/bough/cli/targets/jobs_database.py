@@ -1,6 +1,6 @@
 """The jobs database of a store or a service, caught up and opened for reading.
 
-The tables are folded from the journal when somebody asks: by the live server, or by this process when no
+The tables are folded from the journal when a command asks: by the live server, or by this process when no
 session is running. Rule: nothing here writes to a table.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, cast
 
-from bough.cli.targets.live_server import ServerClient, connect, connect_service
+from bough.cli.targets.live_server import ServerClient, connect, connect_client
 from bough.cli.targets.locate import JOURNAL, ServerLocation, ServiceAddress, find_target
 from bough.errors import StoreHeld, UnknownName, UserError
 from bough.stores.jobs.jobs_reader import JobsDatabase, Value
@@ -22,12 +22,12 @@ from bough.wire.questions import SqlValue
 PROMISED = ("runs", "groups", "tasks", "elements", "spans", "attempts", "executors", "files", "after")
 
 Workflow = dict[str, object]
-_OVER = """select run, name, grp as "group", owner as "user", directory from runs
+_FINISHED = """select run, name, grp as "group", owner as "user", directory from runs
   where grp != 0 and closed is not null"""
 
 
 class OpenDatabase:
-    """Questions to the jobs database of one place; `server`: who runs it now."""
+    """Questions to the jobs database of one place; `server`: the live one, if there is one."""
 
     def __init__(
         self, place: ServerLocation | ServiceAddress, *, live: bool = False, server: ServerClient | None = None
@@ -96,7 +96,7 @@ class OpenDatabase:
         """The workflows of a service in the order of their runs; those that left its memory come without counts."""
         assert self.server is not None
         known = {one["run"]: one for one in self.server.ask(questions.Workflows()) if one["group"]}
-        for row in self.rows(_OVER):
+        for row in self.rows(_FINISHED):
             retired = {**row, "closed": True, "counts": None, "client": None}
             known.setdefault(row["run"], retired)
         return [known[run] for run in sorted(known)]
@@ -115,6 +115,11 @@ class OpenDatabase:
         return root if rows and isinstance(root := rows[0]["id"], int) else 0
 
 
+def as_int(value: object) -> int:
+    """A number of a row; 0 when there is none."""
+    return value if isinstance(value, int) else 0
+
+
 def _near(server: ServerClient | None) -> str:
     """The folder of a service's store, if it can be read from here: one elsewhere may have the same path."""
     if server is None or not server.is_near or not os.path.isfile(os.path.join(server.store, JOURNAL)):
@@ -126,7 +131,7 @@ def open_database(args: argparse.Namespace, *, acts: bool = False) -> OpenDataba
     """Find the store or service the options name, catch up, and open it; `acts`: to do something to its tasks."""
     place = find_target(args)
     if isinstance(place, ServiceAddress):
-        return _caught_up(place, connect_service(place, acts=acts))
+        return _caught_up(place, connect_client(place.address or None, "submit" if acts else "read"))
     server = connect(place)
     return _caught_up(place, server) if server is not None else OpenDatabase(place, live=catch_up(place))
 
@@ -148,7 +153,7 @@ def catch_up(place: ServerLocation) -> bool:
             server.ask(questions.Project())
         return True
     if not os.access(place.folder, os.W_OK):
-        return False  # somebody else's store: what is folded already has to do
+        return False  # another user's store: what is folded already has to do
     from bough.stores.sql.sqlite import SqliteStore
     from bough.stores.store_lock import StoreLock
 

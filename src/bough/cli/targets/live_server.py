@@ -1,18 +1,9 @@
-"""One question, one answer; starting detached.
+"""Talks to live servers, starts processes in the background, and waits for other processes of ours.
 
-Talking to a live session's server or to a service: one question, one answer, blocking.
-
-Rule: a server that is not there is not an error (`connect` gives None); one that is there and does not
-answer in time, or speaks another version, is a `SiteError`.
-
-What `bough server`, `executor` and `relay` share: a question to the running server, starting detached.
-
-Rule: a command that starts something in the background returns only when that answers, or says why it does not.
-
-Other processes of ours on this machine: whether one is still there, and waiting until it is gone.
-
-Rule: a process is watched by a descriptor where the system has them, so that another one that gets its number is
-never taken for it.
+A client asks one question and blocks until its answer. Rule: a session's server that is not there is no error
+(`connect` gives None); a server that is there and does not answer in time, or speaks another version, is a `SiteError`.
+`detach` returns only when the process that it started answers, or says why it does not. A process is watched by a
+descriptor where the system has them, so that another one that gets its number is never taken for it.
 """
 
 from __future__ import annotations
@@ -31,7 +22,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from bough import errors, logs, private
-from bough.cli.targets.locate import ServerLocation, ServiceAddress, server_of
+from bough.cli.targets.locate import ServerLocation, is_running, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
 from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried
 from bough.model.ids import ExecutorId
@@ -52,18 +43,21 @@ from bough.wire.client_messages import (
     Welcome,
 )
 from bough.wire.framing import frame_list, to_client_frames
+from bough.wire.handshake import ROLE_FRAME
 from bough.wire.questions import Question, check_bounds, read_reply
 
 Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
 MakeDeed = Callable[[Dep, int], Deed]  # of a target, and where a slice of it ends
 
 ANSWER_TIMEOUT = 60.0  # seconds; a jobs database that has far to catch up takes a while
+START_TIMEOUT = 30.0  # seconds that something started in the background has to answer
+_LOOK = 0.02  # seconds between looks, where there are no descriptors of processes
 
 T = TypeVar("T")
 
 
 class ServerClient:
-    """A connection to a live server that owns nothing: the session goes on when it ends."""
+    """A connection to a live server that owns nothing: the session stays when it ends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -113,6 +107,12 @@ class ServerClient:
         touched = answer.get("tasks", 0) if isinstance(answer, dict) else answer
         return touched if isinstance(touched, int) else 0
 
+    def manage(self, what: Management, executors: Sequence[int] = ()) -> object:
+        """Tell a service, or executors of it, what to do; wait for the answer."""
+        number = next(self._numbers)
+        self._send(ManageService(number, what, [ExecutorId(one) for one in executors]))
+        return self._answer(number)
+
     def _answer(self, number: int) -> object:
         while True:
             match self._next():
@@ -150,13 +150,13 @@ class ServerClient:
         return self._heard.pop(0)
 
 
-def connect(place: ServerLocation, patience: float = ANSWER_TIMEOUT) -> ServerClient | None:
+def connect(place: ServerLocation) -> ServerClient | None:
     """The live server of a store, greeted; None when no session is running."""
     address = _address(place)
     if address is None:
         return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(patience)
+    connection.settimeout(ANSWER_TIMEOUT)
     try:
         connection.connect(address)
     except OSError:
@@ -167,26 +167,6 @@ def connect(place: ServerLocation, patience: float = ANSWER_TIMEOUT) -> ServerCl
         server.greet()
     except BaseException:
         connection.close()
-        raise
-    return server
-
-
-def connect_service(service: ServiceAddress, *, acts: bool = False, patience: float = ANSWER_TIMEOUT) -> ServerClient:
-    """A running service, greeted, to ask or to act; PeerLost when it cannot be reached."""
-    from bough.transport.access import find_access
-    from bough.transport.dial import dial
-    from bough.wire.handshake import ROLE_FRAME
-
-    access = find_access(service.address or None, role="submit" if acts else "read")
-    dialled = dial(access)
-    dialled.sock.settimeout(patience)
-    server = ServerClient(dialled.sock)
-    server.is_near = access.is_unix
-    server.most = ROLE_FRAME.get(access.role, 0) if access.is_proven else 0
-    try:
-        server.greet(dialled.proof, dialled.leftover)
-    except BaseException:
-        dialled.sock.close()
         raise
     return server
 
@@ -203,7 +183,20 @@ def _refusal(refused: Refused) -> BoughError:
     return kind(refused.message)
 
 
-START_TIMEOUT = 30.0  # seconds that something started in the background has to answer
+def connect_client(server: str | None, role: str = "submit", timeout: float | None = ANSWER_TIMEOUT) -> ServerClient:
+    """The service that was named, or the user's own; PeerLost when it cannot be reached. `timeout` is for answers."""
+    access = find_access(server, role)
+    dialled = dial(access)
+    dialled.sock.settimeout(timeout)
+    service = ServerClient(dialled.sock)
+    service.is_near = access.is_unix
+    service.most = ROLE_FRAME.get(access.role, 0) if access.is_proven else 0
+    try:
+        service.greet(dialled.proof, dialled.leftover)
+    except BaseException:
+        dialled.sock.close()
+        raise
+    return service
 
 
 def add_server_argument(parser: argparse.ArgumentParser) -> None:
@@ -213,27 +206,7 @@ def add_server_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class ServiceClient(ServerClient):
-    """A connection to a service, by which it and its executors can be told what to do."""
-
-    def manage(self, what: Management, executors: Sequence[int] = ()) -> object:
-        """Say it, and wait for the answer."""
-        number = next(self._numbers)
-        self._send(ManageService(number, what, [ExecutorId(one) for one in executors]))
-        return self._answer(number)
-
-
-def connect_client(server: str | None, role: str = "submit", patience: float | None = ANSWER_TIMEOUT) -> ServiceClient:
-    """The server that was named, or the user's own; SiteError when it is not there. `patience` is for answers."""
-    dialled = dial(find_access(server, role))
-    dialled.sock.settimeout(patience)
-    service = ServiceClient(dialled.sock)
-    try:
-        service.greet(dialled.proof, dialled.leftover)
-    except BaseException:
-        dialled.sock.close()
-        raise
-    return service
+# --- processes ----------------------------------------------------------------------------------------
 
 
 def detach(words: Sequence[str], log_name: str, is_up: Callable[[int], bool], folder: str = "") -> int:
@@ -257,7 +230,7 @@ def detach(words: Sequence[str], log_name: str, is_up: Callable[[int], bool], fo
             raise problem
         try:
             if is_up(process.pid):
-                process.returncode = 0  # it is nobody's child from now on: do not complain that it runs
+                process.returncode = 0  # it is no child of ours from now on: do not complain that it runs
                 return process.pid
         except PeerLost:
             pass
@@ -274,9 +247,6 @@ def _last_line(path: str, begin: int) -> str:
     return logs.message_of(last).removeprefix("bough: ").removeprefix("bough executor: ")
 
 
-_LOOK = 0.02  # seconds between looks, where there are no descriptors of processes
-
-
 class OtherProcess:
     """A process by its number, from now on; one that is gone already counts as ended."""
 
@@ -289,7 +259,7 @@ class OtherProcess:
         except ProcessLookupError:
             self._gone = True
         except (AttributeError, OSError):  # an old kernel, or another system
-            self._gone = not _is_there(pid)
+            self._gone = not is_running(pid)
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended, within so many seconds."""
@@ -299,7 +269,7 @@ class OtherProcess:
                 self._gone = bool(select.select([self._descriptor], [], [], left)[0])
             else:
                 time.sleep(min(_LOOK, left))
-                self._gone = not _is_there(self._pid)
+                self._gone = not is_running(self._pid)
         return self._gone
 
     def __enter__(self) -> Self:
@@ -315,13 +285,3 @@ def is_bough(pid: int) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return b"bough" in file.read()
     return False
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

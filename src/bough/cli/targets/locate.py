@@ -1,7 +1,7 @@
 """Finding what a command is about: a service, or a store `./.bough/NAME`, by name or the one used last.
 
 A command looks in this order: --server, $BOUGH_SERVER, a live session in ./.bough, the user's own service, a store
-of a session that is over. Rule: looking never makes anything; a store is a folder that holds a `journal.db`.
+of a session that has ended. Rule: looking never makes anything; a store is a folder that holds a `journal.db`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _has_service() -> bool:
         return False
     import socket
 
-    return note.host != socket.gethostname() or _runs(note.pid)
+    return note.host != socket.gethostname() or is_running(note.pid)
 
 
 def find_store(args: argparse.Namespace) -> ServerLocation:
@@ -128,7 +128,7 @@ def _itself(folder: str, name: str | None) -> ServerLocation:
 
 
 def _own_stores() -> list[ServerLocation]:
-    """The stores in the present directory; SiteError when somebody else can have put them there."""
+    """The stores in the present directory; SiteError when another user can have put them there."""
     with contextlib.suppress(OSError):  # which the next step tells
         private.check_folder(HOME)
     return _stores_in(HOME)
@@ -148,14 +148,14 @@ def _stores_in(home: str) -> list[ServerLocation]:
     ]
 
 
-class Said(NamedTuple):
+class ServerFile(NamedTuple):
     """What a live session's server says of itself in the store."""
 
     pid: int
     socket: str
 
 
-def server_of(place: ServerLocation) -> Said | None:
+def server_of(place: ServerLocation) -> ServerFile | None:
     """What the store's `server.json` says; None when there is none, or it makes no sense."""
     import json
 
@@ -167,7 +167,7 @@ def server_of(place: ServerLocation) -> Said | None:
     if not isinstance(said, dict) or not isinstance(said.get("pid"), int) or not 0 < said["pid"] < _PIDS:
         return None
     socket = said.get("socket")
-    return Said(said["pid"], socket if isinstance(socket, str) else "")
+    return ServerFile(said["pid"], socket if isinstance(socket, str) else "")
 
 
 _LONGEST = 65_536  # bytes of that file
@@ -181,10 +181,11 @@ def _at_once(path: str, flags: int) -> int:
 def _is_live(place: ServerLocation) -> bool:
     """Whether a session's server says that it is there, and its process is."""
     said = server_of(place)
-    return said is not None and _runs(said.pid)
+    return said is not None and is_running(said.pid)
 
 
-def _runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether there is a process with this number."""
     try:
         os.kill(pid, 0)
     except PermissionError:

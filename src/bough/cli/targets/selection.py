@@ -1,6 +1,6 @@
-"""From selectors to tasks: which records and elements of a jobs database somebody means.
+"""From selectors to tasks: which records and elements of a jobs database are meant.
 
-A *pick* is a loose task, a whole array, or a range of an array's elements. Rule: a selector that names
+A `Selected` is a loose task, a whole array, or a range of an array's elements. Rule: a selector that names
 nothing is an error; a state filter that leaves nothing is an empty answer.
 """
 
@@ -15,12 +15,12 @@ from typing import assert_never
 import msgspec
 
 from bough.cli.option_values import count
-from bough.cli.targets.jobs_database import OpenDatabase
+from bough.cli.targets.jobs_database import OpenDatabase, as_int
 from bough.errors import UnknownName, UserError
 from bough.model.selectors import All, Elements, Last, Named, Records, Selector, Within, read_selectors, show_selector
+from bough.model.states import LABELS
 from bough.model.tasks import Dep, On
 
-STATES = ("waiting", "held", "ready", "placed", "running", "done", "failed", "skipped", "cancelled")
 _FORMER = {"notrun": "skipped"}  # words of earlier versions, which still work
 _SELECTOR = "last, all, 12, 12.3-40, 5-9, NAME, group/*, or a comma list; WORKFLOW:SELECTOR at a server with several"
 _HELP = {
@@ -37,7 +37,7 @@ class Selected(msgspec.Struct, frozen=True):
     last: int
     is_array: bool
     whole: bool
-    state: str = ""  # of all these elements; empty for an array that nobody looked into
+    state: str = ""  # of all these elements; empty for an array that was not looked into
 
     @property
     def label(self) -> str:
@@ -61,7 +61,7 @@ def add_selector_arguments(parser: argparse.ArgumentParser, *, positional: bool 
     else:
         parser.set_defaults(selector=None)
     chosen = parser.add_argument_group("only tasks that are (several may be given)")
-    for state in STATES:
+    for state in LABELS:
         chosen.add_argument(
             f"--{state}", dest="states", action="append_const", const=state, help=_HELP.get(state, argparse.SUPPRESS)
         )
@@ -92,8 +92,8 @@ def read_request(args: argparse.Namespace, *, needed: bool = True) -> tuple[tupl
 
 def _words(given: str | None) -> frozenset[str]:
     words = frozenset(_FORMER.get(word.strip(), word.strip()) for word in given.split(",")) if given else frozenset()
-    for word in sorted(words - set(STATES)):
-        raise UserError(f"--state {word}: there is no such state; there are: {', '.join(STATES)}")
+    for word in sorted(words - set(LABELS)):
+        raise UserError(f"--state {word}: there is no such state; there are: {', '.join(LABELS)}")
     return words
 
 
@@ -109,17 +109,17 @@ def choose_run(database: OpenDatabase, args: argparse.Namespace, selectors: Iter
         if not named:
             names = ", ".join(dict.fromkeys(str(one["name"]) for one in workflows))
             raise UnknownName(f"{database.label} has no workflow {args.name!r}; there are: {names}")
-        return _int(named[-1]["run"])
+        return as_int(named[-1]["run"])
     going = [one for one in workflows if not one["closed"]] or workflows[-1:]
     if len(going) > 1 and not all(isinstance(one, Records | Elements | Last) for one in selectors):
         names = ", ".join(str(one["name"]) for one in going)
         raise UserError(f"several workflows go on: {names}; say which, as in {going[-1]['name']}:SELECTOR")
-    return _int(max(going, key=lambda one: _last_record(database, _int(one["run"])))["run"])
+    return as_int(max(going, key=lambda one: _last_record(database, as_int(one["run"])))["run"])
 
 
 def _last_record(database: OpenDatabase, run: int) -> int:
     rows = database.rows("select max(id) as last from tasks where run = ?", [run])
-    return _int(rows[0]["last"]) if rows else 0
+    return as_int(rows[0]["last"]) if rows else 0
 
 
 def pick(database: OpenDatabase, selectors: Iterable[Selector], states: frozenset[str], run: int) -> list[Selected]:
@@ -162,7 +162,7 @@ def _group(database: OpenDatabase, selector: Selector, run: int) -> int | None:
         case _:
             return None
     rows = database.rows("select id from groups where run = ? and path = ?", [run, wanted])
-    return _int(rows[0]["id"]) if rows else None
+    return as_int(rows[0]["id"]) if rows else None
 
 
 def _nothing(selector: Selector, run: int) -> str:
@@ -173,10 +173,6 @@ def _nothing(selector: Selector, run: int) -> str:
             return f"no group {path!r} with tasks in run {run}; see bough status"
         case _:
             return f"nothing is named {show_selector(selector)!r} in run {run}; see bough status all"
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 _GLOB = {"*": ".*", "?": "."}
@@ -194,7 +190,7 @@ def _picks(database: OpenDatabase, selector: Selector, run: int) -> list[Selecte
             rows = database.rows(f"select {_COLUMNS} from tasks where id between ? and ? order by id", [first, last])
         case Elements(record, first, last):
             rows = database.rows(f"select {_COLUMNS} from tasks where id = ?", [record])
-            return [_slice(row, first, last) for row in rows if last < max(_int(row["length"]), 1)]
+            return [_slice(row, first, last) for row in rows if last < max(as_int(row["length"]), 1)]
         case Within(path):
             rows = _within(database, path, run)
         case Named():
@@ -206,12 +202,12 @@ def _picks(database: OpenDatabase, selector: Selector, run: int) -> list[Selecte
 
 def _whole(row: dict[str, object]) -> Selected:
     if row["is_array"]:
-        return Selected(_int(row["id"]), 0, _int(row["length"]) - 1, is_array=True, whole=True)
-    return Selected(_int(row["id"]), 0, 0, is_array=False, whole=True, state=str(row["state"]))
+        return Selected(as_int(row["id"]), 0, as_int(row["length"]) - 1, is_array=True, whole=True)
+    return Selected(as_int(row["id"]), 0, 0, is_array=False, whole=True, state=str(row["state"]))
 
 
 def _slice(row: dict[str, object], first: int, last: int) -> Selected:
-    return Selected(_int(row["id"]), first, last, is_array=True, whole=False) if row["is_array"] else _whole(row)
+    return Selected(as_int(row["id"]), first, last, is_array=True, whole=False) if row["is_array"] else _whole(row)
 
 
 def _within(database: OpenDatabase, path: str, run: int) -> list[dict[str, object]]:
@@ -252,8 +248,8 @@ def element_states(database: OpenDatabase, one: Selected) -> list[tuple[int, int
         "select idx, state from elements where id = ? and idx between ? and ? order by idx",
         [one.id, one.first, one.last],
     )
-    ranges = [(_int(span["start"]), _int(span["stop"]), str(span["state"])) for span in spans]
-    own = {_int(single["idx"]): str(single["state"]) for single in singles}
+    ranges = [(as_int(span["start"]), as_int(span["stop"]), str(span["state"])) for span in spans]
+    own = {as_int(single["idx"]): str(single["state"]) for single in singles}
     return _merged(one.first, one.last, ranges, own, rest="waiting" if row["waits"] else "ready")
 
 

@@ -1,23 +1,11 @@
-"""Rows, counts by group, released groups, status texts.
+"""Tasks as people and programs see them: rows, counts by group, released groups, and what running tasks say.
 
-Rows of the jobs database as people and programs see tasks.
-
-Rule: the keys of a row's JSON object are stable; an array is one row with counts, an element with
-something of its own is a row, and neighbours without are one row for the range.
-
-Counts of tasks per group and state, read from a jobs database, and the tree they make.
-
-Rule: a group's counts include those of the groups below it; an array counts as its elements.
-
-Which groups are released: who waits for them may have started, although not all in them has ended.
-
-That is so when a task that releases its group has succeeded, when a running task said so, and for a group without tasks
-of its own when all its subgroups have ended or are released. Rule: the same as in the core, told by the jobs database;
-a group that is over is not called released.
-
-What running tasks say of themselves, as `bough status` and `bough watch` show it.
-
-Rule: only a live server knows it; without one there is nothing to show.
+An array is one row with counts; an element with something of its own is a row, and neighbours without are one row for
+the range. A group's counts include those of the groups below it, and an array counts as its elements. A group is
+released when what waits for it may have started although not all in it has ended: a task that releases its group has
+succeeded, a running task said so, or it has no tasks of its own and all its subgroups have ended or are released.
+Rule: the keys of a row's JSON object are stable. All comes from the jobs database, except what running tasks say of
+themselves, which only a live server knows.
 """
 
 from __future__ import annotations
@@ -26,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bough.cli.output import paint_state
-from bough.cli.targets.jobs_database import OpenDatabase
-from bough.cli.targets.selection import STATES, Selected, element_states
+from bough.cli.targets.jobs_database import OpenDatabase, as_int
+from bough.cli.targets.selection import Selected, element_states
+from bough.model.states import ENDED, LABELS, labels_of
 from bough.stores.jobs.jobs_reader import is_hidden
 from bough.wire import questions
 
@@ -36,7 +25,10 @@ Fields = dict[str, object]
 _OWN = ("state", "attempt", "started", "ended", "seconds", "host", "exit_code", "signal", "cause", "message", "reused")
 _STREAMS = tuple(f"{name}_{part}" for name in ("stdout", "stderr") for part in ("path", "offset", "length"))
 _AT_ONCE = 500  # records in one question
-COUNTED = ("done", "failed", "skipped", "cancelled")
+ENDED_STATES = labels_of(ENDED)  # of which the database keeps a count for each array
+_WIDE = 100  # letters of what a task says
+
+Counts = Counter[str]
 
 
 def task_rows(database: OpenDatabase, picks: list[Selected]) -> Iterator[Fields]:
@@ -102,7 +94,7 @@ def _whole_row(record: Fields, one: Selected) -> Fields:
     row |= {"reused": record["reused"] if one.is_array else bool(record["reused"])}
     row |= {"command": record["command"], "length": record["length"], "is_array": one.is_array}
     if one.is_array:
-        row["counts"] = {name: record[name] or 0 for name in COUNTED}
+        row["counts"] = {name: record[name] or 0 for name in ENDED_STATES}
     return row
 
 
@@ -142,7 +134,7 @@ def why(row: Fields) -> str:
     return said or str(row["cause"] or "")
 
 
-Counts = Counter[str]
+# --- counts by group ----------------------------------------------------------------------------------
 
 
 def group_counts(database: OpenDatabase, run: int) -> dict[str, Counts]:
@@ -154,23 +146,23 @@ def group_counts(database: OpenDatabase, run: int) -> dict[str, Counts]:
     for row in database.rows(
         "select grp, state, count(*) as number from tasks where run = ? and is_array = 0 group by grp, state", [run]
     ):
-        own[paths[row["grp"]]][str(row["state"])] += _int(row["number"])
+        own[paths[row["grp"]]][str(row["state"])] += as_int(row["number"])
     for row in database.rows(
-        f"select id, grp, length, waits, {', '.join(COUNTED)} from tasks where run = ? and is_array = 1", [run]
+        f"select id, grp, length, waits, {', '.join(ENDED_STATES)} from tasks where run = ? and is_array = 1", [run]
     ):
         own[paths[row["grp"]]].update(_array_counts(database, row))
     return _summed(own)
 
 
 def _array_counts(database: OpenDatabase, row: Mapping[str, object]) -> Counts:
-    counts: Counts = Counter({name: _int(row[name]) for name in COUNTED})
+    counts: Counts = Counter({name: as_int(row[name]) for name in ENDED_STATES})
     spans = database.rows(
         "select state, sum(stop - start) as number from spans"
         " where id = ? and state in ('placed', 'running', 'held') group by state",
         [row["id"]],
     )
-    counts.update({str(span["state"]): _int(span["number"]) for span in spans})
-    counts["waiting" if row["waits"] else "ready"] += max(0, _int(row["length"]) - counts.total())
+    counts.update({str(span["state"]): as_int(span["number"]) for span in spans})
+    counts["waiting" if row["waits"] else "ready"] += max(0, as_int(row["length"]) - counts.total())
     return counts
 
 
@@ -186,12 +178,12 @@ def _summed(own: Mapping[str, Counts]) -> dict[str, Counts]:
 
 def show_counts(counts: Mapping[str, int]) -> str:
     """Counts as people read them, in the order of a task's life, without the states nothing is in."""
-    return ", ".join(f"{counts[state]} {paint_state(state)}" for state in STATES if counts.get(state)) or "no tasks"
+    return ", ".join(f"{counts[state]} {paint_state(state)}" for state in LABELS if counts.get(state)) or "no tasks"
 
 
 def as_json(counts: Mapping[str, int]) -> dict[str, int]:
     """Every state with its count, also those of none."""
-    return {state: counts.get(state, 0) for state in STATES}
+    return {state: counts.get(state, 0) for state in LABELS}
 
 
 def tree_lines(name: str, counts: Mapping[str, Counts]) -> list[str]:
@@ -214,38 +206,34 @@ def _walk(path: str, children: Mapping[str, list[str]], indent: str) -> Iterable
         yield from _walk(child, children, indent + ("   " if is_last else "│  "))
 
 
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-_ENDED = ("done", "failed", "skipped", "cancelled")
+# --- released groups ----------------------------------------------------------------------------------
 
 
 def released(database: OpenDatabase, run: int, counts: Mapping[str, Counts]) -> set[str]:
     """The paths of released groups; `counts` are those of all groups."""
     rows = database.rows("select id, path, parent, closed, released from groups where run = ? order by id", [run])
     asked = "select distinct grp from tasks where run = ? and releases = 1 and is_array = 0 and state = 'done'"
-    let_go = {row["grp"] for row in database.rows(asked, [run])}
+    released_by_task = {row["grp"] for row in database.rows(asked, [run])}
     own = {row["grp"] for row in database.rows("select distinct grp from tasks where run = ?", [run])}
     held: set[object] = set()  # groups with a subgroup that has neither ended nor is released
     found: set[str] = set()
     for row in reversed(rows):  # those below come later
         number, path = row["id"], str(row["path"])
-        if not path or is_hidden(path) or (row["closed"] and _is_over(counts.get(path))):
+        if not path or is_hidden(path) or (row["closed"] and _has_ended(counts.get(path))):
             continue
         whole = row["closed"] and number not in own and number not in held
-        if row["released"] or number in let_go or whole:
+        if row["released"] or number in released_by_task or whole:
             found.add(path)
         else:
             held.add(row["parent"])
     return found
 
 
-def _is_over(counts: Counts | None) -> bool:
-    return counts is None or not any(number for state, number in counts.items() if state not in _ENDED)
+def _has_ended(counts: Counts | None) -> bool:
+    return counts is None or not any(number for state, number in counts.items() if state not in ENDED_STATES)
 
 
-_WIDE = 100
+# --- what running tasks say ---------------------------------------------------------------------------
 
 
 def said_by_tasks(database: OpenDatabase, run: int | None = None) -> list[Fields]:
@@ -289,7 +277,7 @@ def _is_in(one: Fields, row: Fields) -> bool:
     return not part or (isinstance(index, int) and int(first) <= index <= int(last or first))
 
 
-def lines(said: list[Fields]) -> list[str]:
+def said_lines(said: list[Fields]) -> list[str]:
     """One line for each task."""
     return [f"task {one['id']}{_name(one)}: {phrase(one)}" for one in said]
 

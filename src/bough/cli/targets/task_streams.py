@@ -1,7 +1,7 @@
-"""What tasks wrote, at a service: asked for through the server, wherever it lies.
+"""What tasks wrote to their standard output and standard error, in a store here or through a service.
 
-A running task's output comes from its executor; that of one that has ended by the place the jobs database names.
-Rule: bytes are passed on as they are, each once.
+A running task's output comes from its executor; that of a task that has ended from the place that the jobs database
+names. Rule: bytes are passed on as they are, each once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,32 @@ from bough.cli.targets.selection import Selected
 from bough.cli.targets.task_rows import Fields, stream_rows
 from bough.errors import PeerLost, StoreFailed, UserError
 from bough.model.ids import ExecutorId, RecordId
+from bough.model.states import ENDED, labels_of
 from bough.wire import questions
 
-PIECE = 4 << 20  # bytes asked for at a time
+_ASKED = 4 << 20  # bytes asked for at a time
+_COPIED = 1 << 20  # bytes copied at a time
 _PAUSE = 0.3  # seconds between two looks at a running task
-ENDED = frozenset({"done", "failed", "skipped", "cancelled"})
+_ENDED = labels_of(ENDED)
 
 Write = Callable[[str, bytes], None]  # a stream's name, and what the task wrote to it
+
+
+class StreamPart(msgspec.Struct, frozen=True):
+    """One stream of one task."""
+
+    id: str
+    name: str
+    stream: str
+    path: str
+    offset: int
+    length: int
+    data: bytes | None = None  # what was asked for through a server
+
+    @property
+    def header(self) -> str:
+        """The line before it, when there are several."""
+        return f"==> {self.id} {self.name}".rstrip() + f" {self.stream} <=="
 
 
 class RemoteOutput:
@@ -56,7 +75,7 @@ class RemoteOutput:
 
     def now(self, stream: str, offset: int) -> tuple[bytes, bool]:
         """What a running task has written from an offset on, and whether more may follow."""
-        said = self._ask(stream, offset, PIECE)
+        said = self._ask(stream, offset, _ASKED)
         return said.data, said.more
 
     def kept(self, row: dict[str, object], stream: str, offset: int = 0) -> Iterator[bytes]:
@@ -67,7 +86,7 @@ class RemoteOutput:
             return
         number = executor if isinstance(executor, int) else 0
         while offset < length:
-            piece = self._ask(stream, start + offset, min(PIECE, length - offset), str(path), number).data
+            piece = self._ask(stream, start + offset, min(_ASKED, length - offset), str(path), number).data
             if not piece:
                 return
             yield piece
@@ -90,7 +109,7 @@ def follow(task: RemoteOutput, streams: list[str], write: Write, *, once: bool =
     while True:
         row = task.row()
         state = str(row["state"])
-        if state in ENDED:
+        if state in _ENDED:
             for stream in streams:
                 for piece in task.kept(row, stream, seen[stream]):
                     write(stream, piece)
@@ -117,26 +136,6 @@ def _pass_on(task: RemoteOutput, seen: dict[str, int], write: Write) -> bool:
             seen[stream] += len(data)
             news = True
     return news
-
-
-_PIECE = 1 << 20  # bytes copied at a time
-
-
-class StreamPart(msgspec.Struct, frozen=True):
-    """One stream of one task."""
-
-    id: str
-    name: str
-    stream: str
-    path: str
-    offset: int
-    length: int
-    data: bytes | None = None  # what was asked for through a server
-
-    @property
-    def header(self) -> str:
-        """The line before it, when there are several."""
-        return f"==> {self.id} {self.name}".rstrip() + f" {self.stream} <=="
 
 
 def follow_one(database: OpenDatabase, picks: list[Selected], wanted: list[str]) -> int:
@@ -178,7 +177,8 @@ def read_streams(database: OpenDatabase, picks: list[Selected], wanted: list[str
     return [_as_text(database, row, wanted, tail) for row in stream_rows(database, picks)]
 
 
-def _parts(database: OpenDatabase, row: Fields, wanted: list[str]) -> Iterator[StreamPart]:
+def stream_parts(database: OpenDatabase, row: Fields, wanted: list[str]) -> Iterator[StreamPart]:
+    """The streams of a row's task in which something was written."""
     for name in wanted:
         path, offset, length = (row[f"{name}_{part}"] for part in ("path", "offset", "length"))
         if path and isinstance(offset, int) and isinstance(length, int) and length:
@@ -193,7 +193,7 @@ def _parts(database: OpenDatabase, row: Fields, wanted: list[str]) -> Iterator[S
 
 def _as_text(database: OpenDatabase, row: Fields, wanted: list[str], tail: int | None) -> Fields:
     said: Fields = {"id": row["id"], "name": row["name"], "state": row["state"]} | dict.fromkeys(wanted, "")
-    for part in _parts(database, row, wanted):
+    for part in stream_parts(database, row, wanted):
         said[part.stream] = b"".join(read_part(part, tail)).decode(errors="replace")
     return said
 
@@ -209,7 +209,7 @@ def read_part(part: StreamPart, tail: int | None = None) -> Iterator[bytes]:
             end = part.offset + part.length
             at = part.offset if tail is None else _tail_start(file.fileno(), part, tail)
             while at < end:
-                piece = os.pread(file.fileno(), min(_PIECE, end - at), at)
+                piece = os.pread(file.fileno(), min(_COPIED, end - at), at)
                 if not piece:
                     return
                 yield piece
@@ -229,7 +229,7 @@ def _tail_start(descriptor: int, part: StreamPart, lines: int) -> int:
     if os.pread(descriptor, 1, end - 1) == b"\n":
         wanted += 1  # the newline that ends the last line starts none
     while at > part.offset:
-        begin = max(part.offset, at - _PIECE)
+        begin = max(part.offset, at - _COPIED)
         piece = os.pread(descriptor, at - begin, begin)
         place = len(piece)
         while (place := piece.rfind(b"\n", 0, place)) >= 0:
