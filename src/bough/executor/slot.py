@@ -181,7 +181,7 @@ class WorkerSlot:
             try:
                 found += self._frames.feed(_in[:count])
             except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
-                logs.error("worker-killed", f"worker {self.name} says what nobody understands: {error}")
+                logs.error("worker-killed", f"what worker {self.name} sent cannot be read: {error}")
                 self.gone = True
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)

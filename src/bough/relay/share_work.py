@@ -415,7 +415,7 @@ class WorkSharing:
             elif now > visitor.missing_until:
                 logs.warning(
                     "executor-lost",
-                    f"the executor on {visitor.hello.host}, pid {visitor.hello.pid}, is lost: it did not come back",
+                    f"the executor on {visitor.hello.host}, pid {visitor.hello.pid}, is lost: it did not reconnect",
                 )
                 self._lose(visitor, f"it did not come back within {self._patience:g} s")
         for wide in list(self._wides):
