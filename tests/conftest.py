@@ -7,8 +7,6 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bough import logs
-
 pytest.register_assert_rewrite("bough.testing")  # a failure of a conformance suite shows its values
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what tests start must hear Ctrl-C
@@ -23,4 +21,6 @@ settings.load_profile("default")
 @pytest.fixture(autouse=True)
 def _a_log_of_its_own() -> None:
     """A line that another test has logged is written again in this one."""
+    from bough import logs
+
     logs._known.clear()

@@ -59,6 +59,26 @@ def test_the_life_of_a_task_names_modules_that_exist() -> None:
     assert len(re.findall(r"[a-z_]+/[a-z_/]+", drawn)) > 10
 
 
+def test_the_glossary_has_each_term_once() -> None:
+    terms = re.findall(r"^([a-z][\w ]*)\n: ", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert sorted(terms) == sorted(set(terms))
+    wanted = (
+        "chain, replica, late attempt, manual task, reconnect, registry, retention, dry run, staging, transfer, verdict"
+    )
+    assert {*wanted.split(", "), "shared memory", "memo lookup", "dispatch", "batch", "skipped"} <= set(terms)
+
+
+def test_pages_use_the_words_of_the_glossary() -> None:
+    former = re.compile(r"\b(?:ghosts?|towing|towed|hand-outs?|handed out|deeds?|ripples?|notrun)\b")
+    generated = {"map.md", "wire.md", "cli.md", "benchmarks.md"}
+    explained = {"glossary.md", "jobs-database.md"}  # they say what something was called before
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions"]
+    pages = [path for path in pages if path.name not in generated | explained and "_build" not in path.parts]
+    assert len(pages) > 30
+    found = [(path.name, former.findall(path.read_text())) for path in pages]
+    assert [one for one in found if one[1]] == []
+
+
 def test_every_item_of_the_list_of_trellisdag_has_a_test() -> None:
     lines = (ROOT / "docs" / "spec" / "acceptance-trellisdag.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]

@@ -194,7 +194,7 @@ class Executor:
             if not self._leaving and now >= self._retry_at:
                 self._reconnect(now)
         elif now - self._heard_at > self._longest_silence:
-            logs.warning("server-silent", "the server says nothing; the connection is given up")
+            logs.warning("server-silent", "nothing was heard from the server; the connection is closed")
             self._on_lost(self._connection)
 
     def _drive(self, slots: Slots, now: float) -> None:
@@ -300,7 +300,7 @@ class Executor:
             case _ if self._slots is not None:
                 self._on_work(self._slots, message)
             case _:
-                logs.warning("message-ignored", f"{type(message).__name__} before the appointment is ignored")
+                logs.warning("message-ignored", f"{type(message).__name__} before the welcome is ignored")
 
     def _on_fault(self, message: object, error: Exception) -> None:
         """A message of the server could not be handled, which is our bug: the server is told so."""
@@ -336,7 +336,7 @@ class Executor:
         if is_blob(blob.id, blob.data):
             slots.blobs[blob.id] = blob.data
         elif self._connection is not None:
-            logs.error("blob-wrong", f"the blob {blob.id.hex()} is not what its name says; hanging up")
+            logs.error("blob-wrong", f"the blob {blob.id.hex()} is not what its name says; the connection is closed")
             self._on_lost(self._connection)
 
     def _on_welcome(self, welcome: ExecutorWelcome) -> None:
@@ -346,7 +346,7 @@ class Executor:
         if self._slots is None:
             self._begin(welcome)
         else:
-            logs.info("server-back", "back with the server")
+            logs.info("server-back", "reconnected to the server")
         if welcome.embedded:
             return
         assert self._slots is not None
@@ -391,7 +391,9 @@ class Executor:
         self._connection = None
         if self._welcome is None:
             if self._exit is None and not connection.why:
-                logs.error("server-hung-up", "the server hung up before it answered; start it again")
+                logs.error(
+                    "server-hung-up", "the server closed the connection before it answered; start the executor again"
+                )
             self._exit = 3
         elif self._welcome.embedded:
             self.leave(_LOST_GRACE)
@@ -399,7 +401,7 @@ class Executor:
             now = time.monotonic()
             if self._welcomed:
                 self._lost_at = now
-                logs.warning("server-lost", "the connection was lost; work goes on, and the server is tried again")
+                logs.warning("server-lost", "the connection was lost; tasks continue, and the server is dialled again")
             self._welcomed = False
             self._wait_to_reconnect(now)
 

@@ -104,7 +104,7 @@ class MemberConnection(asyncio.Protocol):
             except Exception:  # noqa: BLE001 -- whatever it is, it concerns this executor: the others go on
                 logs.error(
                     "handler-failed",
-                    f"what an executor said could not be handled, it is cut off:\n{traceback.format_exc()}",
+                    f"what an executor sent could not be handled, it is disconnected:\n{traceback.format_exc()}",
                 )
                 self.abort()
 

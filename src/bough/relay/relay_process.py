@@ -140,7 +140,7 @@ class Relay:
                     raise  # trying again would not help
                 if str(error) != said:
                     said = str(error)
-                    logs.warning("server-unreachable", f"{said}; trying again")
+                    logs.warning("server-unreachable", f"{said}; it is dialled again")
             else:
                 said, pause = "", 0.0
                 self._guests.line = line
@@ -149,7 +149,7 @@ class Relay:
                 if self._work_sharing is not None:
                     self._work_sharing.cut_off()
                 logs.warning(
-                    "server-lost", f"the server is gone: {reason}; executors {self._what_happens} until it is back"
+                    "server-lost", f"the server disconnected: {reason}; executors {self._what_happens} until it is back"
                 )
             pause = min(_MOST_PAUSE, 1.5 * pause) if pause else _FIRST_PAUSE
             await asyncio.sleep(pause)

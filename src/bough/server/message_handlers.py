@@ -342,7 +342,7 @@ class MessageHandlers:
             return news
         logs.warning(
             "foreign-span",
-            f"executor {executor.number} spoke of span {foreign[0].span}, which is another's; that is not believed",
+            f"executor {executor.number} reported on span {foreign[0].span}, which it does not have; that is ignored",
         )
         return [one for one in news if one not in foreign]
 
@@ -363,9 +363,10 @@ class MessageHandlers:
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._peers.drop_executor(executor)
         self._here.lost(executor)
-        logs.warning("executor-lost", f"executor {executor.number} is gone: {reason}")
         if self.leaving:
+            logs.info("executor-left", f"executor {executor.number} left")
             return  # the end of the run says it all: what it ended for us has not cost its tasks anything
+        logs.warning("executor-lost", f"executor {executor.number} is lost: {reason}")
         self._shell.news(ExecutorLost(executor.number, reason))
         for callback in self.on_executor_lost:
             callback(executor.hello.pid)
@@ -378,7 +379,7 @@ class MessageHandlers:
         if jump:
             logs.warning(
                 "clock-changed",
-                f"the system's clock was set by {jump:+.0f} s; the server goes by its own until it is started anew",
+                f"the system's clock was set by {jump:+.0f} s; the server keeps its own time until it is restarted",
             )
         if self._shell.is_stuck:
             return

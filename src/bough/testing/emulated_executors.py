@@ -363,7 +363,7 @@ class EmulatedExecutors:
             return
         if self._all_in and member.parting is EmulatedDeparture.NOT:
             self._all_in = False
-            logs.warning("server-lost", "connections were lost; they are tried again")
+            logs.warning("server-lost", "connections were lost; they are dialled again")
         self._come_again(member, time.monotonic())
 
     # --- doing --------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_what_cannot_be_handled_is_logged_and_cuts_off_who_said_it(capsys: pytes
     link, sock = come()
     link.data_received(bytes(frame(Heartbeat())))
     assert sock.closed
-    assert "what an executor said could not be handled" in capsys.readouterr().err
+    assert "what an executor sent could not be handled" in capsys.readouterr().err
 
 
 def test_a_frame_over_the_limit_of_executors_is_refused_by_its_length_alone() -> None:

@@ -86,7 +86,7 @@ class Shutdown:
     def owner_lost(self) -> None:
         """The owner is gone without a word."""
         if self._ending is None:
-            logs.warning("script-lost", "the script is gone; its tasks are ended")
+            logs.warning("script-lost", "the script disconnected; the server ends its tasks")
         self._end("interrupted", grace=1.0)
 
     def terminate(self) -> None:
@@ -97,7 +97,7 @@ class Shutdown:
     def fail(self, error: BoughError) -> None:
         """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
         story = f"\n{error.story}" if isinstance(error, InternalError) else ""
-        logs.error("server-failed", f"the server cannot go on: {error}{story}")
+        logs.error("server-failed", f"the server cannot continue: {error}{story}")
         for client in self._shell.peers.clients.values():
             client.connection.say(Refused(str(error), kind=type(error).__name__))
         self._shell.flush()

@@ -157,7 +157,7 @@ class FinishedWorkflows:
                 if monotonic() >= until:
                     break
         except StoreFailed as error:
-            logs.warning("workflows-not-retired", f"workflows that are over stay in memory: {error}")
+            logs.warning("workflows-not-retired", f"finished workflows stay in memory: {error}")
             self._leaving = None
             self._look_in(_AGAIN)
         if self._said:
@@ -297,7 +297,7 @@ class RetiredWorkflows:
         def loaded(done: asyncio.Future[tuple[int, bytes]]) -> None:
             run, kept = _result(done, (0, b""))
             if run and run not in state.workflows:
-                logs.info("workflow-restored", f"run {run} is in memory again, because somebody acts on it")
+                logs.info("workflow-restored", f"run {run} is in memory again, because a command acts on it")
                 self._shell.news(RunRevived(run, kept), then=then)
                 self._drop(run)
             else:
@@ -334,5 +334,5 @@ def _result(done: asyncio.Future[T], nothing: T) -> T:
     error = done.exception()
     if error is None:
         return done.result()
-    logs.error("workflow-unreadable", f"a workflow that was retired cannot be read: {type(error).__name__}: {error}")
+    logs.error("workflow-unreadable", f"a finished workflow cannot be read: {type(error).__name__}: {error}")
     return nothing

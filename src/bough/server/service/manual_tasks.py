@@ -404,7 +404,7 @@ class ManualTasks:
         self._since[number] = self._shell.clock.now()
         index = span.left[0][0]
         shell.news(SpanReturned(SpanId(span.id), index + 1, _ALL))
-        logs.info("task-taken", f"{hand.host} took task {label(span.record, index)} by hand")
+        logs.info("task-taken", f"{hand.host} took task {label(span.record, index)}")
 
         def given() -> None:
             self._coming.discard(name)

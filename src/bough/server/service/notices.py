@@ -257,7 +257,7 @@ class NoticeCommand:
     def say(self, notice: OperatorNotice) -> None:
         """Bring a notice to whoever wants it."""
         notice = msgspec.structs.replace(notice, text=" ".join(notice.text.replace("\0", "").split()))
-        logs.info("notice", f"notice: {notice.text}")
+        logs.info("notice", notice.text)
         if self._command:
             self._put(("", ["/bin/sh", "-c", self._command], b"", notice))
         if self._address:

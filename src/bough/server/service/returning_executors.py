@@ -100,7 +100,7 @@ class ReturningExecutors:
             )
             extra = [span for span in spans if not shell.machine.is_known(span, number)]
             shell.news(joined)
-            said = "came back late" if hello.executor else "joined"
+            said = "reconnected late" if hello.executor else "joined"
         else:
             believed = set(shell.machine.held_by(number))
             for span in believed - spans:
@@ -109,7 +109,7 @@ class ReturningExecutors:
             if hello.each is not None:
                 shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))
             shell.news(ExecutorResumed(number))
-            said = f"came back with {len(spans)} spans, {len(believed - spans)} are given to others"
+            said = f"reconnected with {len(spans)} spans, {len(believed - spans)} are given to others"
         for span in extra:
             executor.connection.say(StopElements(span, 0, _ALL))
         executor.ready = True
@@ -136,7 +136,7 @@ class ReturningExecutors:
         elif executor.number in self._shell.machine.state.executors:
             logs.warning(
                 "executor-missing",
-                f"executor {executor.number} is missing: {reason}; it has {self._patience:g} s to come back",
+                f"executor {executor.number} disconnected: {reason}; it has {self._patience:g} s to reconnect",
             )
             self._miss(executor.number, executor, reason)
 
@@ -152,7 +152,7 @@ class ReturningExecutors:
         if self._missing.pop(number, None) is not None:
             logs.warning(
                 "executor-lost",
-                f"executor {number} is lost: {reason}, and it did not come back within {self._patience:g} s",
+                f"executor {number} is lost: {reason}; it has not reconnected within {self._patience:g} s",
             )
             self._lose(number, reason)
 

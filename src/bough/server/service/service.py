@@ -378,7 +378,7 @@ class Service:
     def _fail(self, error: BoughError) -> None:
         """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
         story = getattr(error, "story", "")
-        logs.error("server-failed", f"the server cannot go on: {error}\n{story}")
+        logs.error("server-failed", f"the server cannot continue: {error}\n{story}")
         self._finish(error.exit_code)
 
     def _finish(self, code: int) -> None:

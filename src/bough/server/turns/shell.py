@@ -292,7 +292,7 @@ class Shell:
                 for fact in (SpanReturned(span, order.start, order.stop) for span in _spans_of(order)):
                     self.loop.call_later(_TRY_AGAIN, self.news, fact)
                 logs.warning(
-                    "span-not-sent", f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}"
+                    "span-not-sent", f"a span could not be sent; it is sent again in {_TRY_AGAIN:g} s: {error}"
                 )
                 return
             self._fail_span(order, str(error))
@@ -396,7 +396,7 @@ def _spans_of(order: SendSpan) -> Iterator[SpanId]:
 
 
 def _log_fatal(error: BoughError) -> None:
-    logs.error("server-failed", f"the server cannot go on: {error}")
+    logs.error("server-failed", f"the server cannot continue: {error}")
 
 
 def make_shell(loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> Shell:
