@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # when it is called as a program
 
-from bough.api.session import launch
+from bough.api.session.session import opened_sessions
 from bough.cli.main import COMMANDS, make_parser
 from bough.cli.main import main as bough
 from bough.transport import home
@@ -330,9 +330,7 @@ def _call(words: list[str], stdin: bytes) -> Outcome:
     try:
         return call(lambda: bough(words), stdin)
     finally:  # what one process leaves to its own end
-        launch.options.clear()
-        launch.sessions.clear()
-        launch.describes = launch.runs_commands = False
+        opened_sessions.clear()
 
 
 def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Counter[str], int]:

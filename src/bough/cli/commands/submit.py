@@ -26,7 +26,7 @@ from bough.model.bounds import MOST_TASKS, Count, read_number
 from bough.model.spaces import Ranges
 
 if TYPE_CHECKING:
-    from bough.api.session.remote import RemoteSession
+    from bough.api.session.session import Session
     from bough.cli.submit_files import Foreseen
 
 EXAMPLES = (
@@ -133,7 +133,7 @@ def submit_command(args: argparse.Namespace, words: Sequence[str]) -> SubmittedW
         return _told(session, put(session, work))
 
 
-def _told(session: RemoteSession, made: tuple[int, int]) -> SubmittedWork:
+def _told(session: Session, made: tuple[int, int]) -> SubmittedWork:
     record, tasks = made
     return SubmittedWork(session.name, session.welcome.run, [record] if tasks else [], tasks)
 
