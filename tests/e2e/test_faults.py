@@ -25,7 +25,7 @@ from workshop import Workshop, link, small_disk
 
 import bough
 import bough.api.session.remote
-from bough.api.session import launch
+from bough.api.session.session import opened_sessions
 from bough.errors import BoughError, TaskFailed
 
 PATIENT = ("--reconnect", "60s")  # where an executor that is slow must not be taken for lost
@@ -42,7 +42,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     monkeypatch.setenv("BOUGH_HOME", str(made.home))
     yield made
     made.clean_up()
-    launch.sessions.clear()
+    opened_sessions.clear()
     keep = os.environ.get("BOUGH_FAULTS_KEEP")
     if keep:
         place = Path(keep) / request.node.name

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # when it is called as a program
 
-from bough.api.session import launch
+from bough.api.session.session import opened_sessions
 from bough.cli.main import COMMANDS, load_command, make_parser
 from bough.cli.main import main as bough
 from bough.transport import home
@@ -329,9 +329,7 @@ def _call(words: list[str], stdin: bytes) -> Outcome:
     try:
         return call(lambda: bough(words), stdin)
     finally:  # what one process leaves to its own end
-        launch.options.clear()
-        launch.sessions.clear()
-        launch.describes = launch.runs_commands = False
+        opened_sessions.clear()
 
 
 def attack(inputs: int, seed: int, report: Callable[[str], None]) -> tuple[Counter[str], int]:

@@ -17,7 +17,7 @@ from relay_site import SERVER, Relay, Site, begun, gated, runs
 from service_client import until
 
 import bough
-from bough.api.session import launch
+from bough.api.session.session import opened_sessions
 from bough.model.events.facts import Cancelled
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Limits, On
@@ -65,7 +65,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.chdir(folder)
     yield folder
-    launch.sessions.clear()
+    opened_sessions.clear()
 
 
 def square(x: int) -> int:

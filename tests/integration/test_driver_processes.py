@@ -17,7 +17,7 @@ from service_client import Service
 
 import bough
 from bough import driver
-from bough.api.session import launch
+from bough.api.session.session import opened_sessions
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[bough.Sessi
         driver.use(session)
         yield session
     driver.use(None)
-    launch.sessions.clear()
+    opened_sessions.clear()
     service.clean_up()
 
 

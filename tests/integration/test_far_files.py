@@ -20,8 +20,7 @@ import pytest
 from service_client import Service, until
 
 import bough
-from bough.api.session import launch
-from bough.api.session.remote import RemoteSession
+from bough.api.session.session import opened_sessions
 from bough.driver import Driver
 from bough.errors import InvalidWorkload, TaskFailed
 from bough.model.events.facts import ElementFailed
@@ -93,7 +92,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("BOUGH_SERVER", raising=False)
     yield folder
-    launch.sessions.clear()
+    opened_sessions.clear()
 
 
 @pytest.fixture(params=["server sees", "server blind"])
@@ -109,9 +108,9 @@ def service(
     made.clean_up()
 
 
-def open_session(service: Service, name: str) -> RemoteSession:
+def open_session(service: Service, name: str) -> bough.Session:
     session = bough.Session(f"unix:{service.address}", name=name)
-    assert isinstance(session, RemoteSession)
+    assert session.is_remote
     return session
 
 
@@ -234,7 +233,7 @@ def test_one_file_that_two_tasks_read_is_sent_once(service: FarService, here: Pa
     with open_session(service, "once") as s:
         tasks = [s.command("cat {x:r}; echo {n}", x=name, n=n) for n, name in enumerate(["a.txt", "a.txt", "b.txt"])]
         assert [task.result(60).stdout for task in tasks] == ["same\n0\n", "same\n1\n", "same\n2\n"]
-        assert s.carrier.sent == (1 if s.carrier.is_far else 0)
+        assert s.host.transfer.sent == (1 if s.host.transfer.is_far else 0)
     contents = list((service.home / "server/store/files").glob("??/*"))
     assert len(contents) == 1
     assert len(list((service.folder / "one").glob("bough-executor-*/files/*"))) == 1
@@ -303,7 +302,7 @@ def test_who_left_fetches_the_outputs_later(service: FarService, here: Path, tmp
     service.far_executor("one")
     (here / "in.txt").write_text("x\n")
     session = open_session(service, "left")
-    far = session.carrier.is_far
+    far = session.host.transfer.is_far
     session.command("cat {x:r} > {o:w}", x="in.txt", o="deep/a.txt")
     session.sweep("echo {n} > {o:w}", bough.tie(n=[1, 2, 3]), o="deep/{n}.txt")
     session.close_and_detach()

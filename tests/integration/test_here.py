@@ -18,8 +18,7 @@ from service_client import Service
 
 import bough
 from bough import Session, UserError
-from bough.api.session import launch
-from bough.api.session.remote import RemoteSession
+from bough.api.session.session import opened_sessions
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
 
@@ -35,7 +34,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with Session(cores=4) as session:
         yield session
     os.chdir(before)
-    launch.sessions.clear()
+    opened_sessions.clear()
 
 
 @pytest.fixture
@@ -46,12 +45,12 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     made.executor(cores=3)
     yield made
     made.clean_up()
-    launch.sessions.clear()
+    opened_sessions.clear()
 
 
-def open_session(service: Service, name: str) -> RemoteSession:
+def open_session(service: Service, name: str) -> bough.Session:
     session = bough.Session(f"unix:{service.address}", name=name)
-    assert isinstance(session, RemoteSession)
+    assert session.is_remote
     return session
 
 
@@ -346,4 +345,4 @@ def test_tasks_behind_a_relay_that_shares_out_work_are_heard(tmp_path: Path, mon
         assert log.read_text().split() == ["in", "out"] * 4
     finally:
         site.clean_up()
-        launch.sessions.clear()
+        opened_sessions.clear()

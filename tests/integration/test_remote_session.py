@@ -16,8 +16,7 @@ import pytest
 from service_client import Service, until
 
 import bough
-from bough.api.session import launch
-from bough.api.session.remote import RemoteSession
+from bough.api.session.session import opened_sessions
 from bough.errors import SessionClosed, TaskFailed, UserError
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # executors cannot import this module
@@ -30,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("BOUGH_SERVER", raising=False)
     yield folder
-    launch.sessions.clear()
+    opened_sessions.clear()
 
 
 @pytest.fixture
@@ -47,9 +46,9 @@ def at(service: Service) -> str:
     return f"unix:{service.address}"
 
 
-def open_session(service: Service, name: str) -> RemoteSession:
+def open_session(service: Service, name: str) -> bough.Session:
     session = bough.Session(at(service), name=name)
-    assert isinstance(session, RemoteSession)
+    assert session.is_remote
     return session
 
 
@@ -118,7 +117,7 @@ def test_a_failure_is_raised_and_what_depends_on_it_does_not_run(service: Servic
 def test_the_environment_names_the_server(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOUGH_SERVER", at(service))
     with bough.Session(name="by-environment") as s:
-        assert isinstance(s, RemoteSession)
+        assert s.is_remote
         assert s.submit(square, 4).result() == 16
 
 
@@ -235,7 +234,7 @@ def test_a_session_that_comes_back_gets_its_futures_again(service: Service, here
     gate, flag = str(here / "gate"), str(here / "flag")
     (here / "in.txt").write_text("text\n")
 
-    def work(s: RemoteSession) -> list[bough.Task | bough.Array]:
+    def work(s: bough.Session) -> list[bough.Task | bough.Array]:
         held = s.submit(gated, gate)
         twins = [s.submit(square, 7), s.submit(square, 7)]
         array = s.map(square, [1, 2, 3])
@@ -298,9 +297,8 @@ def test_submissions_before_detach_are_all_there(service: Service) -> None:
 
 def test_a_process_that_dies_leaves_its_workflow_going_on(service: Service, here: Path) -> None:
     script = f"import bough, os\ns = bough.Session({at(service)!r}, name='dies')\n"
-    script += (
-        "t = [s.command(f'echo {n} > made{n}') for n in range(3)]\ns.connection.wait_acknowledged()\nos._exit(9)\n"
-    )
+    script += "t = [s.command(f'echo {n} > made{n}') for n in range(3)]\n"
+    script += "s.connection.wait_acknowledged()\nos._exit(9)\n"
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 9
     until(lambda: all((here / f"made{n}").exists() for n in range(3)), "what the dead process had submitted")
 

@@ -1,6 +1,6 @@
-"""Deeds on tasks, arrays, groups and selectors: cancel, kill, hold, release, disable, enable, reset, stop.
+"""Actions on tasks, arrays, groups and selectors: cancel, kill, hold, release, disable, enable, reset, stop.
 
-Rule: cancelling is final here at once; the other deeds are the server's to carry out.
+Rule: cancelling is final here at once; the other actions are the server's to carry out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 
 if TYPE_CHECKING:
-    from bough.api.session.session import Session
+    from bough.api.submit.context import SessionLike
 
 Target = tuple[Dep, int]
 
 
-def cancel(session: Session, what: object) -> int:
+def cancel(session: SessionLike, what: object) -> int:
     """Cancel what is named; returns how many tasks that was."""
     if isinstance(what, Task):
         return int(not what.done() and what.cancel())
@@ -33,57 +33,57 @@ def cancel(session: Session, what: object) -> int:
     return sum(session.act(Cancelled(target, stop)) for target, stop in targets(session, what))
 
 
-def kill(session: Session, what: object) -> int:
+def kill(session: SessionLike, what: object) -> int:
     """End what is running; returns how many tasks that was."""
     return sum(session.act(Killed(target, stop)) for target, stop in targets(session, what))
 
 
-def hold(session: Session, what: object) -> int:
+def hold(session: SessionLike, what: object) -> int:
     """Keep from starting; returns how many tasks that was."""
     return sum(session.act(Held(target, stop)) for target, stop in targets(session, what))
 
 
-def release(session: Session, what: object) -> int:
+def release(session: SessionLike, what: object) -> int:
     """Let start; returns how many tasks that was."""
     return sum(session.act(Released(target, stop)) for target, stop in targets(session, what))
 
 
-def disable(session: Session, what: object) -> int:
+def disable(session: SessionLike, what: object) -> int:
     """Keep groups from starting, and name them so; returns how many tasks that was."""
     return sum(session.act(Held(target, stop, disabled=True)) for target, stop in targets(session, what))
 
 
-def enable(session: Session, what: object) -> int:
+def enable(session: SessionLike, what: object) -> int:
     """Let groups start that were disabled; returns how many tasks that was."""
     return sum(session.act(Released(target, stop, enabled=True)) for target, stop in targets(session, what))
 
 
-def reset(session: Session, what: object, *, cascade: bool) -> int:
+def reset(session: SessionLike, what: object, *, cascade: bool) -> int:
     """Make not started; returns how many tasks that was, or says why nothing could be reset."""
-    return _lawfully(session, [Reset(target, stop, cascade) for target, stop in targets(session, what)])
+    return _act_lawfully(session, [Reset(target, stop, cascade) for target, stop in targets(session, what)])
 
 
-def declare_done(session: Session, what: object) -> int:
+def declare_done(session: SessionLike, what: object) -> int:
     """Declare done; returns how many tasks that was, or says why nothing could be."""
-    return _lawfully(session, [DeclaredDone(target, stop) for target, stop in targets(session, what)])
+    return _act_lawfully(session, [DeclaredDone(target, stop) for target, stop in targets(session, what)])
 
 
-def stop(session: Session, what: object, *, disable: bool) -> int:
+def stop(session: SessionLike, what: object, *, disable: bool) -> int:
     """End what runs and hold the rest, that first; returns how many tasks that was."""
     aims = list(targets(session, what))
     held = sum(session.act(Held(target, until, disabled=disable)) for target, until in aims)
     return held + sum(session.act(Killed(target, until)) for target, until in aims)
 
 
-def _lawfully(session: Session, deeds: Sequence[Reset | DeclaredDone]) -> int:
-    left_out: list[str] = []
-    touched = sum(session.act(deed, left_out) for deed in deeds)
-    if left_out and not touched:
-        raise UserError("; ".join(left_out))
-    return touched
+def _act_lawfully(session: SessionLike, actions: Sequence[Reset | DeclaredDone]) -> int:
+    not_changed: list[str] = []
+    changed = sum(session.act(action, not_changed) for action in actions)
+    if not_changed and not changed:
+        raise UserError("; ".join(not_changed))
+    return changed
 
 
-def targets(session: Session, what: object) -> Iterator[Target]:
+def targets(session: SessionLike, what: object) -> Iterator[Target]:
     """What the server is told for a task, array, group or selector."""
     if isinstance(what, Task):
         yield what.dep(), 0

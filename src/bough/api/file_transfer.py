@@ -24,7 +24,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -51,9 +51,6 @@ from bough.wire.client_messages import (
 from bough.wire.file_messages import DIGEST, PIECE, PutPiece
 from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.questions import Question, check_bounds, read_reply
-
-if TYPE_CHECKING:
-    from bough.api.session.remote import RemoteSession
 
 _AHEAD = 8  # pieces sent before the first is acknowledged
 _SILENCE = 120.0  # seconds without an answer after which a connection is taken for broken
@@ -180,14 +177,16 @@ _AT_ONCE = 1000  # digests in one question
 
 
 class FileTransfer:
-    """See the module."""
+    """See the module. `on_messages` gets what the server says, once the files of it are here."""
 
-    def __init__(self, session: RemoteSession) -> None:
-        self._session = session
-        self._line = FileConnection(session.address)
+    def __init__(self, address: str, on_messages: Callable[[Sequence[ToClient]], None]) -> None:
+        self._pass_on = on_messages
+        self._line = FileConnection(address)
+        self.is_far = False  # the server does not see the directory of the session
+        self._run = 0  # of the workflow
         self._digests: dict[tuple[str, int, int, int], bytes] = {}  # of files as they were
         self._there: set[bytes] = set()  # contents that the server has
-        self._supplying = threading.Lock()
+        self._uploading = threading.Lock()
         self._queue: deque[ToClient] = deque()
         self._busy = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -195,20 +194,18 @@ class FileTransfer:
         self.sent = 0  # files that were sent
         self._folder: private.TemporaryFolder | None = None  # for big results, once there are some
 
-    @property
-    def is_far(self) -> bool:
-        """Whether the server does not see the directory of the session."""
-        welcome = getattr(self._session, "welcome", None)
-        return welcome is not None and not welcome.shared
+    def on_welcome(self, run: int, *, is_shared: bool) -> None:
+        """The server has welcomed the session."""
+        self._run, self.is_far = run, not is_shared
 
     # --- to the server -----------------------------------------------------------------------------
 
-    def supply(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
+    def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
         """See to it that the server has the contents of files; their digests, empty if it can read them itself."""
         if not self.is_far:
             return dict.fromkeys(paths, b"")
         found: dict[str, bytes] = {}
-        with self._supplying:
+        with self._uploading:
             bunch: dict[str, bytes] = {}
             for path in paths:
                 found[path] = bunch[path] = self._digest(path, label)
@@ -222,7 +219,7 @@ class FileTransfer:
         unknown = {digest: path for path, digest in files.items() if digest not in self._there}
         if not unknown:
             return
-        have = self._line.ask(questions.Have(list(unknown), self._session.welcome.run))
+        have = self._line.ask(questions.Have(list(unknown), self._run))
         there = set(have)
         for digest, path in unknown.items():
             if digest not in there:
@@ -252,10 +249,10 @@ class FileTransfer:
 
     # --- from the server ---------------------------------------------------------------------------
 
-    def hear(self, messages: Sequence[ToClient]) -> None:
+    def on_messages(self, messages: Sequence[ToClient]) -> None:
         """Pass on what the server says; what comes with files, and all behind it, once these are there."""
         if not self._queue and not any(map(self._brings, messages)):
-            self._session.ledger.hear(messages)
+            self._pass_on(messages)
             return
         with self._busy:
             if self._abandoned:
@@ -265,8 +262,8 @@ class FileTransfer:
                 self._thread = threading.Thread(target=self._fetch_all, name="bough-files", daemon=True)
                 self._thread.start()
 
-    def settle(self) -> None:
-        """Nothing more will be said: wait until all that was has been passed on, and hang up."""
+    def finish(self) -> None:
+        """The server says nothing more: wait until all that it said has been passed on, and close the connection."""
         with self._busy:
             self._busy.wait_for(lambda: self._abandoned or not self._queue)
         self._line.close()
@@ -291,7 +288,7 @@ class FileTransfer:
             if isinstance(message, TasksSucceeded) and self._brings(message):
                 said = list(self._fetched(message))
             if not self._abandoned:
-                self._session.ledger.hear(said)
+                self._pass_on(said)
             with self._busy:
                 if self._queue:
                     self._queue.popleft()

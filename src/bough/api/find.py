@@ -46,8 +46,7 @@ from bough.wire import questions
 from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.session.remote import RemoteSession
-    from bough.api.session.session import Session
+    from bough.api.submit.context import SessionLike
     from bough.stores.jobs.jobs_reader import Row, Value
 
 
@@ -194,9 +193,13 @@ class Found(msgspec.Struct, frozen=True):
     elements: range
 
 
-def find(session: Session, text: str) -> Array:
+def find(session: SessionLike, text: str) -> Array:
     """The tasks that a selector names: one array as itself, anything else as a list of tasks."""
-    with session.jobs() as database:
+    if session.is_remote:
+        with open_jobs(session) as jobs:
+            return _found(session, jobs, text)
+    with open_jobs(session) as database:
+        assert isinstance(database, JobsDatabase)
         runs = range(session.welcome.run, 0, -1)
         found = [row for selector in read_selectors(text) for row in look(database, selector, runs)]
         past = EarlierRuns(database, [row for row in found if not _is_live(session, row)])
@@ -207,7 +210,19 @@ def find(session: Session, text: str) -> Array:
         return TaskList(task for row in found for task in _tasks(session, row, past))
 
 
-def targets_of(session: Session, text: str) -> Iterator[tuple[Dep, int]]:
+@contextlib.contextmanager
+def open_jobs(session: SessionLike) -> Iterator[JobsQuery]:
+    """The jobs database as it is now: read from its file, or asked for if that cannot be seen from here."""
+    session.ask(questions.Project())
+    store = session.welcome.store
+    if not session.is_remote or (session.is_near and os.path.isfile(os.path.join(store, FILE))):
+        with JobsDatabase(store) as database:
+            yield database
+    else:
+        yield RemoteJobsQuery(session)
+
+
+def targets_of(session: SessionLike, text: str) -> Iterator[tuple[Dep, int]]:
     """What the server is told for a selector; only tasks of this run can be acted on."""
     run = session.welcome.run
     with session.jobs() as database:
@@ -292,31 +307,31 @@ def _int(value: object) -> int:
 # --- from records to tasks ------------------------------------------------------------------------------
 
 
-def _is_live(session: Session, row: Found) -> bool:
-    return row.id in session.ledger.tasks or row.id in session.ledger.arrays
+def _is_live(session: SessionLike, row: Found) -> bool:
+    return row.id in session.registry.tasks or row.id in session.registry.arrays
 
 
-def _tasks(session: Session, row: Found, past: EarlierRuns) -> Iterable[Task]:
+def _tasks(session: SessionLike, row: Found, past: EarlierRuns) -> Iterable[Task]:
     if row.is_array:
         elements = _elements(session, row, past)
         return (elements.task(index) for index in row.elements)
-    live = session.ledger.tasks.get(row.id)
+    live = session.registry.tasks.get(row.id)
     return (live if live is not None else _ended_task(session, row, past),)
 
 
-def _ended_task(session: Session, row: Found, past: EarlierRuns) -> Task:
+def _ended_task(session: SessionLike, row: Found, past: EarlierRuns) -> Task:
     writes = past.writes(row.id, 0) if row.is_command else None
-    task = Task(session.ledger, row.id, row.name, command=row.command if row.is_command else "", writes=writes)
+    task = Task(session.registry, row.id, row.name, command=row.command if row.is_command else "", writes=writes)
     task._end(next(iter(past.messages(row.id)), None) or _never_ran(row, 0, 1), FINISHED)
     return task
 
 
-def _elements(session: Session, row: Found, past: EarlierRuns) -> ArrayElements:
-    live = session.ledger.arrays.get(row.id)
+def _elements(session: SessionLike, row: Found, past: EarlierRuns) -> ArrayElements:
+    live = session.registry.arrays.get(row.id)
     if live is not None:
         return live
     rows = past.rows(row.id) if row.is_command else None
-    elements = ArrayElements(session.ledger, row.id, row.length, name=row.name, is_command=row.is_command, rows=rows)
+    elements = ArrayElements(session.registry, row.id, row.length, name=row.name, is_command=row.is_command, rows=rows)
     elements.progress = Progress()  # what it tells of the past changes no counts of the present
     for message in past.messages(row.id):
         elements.hear_end(message)
@@ -336,7 +351,7 @@ _ENDED = ("done", "failed", "skipped", "cancelled")
 class RemoteJobsQuery:
     """The jobs database of a service, asked through a session."""
 
-    def __init__(self, session: RemoteSession) -> None:
+    def __init__(self, session: SessionLike) -> None:
         self._session = session
 
     def rows(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
@@ -345,24 +360,7 @@ class RemoteJobsQuery:
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
-@contextlib.contextmanager
-def far_jobs(session: RemoteSession) -> Iterator[JobsQuery]:
-    """The jobs database as it is now: read from its file if that can be seen from here, or asked for."""
-    session.ask(questions.Project())
-    if not session.is_near or not os.path.isfile(os.path.join(session.welcome.store, FILE)):
-        yield RemoteJobsQuery(session)
-        return
-    with JobsDatabase(session.welcome.store) as database:
-        yield database
-
-
-def find_far(session: RemoteSession, text: str) -> Array:
-    """The tasks that a selector names: one array as itself, anything else as a list of tasks."""
-    with far_jobs(session) as jobs:
-        return _found(session, jobs, text)
-
-
-def _found(session: RemoteSession, jobs: JobsQuery, text: str) -> Array:
+def _found(session: SessionLike, jobs: JobsQuery, text: str) -> Array:
     runs = jobs.rows("select run from runs where name = ? order by run desc", (session.name,))
     numbers = [session.welcome.run, *(int(row["run"] or 0) for row in runs if row["run"] != session.welcome.run)]
     found = [row for selector in read_selectors(text) for row in look(jobs, selector, numbers)]
@@ -401,19 +399,19 @@ def _elements_of(thing: Task | ArrayElements, row: Found) -> Iterator[Task]:
         yield from map(thing.task, row.elements)
 
 
-def _adopted(session: RemoteSession, row: Found) -> Task | ArrayElements:
+def _adopted(session: SessionLike, row: Found) -> Task | ArrayElements:
     """A record as a task or array of this session."""
-    ledger = session.ledger
-    there = session.known.get(row.id) or ledger.tasks.get(row.id) or ledger.arrays.get(row.id)
+    registry = session.registry
+    there = session.known.get(row.id) or registry.tasks.get(row.id) or registry.arrays.get(row.id)
     if there is not None:
         return there
     if row.is_array:
-        elements = ArrayElements(ledger, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command)
-        ledger.arrays[row.id] = elements
-        ledger.progress.added(ASIDE, row.length)
+        elements = ArrayElements(registry, row.id, row.length, name=row.name, group=ASIDE, is_command=row.is_command)
+        registry.arrays[row.id] = elements
+        registry.progress.added(ASIDE, row.length)
         return elements
     writes: dict[str, str] | None = {} if row.is_command else None
     command = row.command if row.is_command else ""
-    task = ledger.tasks[row.id] = Task(ledger, row.id, row.name, ASIDE, command=command, writes=writes)
-    ledger.progress.added(ASIDE, 1)
+    task = registry.tasks[row.id] = Task(registry, row.id, row.name, ASIDE, command=command, writes=writes)
+    registry.progress.added(ASIDE, 1)
     return task

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bough.api.session import launch
-from bough.api.session.session import Session
+from bough.api.session.session import Session, opened_sessions
 from bough.cli.main import INTERRUPTED, report
 from bough.cli.output import show_seconds
 from bough.cli.progress_display import FailureNote, Picture, choose_display, summary, with_parents
@@ -56,7 +56,7 @@ class Sessions:
 
     def picture(self) -> Picture:
         """How things stand."""
-        sessions = list(launch.sessions)
+        sessions = list(opened_sessions)
         groups = [(line.path, line.counts) for one in sessions for line in one.progress.groups()]
         return Picture(
             with_parents(groups),
@@ -69,7 +69,7 @@ class Sessions:
     def new_failures(self) -> list[FailureNote]:
         """Failures since the last time it was asked."""
         found: list[FailureNote] = []
-        for number, one in enumerate(list(launch.sessions)):
+        for number, one in enumerate(list(opened_sessions)):
             lines = list(one.progress.failures)
             last = self._told.get(number)
             begin = next((at + 1 for at in reversed(range(len(lines))) if lines[at] is last), 0)
@@ -88,24 +88,23 @@ def _note(line: FailureLine) -> FailureNote:
 
 def watched_run(work: Callable[[], int], options: Mapping[str, object], *, silent: bool, strict: bool) -> Ended:
     """Do the work under a display. `strict`: any task that did not succeed makes the exit code 1."""
-    launch.options.update(options)
     sessions = Sessions()
-    with choose_display(sessions, silent=silent):
+    with launch.run_defaults(options), choose_display(sessions, silent=silent):
         code = _guarded(work)
         code = _guarded(lambda: _close_all(interrupted=code == INTERRUPTED)) or code
     picture = sessions.picture()
     counts = _final_counts(picture)
-    unseen = [failure for one in launch.sessions for failure in one.unretrieved()]
+    unseen = [failure for one in opened_sessions for failure in one.unretrieved()]
     all_done = counts["done"] == counts.total()
     if code == 0 and not all_done and (strict or unseen):
         code = 1
-    if not silent and (launch.sessions or (strict and code != UserError.exit_code)):
+    if not silent and (opened_sessions or (strict and code != UserError.exit_code)):
         print(summary(counts, picture.reused, show_seconds(picture.seconds)), file=sys.stderr)
     return Ended(counts, picture.reused, picture.seconds, code)
 
 
 def _runs() -> list[tuple[ServerLocation, int]]:
-    return [(ServerLocation(one.store, one.name), one.welcome.run) for one in launch.sessions if not one.is_remote]
+    return [(ServerLocation(one.store, one.name), one.welcome.run) for one in opened_sessions if not one.is_remote]
 
 
 def _failures() -> list[dict[str, object]]:
@@ -116,7 +115,7 @@ def _failures() -> list[dict[str, object]]:
 
 def _told_failures() -> list[dict[str, object]]:
     """What sessions of a service were told of failures."""
-    lines = [line for one in launch.sessions if one.is_remote for line in one.progress.failures]
+    lines = [line for one in opened_sessions if one.is_remote for line in one.progress.failures]
     shown = ("task", "host", "attempt", "exit_code", "signal", "cause", "stderr")
     return [{key: getattr(line, key) for key in shown} | {"message": line.text} for line in lines]
 
@@ -125,7 +124,7 @@ def _final_counts(picture: Picture) -> Counter[str]:
     """How all ended; the stores are asked when something failed, because a failed task may have been retried since."""
     if not any(picture.counts[state] for state in labels_of(UNSUCCESSFUL)):
         return picture.counts
-    if any(one.is_remote for one in launch.sessions):
+    if any(one.is_remote for one in opened_sessions):
         return picture.counts  # a service keeps running, and its store is elsewhere
     from bough.cli.run_failures import counts_of
 
@@ -143,7 +142,7 @@ def _guarded(work: Callable[[], int]) -> int:
 
 
 def _close_all(*, interrupted: bool) -> int:
-    for one in list(launch.sessions):
+    for one in list(opened_sessions):
         if interrupted:
             one.__exit__(KeyboardInterrupt, None, None)
         else:
@@ -155,8 +154,7 @@ def submit_all(tasks: Sequence[FlatTask], name: str, file: str, note: Callable[[
     """Submit a flat list and wait for its end."""
     if not tasks:
         return 0
-    launch.runs_commands = launch.describes = True
-    with Session(name=name) as session:
+    with launch.run_defaults(runs_commands=True, describes=True), Session(name=name) as session:
         from bough.cli.submit_files import submit_or_amend  # while the server starts
         from bough.describe.flat_list import flat_steps
 
@@ -166,8 +164,7 @@ def submit_all(tasks: Sequence[FlatTask], name: str, file: str, note: Callable[[
 
 def submit_steps(steps: Sequence[Step], name: str, note: Callable[[str], None], *, whole: bool) -> int:
     """Submit what a description says and wait for its end; `note` is told if that changed a running workflow."""
-    launch.runs_commands = launch.describes = True
-    with Session(name=name) as session:
+    with launch.run_defaults(runs_commands=True, describes=True), Session(name=name) as session:
         from bough.cli.submit_files import submit_or_amend
 
         submit_or_amend(session, steps, note, whole=whole)

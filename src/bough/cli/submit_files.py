@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from bough.api.session import launch
+from bough.api.session.session import Session, opened_sessions
 from bough.cli.output import Output
 from bough.errors import InvalidWorkload, UserError, WorkflowTaken
 from bough.model.ids import RecordId
@@ -28,7 +29,6 @@ from bough.wire import questions
 
 if TYPE_CHECKING:
     from bough.api.futures.task_registry import TaskRegistry
-    from bough.api.session.remote import RemoteSession
     from bough.api.session.session import Session
     from bough.api.submit.plans import Amendment
     from bough.describe.steps import Step
@@ -84,30 +84,29 @@ def server_address(named: str | None) -> str:
     """The address of the server that was named, or of $BOUGH_SERVER, or of the user's own."""
     from bough.transport.access import find_access
 
-    address = launch.server(named)
+    address = launch.server_address(named)
     return address or find_access(None, role="submit").address
 
 
 @contextlib.contextmanager
-def open_queue(server: str | None, name: str) -> Iterator[RemoteSession]:
+def open_queue(server: str | None, name: str) -> Iterator[Session]:
     """A session of a queue, which is left when everything is acknowledged."""
     session = in_turn(server_address(server), name, _NUMBERS)
     try:
         yield session
     except BaseException:
-        session.let_go()
+        session.leave()
         raise
     session.detach()
 
 
-def in_turn(address: str, name: str, numbers: int) -> RemoteSession:
+def in_turn(address: str, name: str, numbers: int) -> Session:
     """Open a session; while another session has the workflow, wait for it to leave."""
-    from bough.api.session.remote import RemoteSession
-
     until = time.monotonic() + TURN
     while True:
         try:
-            return RemoteSession(address, name=name, numbers=numbers)
+            with launch.run_defaults({"numbers": numbers}):
+                return Session(address, name=name)
         except WorkflowTaken:
             if time.monotonic() > until:
                 raise
@@ -117,14 +116,14 @@ def in_turn(address: str, name: str, numbers: int) -> RemoteSession:
 # --- one command ----------------------------------------------------------------------------------------
 
 
-def put(session: RemoteSession, work: Work) -> tuple[int, int]:
+def put(session: Session, work: Work) -> tuple[int, int]:
     """Submit the work; the number of its record, and how many tasks that is."""
     submitter: Any = session
     for part in work.group.strip("/").split("/") if work.group else ():
         submitter = submitter.group(part, barrier=False)  # it stays open: nothing may wait for its end
     options = {**work.options, "memo": False}  # a command that is submitted is meant to be run
     if work.after:
-        options["after"] = [After(session.ledger, tuple(_deps(session, work.after)))]
+        options["after"] = [After(session.registry, tuple(_deps(session, work.after)))]
     if work.indices is None and work.lines is None:
         text = work.words[0] if len(work.words) == 1 else work.words
         return submitter.command(text, **options).id, 1
@@ -152,16 +151,16 @@ def _template(text: str, columns: dict[str, Any]) -> str:
 class After:
     """Tasks that are there already, to be waited for."""
 
-    def __init__(self, ledger: TaskRegistry, deps: tuple[Dep, ...]) -> None:
-        self._ledger = ledger
+    def __init__(self, registry: TaskRegistry, deps: tuple[Dep, ...]) -> None:
+        self._registry = registry
         self._deps = deps
 
     def __bough_deps__(self) -> tuple[TaskRegistry, tuple[Dep, ...]]:
         """As a session asks for it."""
-        return self._ledger, self._deps
+        return self._registry, self._deps
 
 
-def _deps(session: RemoteSession, text: str) -> Iterator[Dep]:
+def _deps(session: Session, text: str) -> Iterator[Dep]:
     from bough.api.find import look
 
     with session.jobs() as jobs:
@@ -184,27 +183,27 @@ def _deps(session: RemoteSession, text: str) -> Iterator[Dep]:
 
 def hand_over(
     address: str, name: str, steps: Sequence[Step], *, whole: bool = True
-) -> tuple[RemoteSession, list[RecordId], Amendment | None]:
+) -> tuple[Session, list[RecordId], Amendment | None]:
     """Submit what a file says as a workflow that ends when all of it has; the records of its tasks, all taken.
 
     If the workflow is running and complete, it is changed, and the amendment says what became of it.
     """
     from bough.api.submit.plans import submit_plan
 
-    launch.describes = True
-    session = in_turn(address, name, len(steps) + 1)
+    with launch.run_defaults(describes=True):
+        session = in_turn(address, name, len(steps) + 1)
     try:
         if session.welcome.closed:
             amendment = _amended(session, steps, whole=whole)
             return session, [RecordId(number) for number in amendment.ids], amendment
         tasks = submit_plan(session, steps, watched=False)
     except BaseException:
-        session.let_go()
+        session.leave()
         raise
     session.close_and_detach()
     refused = [
         (item.name, error)
-        for item, error in session.ledger.refusals
+        for item, error in session.registry.refusals
         if isinstance(item, TaskSpec) and isinstance(error, InvalidWorkload)
     ]
     if refused:
@@ -216,24 +215,23 @@ def hand_over(
     return session, tasks, None
 
 
-def _amended(session: RemoteSession, steps: Sequence[Step], *, whole: bool) -> Amendment:
+def _amended(session: Session, steps: Sequence[Step], *, whole: bool) -> Amendment:
     from bough.api.submit.plans import amend_plan
 
     if not whole:
         raise cannot(session.name)
     amendment = amend_plan(session, steps)
-    session.let_go()
+    session.leave()
     return amendment
 
 
 def run_detached(address: str, name: str, path: str, args: Sequence[str]) -> SubmittedWork | None:
     """Run a script here until it has submitted everything; its sessions leave where they would have waited."""
-    from bough.api.session.remote import RemoteSession
     from bough.cli.run_script import run_script
 
-    launch.options.update({"server": address, "name": name, "detach": True})
-    code = run_script(path, args)
-    sessions = [one for one in launch.sessions if isinstance(one, RemoteSession)]
+    with launch.run_defaults({"server": address, "name": name}, detaches=True):
+        code = run_script(path, args)
+    sessions = [one for one in opened_sessions if one.is_remote]
     for session in sessions:
         session.close_and_detach()
     if code:
@@ -255,7 +253,7 @@ def submit_or_amend(
         return
     if not whole:
         raise cannot(session.name)
-    note(told(session.name, amend_plan(_remote(session), steps, watched=True)))
+    note(told(session.name, amend_plan(session, steps, watched=True)))
 
 
 def cannot(name: str) -> UserError:
@@ -288,8 +286,8 @@ def _difference(address: str, name: str, steps: Sequence[Step], *, whole: bool) 
         return None
     from bough.api.submit.plans import amend_plan
 
-    launch.describes = True
-    session = in_turn(address, name, len(steps) + 1)
+    with launch.run_defaults(describes=True):
+        session = in_turn(address, name, len(steps) + 1)
     try:
         if session.welcome.closed and not whole:
             raise cannot(name)
@@ -298,7 +296,7 @@ def _difference(address: str, name: str, steps: Sequence[Step], *, whole: bool) 
         if not session.is_joined:  # it ended this very moment, so that we opened another one: it ends empty
             session.close_and_detach()
     finally:
-        session.let_go()
+        session.leave()
     return None
 
 
@@ -331,10 +329,3 @@ def _lines(found: Amendment) -> Iterator[str]:
     ):
         yield from (f"{sign} {path}/" for path in groups)
         yield from (f"{sign} {path}" for path in tasks)
-
-
-def _remote(session: Session) -> RemoteSession:
-    from bough.api.session.remote import RemoteSession
-
-    assert isinstance(session, RemoteSession)  # no other joins something that is there
-    return session

@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bough.api.session import launch, shutdown
 from bough.errors import BoughError, UserError
@@ -84,7 +84,7 @@ def close() -> None:
 
 
 def _at(submitter: Submitter) -> SessionChoice:
-    session = submitter._session
+    session = cast("Session", submitter._session)
     return SessionChoice(submitter, session, dict(os.environ), not session.is_remote and os.path.isdir("/proc/self/fd"))
 
 
@@ -92,7 +92,7 @@ def _open() -> Session:
     global _folder
     from bough.api.session.session import Session
 
-    if launch.server(None) or launch.options:
+    if launch.server_address(None) or launch.defaults().options:
         session = Session()
     else:
         _folder = TemporaryFolder("driver")
@@ -113,7 +113,7 @@ def _at_exit() -> None:
     if place is None or _owner != os.getpid():
         return
     with contextlib.suppress(BoughError, KeyboardInterrupt):
-        if shutdown._is_interrupted():
+        if shutdown.is_interrupted():
             shutdown.stop(place.session)
         else:
             shutdown.shut(place.session)

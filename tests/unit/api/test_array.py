@@ -26,11 +26,11 @@ class Bench:
     """An array whose server the test plays."""
 
     def __init__(self, length: int, *, values: bool = False, is_open: bool = False) -> None:
-        self.ledger = TaskRegistry()
-        self.elements = ArrayElements(self.ledger, 1, length, name="f")
+        self.registry = TaskRegistry()
+        self.elements = ArrayElements(self.registry, 1, length, name="f")
         self.elements.is_open = is_open
-        self.ledger.arrays[1] = self.elements
-        self.ledger.progress.added(0, length)
+        self.registry.arrays[1] = self.elements
+        self.registry.progress.added(0, length)
         self.array = ArrayView(self.elements, values=values)
 
     def done(self, start: int, stop: int) -> None:
@@ -45,7 +45,7 @@ class Bench:
         self.hear(TasksRunning(RecordId(1), start, stop, attempt, "here"))
 
     def hear(self, message: ToClient) -> None:
-        self.ledger.hear([message])
+        self.registry.on_messages([message])
 
     def later(self, *deeds: object) -> None:
         def act() -> None:
@@ -87,7 +87,7 @@ def test_results_come_in_order_whatever_the_order_of_the_ends() -> None:
     assert bench.array.results() == [i * i for i in range(10)]
     assert bench.array[2:8:3].results() == [4, 25]
     assert bench.array[::-1].results() == [i * i for i in range(9, -1, -1)]
-    assert bench.ledger.arrays == {}
+    assert bench.registry.arrays == {}
 
 
 def test_what_map_returned_iterates_values_as_they_come() -> None:
@@ -110,10 +110,10 @@ def test_iterating_values_raises_at_the_failing_one_and_counts_as_looking() -> N
     bench.done(2, 3)
     values = iter(bench.array)
     assert next(values) == 0
-    assert len(bench.ledger.unretrieved()) == 2
+    assert len(bench.registry.unretrieved()) == 2
     with pytest.raises(TaskFailed):
         next(values)
-    assert bench.ledger.unretrieved() == []
+    assert bench.registry.unretrieved() == []
 
 
 def test_iterating_values_has_a_deadline() -> None:
@@ -151,7 +151,7 @@ def test_as_completed_gives_the_order_of_the_ends() -> None:
         lambda: bench.done(5, 6), lambda: bench.failed(0, 1), lambda: bench.done(1, 3), lambda: bench.done(4, 5)
     )
     assert [task.index for task in bench.array.as_completed(10)] == [3, 5, 0, 1, 2, 4]
-    assert bench.ledger.unretrieved() == []
+    assert bench.registry.unretrieved() == []
     assert bench.elements._watchers == []
 
 
@@ -202,13 +202,13 @@ def test_tasks_are_chosen_by_state() -> None:
 def test_looking_at_the_failed_ones_counts_as_looking() -> None:
     bench = Bench(4)
     bench.failed(0, 3)
-    assert len(bench.ledger.unretrieved()) == 1
+    assert len(bench.registry.unretrieved()) == 1
     bench.array[1].exception()
-    assert [(one.start, one.stop) for one in bench.ledger.unretrieved()] == [(0, 1), (2, 3)]
+    assert [(one.start, one.stop) for one in bench.registry.unretrieved()] == [(0, 1), (2, 3)]
     bench.array[:1].failed()
-    assert [(one.start, one.stop) for one in bench.ledger.unretrieved()] == [(2, 3)]
+    assert [(one.start, one.stop) for one in bench.registry.unretrieved()] == [(2, 3)]
     bench.array.failed()
-    assert bench.ledger.unretrieved() == []
+    assert bench.registry.unretrieved() == []
 
 
 def test_tasks_in_the_hand_hear_of_their_end() -> None:
@@ -238,9 +238,9 @@ def test_cancelling_is_final_whatever_comes_later() -> None:
     with pytest.raises(CancelledError):
         bench.array[2].result()
     assert bench.array.cancel() == 2
-    counts = bench.ledger.progress.counts()
+    counts = bench.registry.progress.counts()
     assert (counts["waiting"], counts["running"], counts["done"], counts["cancelled"]) == (0, 0, 2, 4)
-    assert bench.ledger.arrays == {}
+    assert bench.registry.arrays == {}
 
 
 def test_values_of_an_array_with_a_cancelled_element_raise_there() -> None:
@@ -259,7 +259,7 @@ def test_an_end_that_is_told_again_changes_nothing() -> None:
     bench.done(0, 2)
     assert bench.array[0].state == "failed"
     assert bench.array[1].result() == 1
-    assert bench.ledger.progress.counts()["done"] == 1
+    assert bench.registry.progress.counts()["done"] == 1
 
 
 def test_elements_that_could_not_run_name_the_cause() -> None:
@@ -273,7 +273,7 @@ def test_elements_that_could_not_run_name_the_cause() -> None:
 def test_a_lost_server_fails_every_element() -> None:
     bench = Bench(3)
     bench.done(0, 1)
-    bench.ledger.lost(PeerLost("the server is gone"))
+    bench.registry.lost(PeerLost("the server is gone"))
     assert bench.array[0].result() == 0
     with pytest.raises(PeerLost, match="the server is gone"):
         bench.array[2].result(1)

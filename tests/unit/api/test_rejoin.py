@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
+from bough.api.client.connection import Connection
 from bough.api.session.rejoin import ExistingRecord, ExistingWork, WorkflowContents
 from bough.model.ids import BlobId, MemoKey
 from bough.model.memo_keys import pages_digest
@@ -19,7 +22,7 @@ def there(number: int, **fields: object) -> dict[str, object]:
 
 def inventory(*records: dict[str, object]) -> ExistingWork:
     stock = {"groups": [{"id": 4, "parent": 3, "name": "align"}], "records": list(records)}
-    return ExistingWork(msgspec.convert(stock, WorkflowContents))
+    return ExistingWork(msgspec.convert(stock, WorkflowContents), cast(Connection, None))
 
 
 def number(found: ExistingRecord | None) -> int | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import concurrent.futures
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from bough.api.futures.task import Task
 from bough.errors import UserError
@@ -23,8 +23,7 @@ from bough.model.states import TaskState
 from bough.model.tasks import Dep
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import TaskRegistry
-    from bough.api.submit.submitter import Submitter
+    from bough.api.futures.task import Home
 
 _S = TaskState
 QUEUED = (_S.WAITING, _S.HELD, _S.READY, _S.PLACED)
@@ -49,7 +48,7 @@ class Array(Sequence[Task]):
         """What waits for all of these tasks waits for these dependencies."""
 
     @abstractmethod
-    def owners(self) -> Iterable[TaskRegistry]:
+    def owners(self) -> Iterable[Home]:
         """The sessions its tasks belong to."""
 
     @property
@@ -164,6 +163,13 @@ def value_of(task: Task, errors: str) -> Any:
     return error if error is not None else task.result()
 
 
+class CommandSubmitter(Protocol):
+    """Where the commands of a growing array are submitted: a session, a group or `options(...)`."""
+
+    def command(self, text: str | Sequence[Any], /, **options: Any) -> Task:
+        """Run a command."""
+
+
 class TaskList(Array):
     """See the module."""
 
@@ -172,7 +178,7 @@ class TaskList(Array):
     def __init__(
         self,
         tasks: Iterable[Task] = (),
-        adder: Submitter | None = None,
+        adder: CommandSubmitter | None = None,
         *,
         values: bool = False,
         deadline: float | None = None,
@@ -226,9 +232,9 @@ class TaskList(Array):
         """Whether its tasks are commands."""
         return any(task.is_command for task in self._tasks)
 
-    def owners(self) -> Iterable[TaskRegistry]:
+    def owners(self) -> Iterable[Home]:
         """The sessions its tasks belong to."""
-        return (task._ledger for task in self._tasks)
+        return (task._registry for task in self._tasks)
 
     def deps(self) -> tuple[Dep, ...]:
         """Every task as a dependency."""
@@ -244,7 +250,7 @@ class TaskList(Array):
     def wait_all(self, timeout: float | None = None) -> TaskList:
         """Wait until every task has ended, in whatever way; TimeoutError when it takes longer."""
         for task in self._tasks:
-            task._ledger.may_wait()
+            task._registry.may_wait()
         pending = [task for task in self._tasks if not task.done()]
         if concurrent.futures.wait(pending, timeout).not_done:
             raise TimeoutError(f"{self!r} has not ended within {timeout} s")
@@ -255,7 +261,7 @@ class TaskList(Array):
         futures: list[concurrent.futures.Future[Any]] = list(self._tasks)
         for task in concurrent.futures.as_completed(futures, timeout):
             assert isinstance(task, Task)
-            task._ledger.looked_at(task.id, task.index)
+            task._registry.looked_at(task.id, task.index)
             yield task
 
     def select(self, keep: Callable[[Task], object]) -> TaskList:
@@ -267,7 +273,7 @@ class TaskList(Array):
         found = TaskList(task for task in self._tasks if task.state in words)
         if "failed" in words:
             for task in found._tasks:
-                task._ledger.looked_at(task.id, task.index)
+                task._registry.looked_at(task.id, task.index)
         return found
 
     def cancel(self) -> int:

@@ -27,7 +27,7 @@ from bough.model.tasks import Dep, On
 from bough.wire.client_messages import TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import TaskRegistry
+    from bough.api.futures.task import Home
 
 _S = TaskState
 
@@ -105,9 +105,9 @@ class ArrayView(Array):
         """Whether its tasks are commands."""
         return self._elements.is_command
 
-    def owners(self) -> Iterable[TaskRegistry]:
+    def owners(self) -> Iterable[Home]:
         """The session its tasks belong to."""
-        return (self._elements.ledger,)
+        return (self._elements.registry,)
 
     @property
     def indices(self) -> Sequence[int]:
@@ -129,7 +129,7 @@ class ArrayView(Array):
 
     def wait_all(self, timeout: float | None = None) -> ArrayView:
         """Wait until every task has ended, in whatever way; TimeoutError when it takes longer."""
-        self._elements.ledger.may_wait()
+        self._elements.registry.may_wait()
         is_over = self._over_test()
         with self._elements.condition:
             if not self._elements.condition.wait_for(is_over, timeout):
@@ -169,7 +169,7 @@ class ArrayView(Array):
     def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
         """The tasks in the order in which they end, those that have ended first."""
         elements = self._elements
-        elements.ledger.may_wait()
+        elements.registry.may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         wanted = None if self._indices is None else _membership(self._indices)
         queue = elements.watch()
@@ -180,7 +180,7 @@ class ArrayView(Array):
                     for index in range(*queue.popleft()):
                         if wanted is None or index in wanted:
                             given += 1
-                            elements.ledger.looked_at(elements.record, index)
+                            elements.registry.looked_at(elements.record, index)
                             yield elements.task(index)
                 if given >= len(self) and not (wanted is None and elements.is_open) and not queue:
                     self._check_feed()
@@ -199,7 +199,7 @@ class ArrayView(Array):
         elements = self._elements
         if elements.is_command:
             if errors == "return":
-                elements.ledger.looked_at_all(elements.record)
+                elements.registry.looked_at_all(elements.record)
             return [value_of(task, errors) for task in self.tasks()]
         found: list[Any] = []
         for start, stop in _runs_in_order(self._all()):
@@ -223,7 +223,7 @@ class ArrayView(Array):
     def _iterate_values(self) -> Iterator[Any]:
         """Values in order, each as soon as it and all before it are there."""
         elements, deadline = self._elements, self._deadline
-        elements.ledger.may_wait()
+        elements.registry.may_wait()
         position = 0
         while (
             elements.wait_for_length(position + 1, _left(deadline)) if self._indices is None else position < len(self)
@@ -252,7 +252,7 @@ class ArrayView(Array):
             return self._elements.task(index).result()
         except BaseException:
             # The caller sees this failure and, as with Executor.map, cannot go on to the others.
-            self._elements.ledger.looked_at_all(self._elements.record)
+            self._elements.registry.looked_at_all(self._elements.record)
             raise
 
     # --- choosing and acting --------------------------------------------------------------------------
@@ -268,10 +268,10 @@ class ArrayView(Array):
         """The tasks that have failed or could not run."""
         found = self._in_states((_S.FAILED, _S.SKIPPED))
         if self._indices is None:
-            self._elements.ledger.looked_at_all(self._elements.record)
+            self._elements.registry.looked_at_all(self._elements.record)
         else:
             for index in found._all():
-                self._elements.ledger.looked_at(self._elements.record, index)
+                self._elements.registry.looked_at(self._elements.record, index)
         return found
 
     def cancel(self) -> int:
@@ -284,10 +284,10 @@ class ArrayView(Array):
         """End what is running: those attempts fail and are not tried again."""
         elements, record = self._elements, RecordId(self._elements.record)
         if self._indices is None:
-            elements.ledger.kill(Dep(On.ARRAY, record))
+            elements.registry.kill(Dep(On.ARRAY, record))
             return
         for start, stop in runs_of(sorted(self._indices)):
-            elements.ledger.kill(Dep(On.TASK, record, start), stop)
+            elements.registry.kill(Dep(On.TASK, record, start), stop)
 
 
 def _left(deadline: float | None) -> float | None:
@@ -337,7 +337,7 @@ class FeedArray(ArrayView):
     def _iterate_values(self) -> Iterator[Any]:
         """Values in the order of tasks, each let go of once it is given."""
         fed = self._fed
-        fed.ledger.may_wait()
+        fed.registry.may_wait()
         fed.begin(IN_ORDER)
         try:
             while (told := fed.wait_in_order(None)) is not None:
@@ -361,7 +361,7 @@ class FeedArray(ArrayView):
     def as_completed(self, timeout: float | None = None) -> Iterator[Task]:
         """The tasks in the order in which they end, those that have ended first; each is given once."""
         fed = self._fed
-        fed.ledger.may_wait()
+        fed.registry.may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         fed.begin(AS_ENDED)
         try:
@@ -370,7 +370,7 @@ class FeedArray(ArrayView):
                 at = start
                 try:
                     for task in fed.ended_tasks(start, min(start + _AT_ONCE, stop)):
-                        fed.ledger.looked_at(fed.record, at)
+                        fed.registry.looked_at(fed.record, at)
                         at += 1
                         yield task
                 finally:

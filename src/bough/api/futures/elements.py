@@ -24,7 +24,7 @@ from bough.model.states import TaskState
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import TaskRegistry
+    from bough.api.futures.task import Home
 
 _S = TaskState
 _OPEN = re.compile(rb"[\x00-\x04]")  # the states of elements that have not ended: below DONE
@@ -52,7 +52,7 @@ class ArrayElements:
 
     def __init__(
         self,
-        ledger: TaskRegistry,
+        registry: Home,
         record: int,
         length: int,
         *,
@@ -61,8 +61,8 @@ class ArrayElements:
         is_command: bool = False,
         rows: Rows | None = None,
     ) -> None:
-        self.ledger = ledger
-        self.progress = ledger.progress
+        self.registry = registry
+        self.progress = registry.progress
         self.record = record
         self.name = name
         self.group = group
@@ -89,7 +89,7 @@ class ArrayElements:
         with self.condition:
             task = self._live.get(index)
             if task is None:
-                task = Task(self.ledger, self.record, self.name, self.group, index=index, array=self)
+                task = Task(self.registry, self.record, self.name, self.group, index=index, array=self)
                 state = self.states[index]
                 if state >= _S.DONE:
                     is_cancelled = state == _S.CANCELLED
@@ -249,14 +249,14 @@ class ArrayElements:
 
     def _cancel(self, ranges: list[Range]) -> list[Range]:
         ended = self._end(None, _S.CANCELLED, ranges)
-        self.ledger.cancelled_elements(self, ended)
+        self.registry.cancelled_elements(self, ended)
         return ended
 
     def cancel_all(self) -> list[Range]:
         """Cancel the whole array, final at once; nothing more will be added to it."""
         self.close()
         ended = self._end(None, _S.CANCELLED, [(0, len(self.states))])
-        self.ledger.cancelled_array(self)
+        self.registry.cancelled_array(self)
         return ended
 
     def _end(

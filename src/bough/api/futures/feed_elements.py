@@ -23,7 +23,7 @@ from bough.model.states import ENDED, StateWindow, TaskState
 from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.task_registry import TaskRegistry
+    from bough.api.futures.task import Home
 
 _DONE = TaskState.DONE
 _FINAL = bytes(sorted(map(int, ENDED)))
@@ -37,12 +37,10 @@ Told = tuple[int, int, TasksSucceeded | TasksFailed | None]
 class FeedElements(ArrayElements):
     """See the module."""
 
-    states: StateWindow
+    states: StateWindow  # type: ignore[assignment] # it is used as a bytearray is
 
-    def __init__(
-        self, ledger: TaskRegistry, record: int, *, keep: bool, rows: Rows | None = None, **about: Any
-    ) -> None:
-        super().__init__(ledger, record, 0, rows=rows, **about)
+    def __init__(self, registry: Home, record: int, *, keep: bool, rows: Rows | None = None, **about: Any) -> None:
+        super().__init__(registry, record, 0, rows=rows, **about)
         self.states = StateWindow()
         self.keep = keep
         self._abandoned = keep  # nobody takes results one by one
@@ -68,7 +66,7 @@ class FeedElements(ArrayElements):
             live, message = self._live, self._said(start)
             if message is None or live:
                 return [self.task(index) for index in range(start, stop)]
-            about = (self.ledger, self.record, self.name, self.group)
+            about = (self.registry, self.record, self.name, self.group)
             made = [Task(*about, index=index, array=self) for index in range(start, stop)]
             for task in made:  # which nobody else knows
                 task._message = message

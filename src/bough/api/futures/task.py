@@ -22,7 +22,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bough.api.futures.completed import Completed, detail_of, load_results, without_results
 from bough.api.pickling import loads
@@ -32,8 +32,7 @@ from bough.model.tasks import Dep, On
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
-    from bough.api.futures.elements import ArrayElements
-    from bough.api.futures.task_registry import TaskRegistry
+    from bough.api.futures.progress import Progress
 
 _NOT_RUN = frozenset({Cause.DEPENDENCY, Cause.FAIL_FAST, Cause.CLOSED})
 
@@ -130,6 +129,71 @@ _UNREAD = object()  # the value has not been unpickled yet
 _making = threading.Lock()  # guards the making of a `_Sync`, and the states of tasks without one
 
 
+class Elements(Protocol):
+    """What a task asks of the array it is an element of; see `elements.ArrayElements`."""
+
+    record: int
+    left: int  # elements that have not ended
+    is_open: bool  # more may come
+    is_command: bool
+    kept: dict[int, Task]  # tasks that must not be forgotten before they have ended
+
+    def writes(self, index: int) -> dict[str, str]:
+        """Declared outputs of an element by slot."""
+
+    def command(self, index: int) -> str:
+        """The text of an element's command."""
+
+    def page(self, message: TasksSucceeded) -> Sequence[Any]:
+        """The values that a message holds."""
+
+    def error_of(self, message: TasksFailed) -> BaseException | None:
+        """An exception that did not come from an executor."""
+
+    def cancel(self, indices: Sequence[int]) -> Any:
+        """Cancel elements."""
+
+
+class Home(Protocol):
+    """What tasks and arrays ask of the session they belong to; see `task_registry.TaskRegistry`."""
+
+    progress: Progress
+
+    @property
+    def wait(self) -> Callable[[Callable[[], bool], Callable[[float | None], bool], float | None], bool]:
+        """Waits until something is true, by reading what the server says or by sleeping; whether it is true."""
+
+    def may_wait(self) -> None:
+        """Refuse to wait in the thread that brings what would be waited for."""
+
+    def will_sleep(self) -> None:
+        """A caller is going to wait without reading."""
+
+    def cancel_loose(self, task: Task) -> bool:
+        """Cancel a loose task; False if it has ended."""
+
+    def cancelled_elements(self, array: Elements, ranges: Sequence[tuple[int, int]]) -> None:
+        """Elements were cancelled here: the server must know."""
+
+    def cancelled_array(self, array: Elements) -> None:
+        """A whole array was cancelled here: the server must know."""
+
+    def kill(self, target: Dep, stop: int = 0) -> None:
+        """End running attempts."""
+
+    def explain(self, record: int, index: int) -> list[str]:
+        """Why a task is where it is."""
+
+    def read_output(self, record: int, index: int, name: str, stream: Stream | None) -> bytes:
+        """A task's own part of an output file."""
+
+    def looked_at(self, record: int, index: int) -> None:
+        """The caller has seen how this task failed."""
+
+    def looked_at_all(self, record: int) -> None:
+        """The caller has seen how the tasks of a record failed."""
+
+
 class _Sync:
     """What only tasks that somebody waits for have."""
 
@@ -148,23 +212,23 @@ class Task(Future[Any]):
     """
 
     __slots__ = (
-        *("_array", "_command", "_error", "_ledger", "_message", "_results", "_state", "_sync", "_value"),
+        *("_array", "_command", "_error", "_registry", "_message", "_results", "_state", "_sync", "_value"),
         *("group", "id", "index", "name", "writes"),
     )
 
     def __init__(
         self,
-        ledger: TaskRegistry,
+        registry: Home,
         record: int,
         name: str = "",
         group: int = 0,
         *,
         index: int = 0,
-        array: ArrayElements | None = None,
+        array: Elements | None = None,
         command: str = "",
         writes: dict[str, str] | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._registry = registry
         self._array = array
         self._state = PENDING
         self._sync: _Sync | None = None
@@ -196,12 +260,12 @@ class Task(Future[Any]):
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        self._ledger.recall()
+        self._registry.will_sleep()
         return self._synced().waiters
 
     @property
     def _done_callbacks(self) -> list[Callable[[Any], object]]:
-        self._ledger.recall()
+        self._registry.will_sleep()
         return self._synced().callbacks
 
     # --- looking ------------------------------------------------------------------------------------
@@ -257,11 +321,11 @@ class Task(Future[Any]):
         return self._output("stderr", detail.stderr).decode("utf-8", "replace") if detail is not None else ""
 
     def _output(self, name: str, stream: Stream | None) -> bytes:
-        return self._ledger.read_output(self.id, self.index, name, stream)
+        return self._registry.read_output(self.id, self.index, name, stream)
 
     def explain(self) -> str:
         """Why it is not running, or how it ended, in a few lines."""
-        return "\n".join(self._ledger.explain(self.id, self.index))
+        return "\n".join(self._registry.explain(self.id, self.index))
 
     def done(self) -> bool:
         """Whether it has ended, in whatever way."""
@@ -300,7 +364,7 @@ class Task(Future[Any]):
             raise CancelledError(label_of(self))
         message = self._message
         if isinstance(message, TasksFailed):
-            self._ledger.looked_at(self.id, self.index)
+            self._registry.looked_at(self.id, self.index)
             if self._error is None and self._array is not None:
                 self._error = self._array.error_of(message)
             if self._error is None:
@@ -309,9 +373,9 @@ class Task(Future[Any]):
 
     def _wait(self, timeout: float | None) -> None:
         if self._array is None:
-            ended = self._ledger.wait(self.done, self._sleep, timeout)
+            ended = self._registry.wait(self.done, self._sleep, timeout)
         else:
-            self._ledger.may_wait()
+            self._registry.may_wait()
             ended = self._sleep(timeout)
         if not ended:
             raise TimeoutError(f"{label_of(self)} has not ended within {timeout} s")
@@ -342,19 +406,19 @@ class Task(Future[Any]):
     def cancel(self) -> bool:
         """Cancel it, running or not; final at once. False if it has ended already."""
         if self._array is None:
-            return self._ledger.cancel_loose(self)
+            return self._registry.cancel_loose(self)
         self._array.cancel((self.index,))
         return self._state == CANCELLED
 
     def kill(self) -> None:
         """End the running attempt: the task fails and is not tried again. What is not running is left alone."""
-        self._ledger.kill(self.dep())
+        self._registry.kill(self.dep())
 
     def dep(self) -> Dep:
         """This task as a dependency."""
         return Dep(_TASK, self.id, self.index)
 
-    # --- for the ledger, which tells a task its story -------------------------------------------------
+    # --- for the registry, which tells a task its story -------------------------------------------------
 
     def _end(self, message: TasksSucceeded | TasksFailed | None, state: str) -> bool:
         """Enter a final state and wake whoever waits; False if it was final before."""

@@ -22,6 +22,7 @@ from bough.api.futures.task import (
     CANCELLED,
     FINISHED,
     RUNNING,
+    Elements,
     Task,
     end_together,
     ending_word,
@@ -62,7 +63,8 @@ class TaskRegistry:
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
-        self.far_output: Callable[[int, int, str, Stream], bytes] | None = None  # asks a service for what a task wrote
+        self.wait = _sleep_alone  # for a loose task; `connect` makes it that of the connection
+        self.read_remote_output: Callable[[int, int, str, Stream], bytes] | None = None  # asks a service
         self.progress = Progress()
         self.tasks: dict[int, Task] = {}  # loose, not ended
         self.arrays: dict[int, ArrayElements] = {}  # with elements that have not ended
@@ -70,9 +72,14 @@ class TaskRegistry:
         self._unseen: dict[int, dict[int, _Unseen]] = {}  # failures: record -> start -> what
         self._looking = threading.Lock()  # guards `_unseen`
 
+    def connect(self, connection: Connection) -> None:
+        """Tell and ask the server by this connection."""
+        self.connection = connection
+        self.wait = connection.wait
+
     # --- what the server says -----------------------------------------------------------------------
 
-    def hear(self, messages: Sequence[ToClient]) -> None:
+    def on_messages(self, messages: Sequence[ToClient]) -> None:
         """Pass on what happened to tasks, in order; successes of loose tasks, many in a row, together."""
         tasks = self.tasks
         ended: list[tuple[Task, TasksSucceeded]] = []
@@ -164,7 +171,7 @@ class TaskRegistry:
         ]
         return [*self.tasks, *arrays]
 
-    def forget_ended(self, array: ArrayElements) -> None:
+    def forget_ended(self, array: Elements) -> None:
         """Let go of an array of which nothing more will be heard."""
         if not array.left and not array.is_open:
             self.arrays.pop(array.record, None)
@@ -216,13 +223,13 @@ class TaskRegistry:
         self._tell(Cancelled(task.dep()))
         return True
 
-    def cancelled_elements(self, array: ArrayElements, ranges: Sequence[Range]) -> None:
+    def cancelled_elements(self, array: Elements, ranges: Sequence[Range]) -> None:
         """Elements were cancelled here: the server must know."""
         for start, stop in ranges:
             self._tell(Cancelled(Dep(On.TASK, array.record, start), stop))
         self.forget_ended(array)
 
-    def cancelled_array(self, array: ArrayElements) -> None:
+    def cancelled_array(self, array: Elements) -> None:
         """A whole array was cancelled here: the server must know."""
         self._tell(Cancelled(Dep(On.ARRAY, array.record)))
         self.forget_ended(array)
@@ -246,25 +253,19 @@ class TaskRegistry:
 
     def read_output(self, record: int, index: int, name: str, stream: Stream | None) -> bytes:
         """A task's own part of an output file, which may lie where the server, but not this process, can read it."""
-        if stream is None or not stream.length or self.far_output is None:
+        if stream is None or not stream.length or self.read_remote_output is None:
             return read_stream_bytes(stream)
-        return self.far_output(record, index, name, stream)
+        return self.read_remote_output(record, index, name, stream)
 
     def may_wait(self) -> None:
         """Refuse to wait in the thread that brings what would be waited for."""
         if self.connection is not None:
             self.connection.may_wait()
 
-    def recall(self) -> None:
-        """Somebody will wait without listening: the reader must do it."""
+    def will_sleep(self) -> None:
+        """A caller is going to wait without reading: the reader's own thread must read."""
         if self.connection is not None:
             self.connection.will_sleep()
-
-    def wait(self, is_done: Callable[[], bool], sleep: Callable[[float | None], bool], timeout: float | None) -> bool:
-        """Wait for a loose task, which `sleep` does, too; whether it is done."""
-        if self.connection is None:
-            return sleep(timeout)
-        return self.connection.wait(is_done, sleep, timeout)
 
     def _connected(self) -> Connection:
         if self.connection is None:
@@ -313,6 +314,13 @@ class TaskRegistry:
                 for record, entries in self._unseen.items()
                 for start, entry in entries.items()
             ]
+
+
+def _sleep_alone(
+    is_done: Callable[[], bool], sleep: Callable[[float | None], bool], timeout: float | None = None
+) -> bool:
+    """Wait for a task without a connection."""
+    return sleep(timeout)
 
 
 _Unseen = tuple[int, TasksFailed, str, bool]  # where the range stops, how it failed, the record's name, is it an array

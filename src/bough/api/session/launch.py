@@ -1,18 +1,16 @@
-"""Name, store, server process; defaults by `with run_defaults(...)`; dispatch tuning.
+"""What a session starts from: its name, its store, defaults of the run, and the server's process of an embedded one.
 
-What `bough run` hands to the script it runs: defaults of its sessions, and the sessions that are open.
+`with run_defaults(...)` gives defaults to all sessions that are opened meanwhile, in whatever thread: `bough run` and
+`bough submit` do so around a user's script. The arguments of a `Session` win over them.
 
-Rule: the arguments of a `Session` win over what stands here.
-
-Starting a session's server: its name, its store, the child process and its end of the connection.
-
-Rule: the child has a process group of its own, so that Ctrl-C reaches the script alone, and it lives no
-longer than the script: it sees the connection's end.
+Rules: only `run_defaults` changes the defaults. A session's server has a process group of its own, so that Ctrl-C
+reaches the script alone. It lives no longer than the script: it sees the connection's end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -20,23 +18,86 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from bough import private
-from bough.errors import StoreFailed, UserError
+from bough.errors import BoughError, PeerLost, StoreFailed, UserError
 from bough.model.bounds import Amount, Index, Name, Word, check_path, shown, within
 from bough.model.dispatch_tuning import NO_PIGGYBACK, PICKUP, DispatchTuning
 from bough.stores.store_folder import CLOSED, make_store_folder
 
 if TYPE_CHECKING:
-    from bough.api.session.session import Session
+    from bough.api.client.connection import Connection
+    from bough.api.futures.progress import Progress
+    from bough.api.futures.task_registry import TaskRegistry
+    from bough.api.session.rejoin import ExistingWork
+    from bough.model.events.facts import PagesAdded
+    from bough.model.ids import RecordId
+    from bough.model.tasks import Item
+    from bough.wire.client_messages import ClientHello, Farewell
+
+HOME = ".bough"
+LOG = "server.log"
+
+
+# --- defaults of a run ----------------------------------------------------------------------------------
+
+
+class RunDefaults(NamedTuple):
+    """Defaults of the sessions that are opened while a run lasts."""
+
+    # Keys: server, name, store, cores, policy, fresh, fail_fast, numbers. A missing key, or None, says nothing.
+    options: Mapping[str, object] = {}
+    runs_commands: bool = False  # what commands need is loaded while the server starts
+    describes: bool = False  # a whole description is submitted: what the workflow holds need not be told to the session
+    detaches: bool = False  # sessions leave where they would have waited, and remember what they submitted
+
+
+_defaults = RunDefaults()
+
+
+@contextlib.contextmanager
+def run_defaults(options: Mapping[str, object] | None = None, **others: Any) -> Iterator[None]:
+    """Give defaults to all sessions that are opened meanwhile; see `RunDefaults`. What is not given stays as it is."""
+    global _defaults
+    before = _defaults
+    _defaults = before._replace(options={**before.options, **(options or {})}, **others)
+    try:
+        yield
+    finally:
+        _defaults = before
+
+
+def defaults() -> RunDefaults:
+    """The defaults that count now."""
+    return _defaults
+
+
+def setting(name: str, given: object, otherwise: object = None) -> object:
+    """A constructor's argument, or the default of the run, or another default."""
+    if given is not None:
+        return given
+    said = _defaults.options.get(name)
+    return otherwise if said is None else said
+
+
+def server_address(given: str | None) -> str | None:
+    """The address of a server: as given, or as the run says, or $BOUGH_SERVER; None: there is to be none."""
+    if given is not None and not isinstance(given, str):
+        raise UserError(f"address is {shown(given)}; give unix:PATH, HOST:PORT or the path of an access file")
+    said = _defaults.options.get("server")
+    return given or (said if isinstance(said, str) and said else None) or os.environ.get("BOUGH_SERVER") or None
+
+
+# --- dispatch tuning ------------------------------------------------------------------------------------
 
 
 class DispatchOptions(TypedDict, total=False):
     """The options of `Session` for dispatch tuning, see `DispatchTuning`."""
 
     bundle: int  # most loose tasks in one message to the server, which goes when the one before is acknowledged
-    pickup: int  # most tasks that are handed to an executor at once
+    pickup: int  # most tasks that are sent to an executor at once
     piggyback: bool  # False: work never travels with an acknowledgement, an executor asks for it first
 
 
@@ -59,37 +120,7 @@ def _count(name: str, given: object) -> int:
     return within(name, given, Index)
 
 
-# Keys: server, name, store, cores, policy, fresh, fail_fast. A missing key, or None, says nothing.
-options: dict[str, object] = {}
-
-# A flat list is run: what commands need is loaded while the server starts.
-runs_commands = False
-
-# A whole description is submitted: what is there of a workflow that goes on need not be told to the session.
-describes = False
-
-# Every session of this process in the order of opening; closed ones too, for their counts and failures.
-sessions: list[Session] = []
-
-
-def setting(name: str, given: object, otherwise: object = None) -> object:
-    """A constructor's argument, or what `bough run` said, or the default."""
-    if given is not None:
-        return given
-    said = options.get(name)
-    return otherwise if said is None else said
-
-
-def server(given: str | None) -> str | None:
-    """The address of a server: as given, or as `bough run` said, or $BOUGH_SERVER; None: there is to be none."""
-    if given is not None and not isinstance(given, str):
-        raise UserError(f"address is {shown(given)}; give unix:PATH, HOST:PORT or the path of an access file")
-    said = options.get("server")
-    return given or (said if isinstance(said, str) and said else None) or os.environ.get("BOUGH_SERVER") or None
-
-
-HOME = ".bough"
-LOG = "server.log"
+# --- name, store, cores ---------------------------------------------------------------------------------
 
 
 class StoreLocation(NamedTuple):
@@ -140,14 +171,109 @@ def read_cores(given: object) -> float:
     return given
 
 
-def server_options(
-    cores: float, *, policy: str | None, fresh: bool | None, fail_fast: bool | None, tuning: DispatchTuning
-) -> list[str]:
-    """What a session tells its server, from its arguments and what `bough run` said."""
-    options = ["--cores", f"{cores:g}", "--policy", within("policy", setting("policy", policy, "fifo"), Word)]
-    options += ["--fresh"] if setting("fresh", fresh or None) else []
-    options += ["--fail-fast"] if setting("fail_fast", fail_fast or None) else []
-    return options + tuning.server_words()
+# --- the server of an embedded session -----------------------------------------------------------------
+
+
+class EmbeddedHost:
+    """Where an embedded session runs: a server that is started for it, and ends with it."""
+
+    is_remote = False
+    is_near = True
+    address = ""
+    keeps_arguments = True
+
+    def __init__(
+        self,
+        *,
+        name: str | None,
+        cores: float | None,
+        store: str | os.PathLike[str] | None,
+        fresh: bool | None,
+        policy: str | None,
+        fail_fast: bool | None,
+        tuning: DispatchOptions,
+    ) -> None:
+        place = find_place(setting("name", name), setting("store", store))
+        self.name = place.name
+        self.cores = read_cores(setting("cores", cores))
+        self.store = place.store
+        self.new_record: Callable[[], RecordId]  # once it is connected
+        options = ["--cores", f"{self.cores:g}", "--policy", within("policy", setting("policy", policy, "fifo"), Word)]
+        options += ["--fresh"] if setting("fresh", fresh or None) else []
+        options += ["--fail-fast"] if setting("fail_fast", fail_fast or None) else []
+        dispatch = read_tuning(tuning)
+        options += dispatch.server_words()
+        self._bundle = dispatch.bundle
+        self._server = ServerProcess(place, options)
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._server.process.pid
+
+    def connect(
+        self,
+        registry: TaskRegistry,
+        on_refused: Callable[[Item | PagesAdded, BoughError], None],
+        on_lost: Callable[[BoughError | None], None],
+    ) -> Connection:
+        """Connect to the server, which has been starting meanwhile."""
+        from bough.api.client.connection import Connection  # late: it is loaded while the server starts
+        from bough.api.client.reconnect import GiveUp
+
+        connection = Connection(GiveUp(self._server.socket), registry.on_messages, on_refused, on_lost, self._bundle)
+        registry.connect(connection)
+        connection.start(client_hello(owner=True))
+        try:
+            welcome = connection.welcome()
+        except BaseException as error:
+            self._server.kill()
+            if isinstance(error, PeerLost):
+                raise self.died() from error
+            raise
+        self.store = welcome.store
+        self.new_record = cast("Callable[[], RecordId]", itertools.count(welcome.first_id).__next__)
+        return connection
+
+    def join(self, connection: Connection, progress: Progress) -> ExistingWork | None:
+        """No other session of this run has left work."""
+        return None
+
+    def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
+        """The server reads all files itself."""
+        return dict.fromkeys(paths, b"")
+
+    def check_detach(self) -> None:
+        """Refuse to leave tasks to a server that ends with the session."""
+        raise UserError("detach: this session's tasks end with the script, because its server is part of it")
+
+    def say_goodbye(self, connection: Connection, how: Farewell, patience: float) -> None:
+        """Tell the server to stop."""
+        connection.close(how)
+        connection.ended.wait(patience)
+
+    def finish(self, connection: Connection, patience: float) -> None:
+        """See to it that the server's process ends."""
+        if not self._server.wait(patience):
+            self._server.kill()
+        connection.ended.wait(5)
+
+    def on_lost(self, error: BoughError | None, *, is_detached: bool) -> BoughError | None:
+        """What to tell of a connection that has ended."""
+        return self.died() if isinstance(error, PeerLost) else error
+
+    def died(self) -> PeerLost:
+        """The server ended unexpectedly."""
+        said = self._server.last_words()
+        where = self._server.place.log
+        return PeerLost(f"the session's server ended unexpectedly; see {where}{': ' + said if said else ''}")
+
+
+def client_hello(**fields: Any) -> ClientHello:
+    """The hello of a session in this process."""
+    from bough.wire.client_messages import VERSION, ClientHello  # late: it is loaded while the server starts
+
+    return ClientHello(VERSION, os.getpid(), socket.gethostname(), **fields)
 
 
 class ServerProcess:

@@ -7,14 +7,21 @@ what has no memo key is never recognised.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import deque
 
 import msgspec
 
-from bough.model.ids import BlobId, MemoKey
-from bough.model.tasks import Dep
+from bough.api.client.connection import Connection
+from bough.errors import BoughError
+from bough.model.events.facts import Retried
+from bough.model.ids import BlobId, MemoKey, RecordId
+from bough.model.tasks import Dep, On
 
 _Signature = tuple[object, ...]
+_GATHER = 0.05  # seconds in which records to be asked about gather
+_AT_ONCE = 500  # of them at a time
 
 
 class ExistingGroup(msgspec.Struct, frozen=True):
@@ -29,7 +36,7 @@ class ExistingGroup(msgspec.Struct, frozen=True):
 class ExistingRecord(msgspec.Struct, frozen=True):
     """A task or array that is there."""
 
-    id: int
+    id: RecordId
     group: int
     name: str = ""
     is_array: bool = False
@@ -55,15 +62,22 @@ class WorkflowContents(msgspec.Struct, frozen=True):
 
 
 class ExistingWork:
-    """See the module."""
+    """See the module. Of what is recognised the connection asks how it ended."""
 
-    def __init__(self, stock: WorkflowContents) -> None:
-        self.groups = {(group.parent, group.name): group.id for group in stock.groups}
-        self.records = {record.id: record for record in stock.records}
+    def __init__(self, contents: WorkflowContents, connection: Connection) -> None:
+        self.groups = {(group.parent, group.name): group.id for group in contents.groups}
+        self._records = {record.id: record for record in contents.records}
         self._waiting: dict[_Signature, deque[ExistingRecord]] = {}
-        for record in stock.records:
+        for record in contents.records:
             if record.key and not record.open:
                 self._waiting.setdefault(_signature(record), deque()).append(record)
+        self._connection = connection
+        self._asked: list[int] = []  # records to be asked about soon
+        self._asking = threading.Lock()
+
+    def paths(self) -> list[str]:
+        """The paths that its tasks write."""
+        return [path for record in self._records.values() for path in record.writes]
 
     def take_task(
         self, group: int, key: MemoKey, after: tuple[Dep, ...], inputs: tuple[Dep, ...]
@@ -76,6 +90,29 @@ class ExistingWork:
     ) -> ExistingRecord | None:
         """The array that a submission is; arguments: length, table, digest of pages, whether elements wait singly."""
         return self._take((group, key, after, *arguments)) if key else None
+
+    def wait_for(self, number: int) -> None:
+        """A record was recognised: have it tried again if it did not succeed, and be told how it ends."""
+        there = self._records[RecordId(number)]
+        if there.failed:
+            on = On.ARRAY if there.is_array else On.TASK
+            self._connection.act(Retried(Dep(on, there.id)))
+        with self._asking:
+            self._asked.append(number)
+            count = len(self._asked)
+        if count >= _AT_ONCE:
+            self._ask()
+        elif count == 1:
+            timer = threading.Timer(_GATHER, self._ask)
+            timer.daemon = True
+            timer.start()
+
+    def _ask(self) -> None:
+        with self._asking:
+            asked, self._asked = self._asked, []
+        if asked:
+            with contextlib.suppress(BoughError):  # the connection has ended, and tells why
+                self._connection.ask_outcomes(asked)
 
     def _take(self, signature: _Signature) -> ExistingRecord | None:
         found = self._waiting.get(signature)

@@ -1,35 +1,30 @@
-"""Class `Session`, whole again: opening, looking, acting, ending.
+"""A session: one run of a workflow, and a `concurrent.futures.Executor`.
 
-Looking at tasks and acting on them by hand, which a session does through its server.
+A session has a host (the server that it started, or a service), a connection to the server, a registry of its tasks, a
+table of its groups and one of its files. `Session(address)` has a `RemoteHost`, `Session()` an `EmbeddedHost`.
 
-Rule: nothing here knows what kind of server that is; what needs more modules imports them when it is called.
-
-A session: one run of a workflow, and a `concurrent.futures.Executor`.
-
-It holds together what does the work: the server that was started (`launch`), the connection to it, the
-ledger of tasks, the table of files. Rule: leaving the `with` block waits for everything; nothing outlives
-the script, unless it is the session of a service (`remote`). Little is imported here before the server is
-started, so that both load at the same time.
+Rules: leaving the `with` block waits for everything. Nothing outlives the script unless the host is a service: then
+`detach()`, an exception or Ctrl-C leave the tasks to it. Little is imported here before the server is started, so
+that both load at the same time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import socket
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from bough.api.session import launch, shutdown
-from bough.api.session.launch import DispatchOptions, ServerProcess, find_place, read_cores, read_tuning, server_options
-from bough.api.submit.group_table import Placing
+from bough.api.session.launch import DispatchOptions, EmbeddedHost
 from bough.api.submit.submitter import Submitter
-from bough.errors import BoughError, PeerLost, SessionClosed, UserError
+from bough.errors import BoughError, SessionClosed, UserError
 from bough.model.bounds import Count, Index, shown, within
+from bough.model.events.facts import GroupClosed
 from bough.model.ids import GroupId, RecordId
 from bough.wire import questions
 from bough.wire.questions import Question
@@ -44,104 +39,68 @@ if TYPE_CHECKING:
     from bough.api.futures.progress import Progress
     from bough.api.futures.task import Task
     from bough.api.futures.task_registry import TaskRegistry, UnseenFailure
-    from bough.api.submit.arrays import ArrayParts
-    from bough.api.submit.feeds import Feed
-    from bough.api.submit.options import TaskOptions
-    from bough.model.tasks import Dep
+    from bough.api.session.rejoin import ExistingWork
+    from bough.api.submit.context import RunningFeed
+    from bough.model.events.facts import PagesAdded
+    from bough.model.ids import BlobId, MemoKey
+    from bough.model.tasks import Dep, Item, TaskSpec
     from bough.stores.jobs.jobs_reader import JobsDatabase
     from bough.wire.client_messages import Farewell
 
-
-class Steering:
-    """What a session has besides the ways to submit."""
-
-    _session: Session
-    _connection: Connection
-    ledger: TaskRegistry
-
-    def processors(self) -> dict[str, float]:
-        """The processors that are there now, by site."""
-        return self._connection.ask(questions.Processors())
-
-    def explain(self, what: Task | int, index: int = 0) -> str:
-        """Why a task is not running, or how it ended, in a few lines."""
-        if isinstance(what, int):
-            record, element = within("the task", what, Count), within("the index", index, Index)
-            return "\n".join(self.ledger.explain(record, element))
-        if not hasattr(type(what), "explain"):
-            raise UserError(f"explain is about a task or its number, not {shown(what)}")
-        return what.explain()
-
-    def cancel(self, what: object) -> int:
-        """Cancel a task, array or group, or what a selector names; returns how many tasks that was."""
-        from bough.api.actions import cancel
-
-        return cancel(self._session, what)
-
-    def kill(self, what: object) -> int:
-        """End what is running of a task, array, group or selector: those attempts fail. Returns how many tasks."""
-        from bough.api.actions import kill
-
-        return kill(self._session, what)
-
-    def hold(self, what: object) -> int:
-        """Keep a task, array, group or what a selector names from starting; returns how many tasks that was."""
-        from bough.api.actions import hold
-
-        return hold(self._session, what)
-
-    def release(self, what: object) -> int:
-        """Let start what was held; returns how many tasks that was."""
-        from bough.api.actions import release
-
-        return release(self._session, what)
-
-    def disable(self, what: object) -> int:
-        """As `hold`, for groups that are to be named so until `enable`; returns how many tasks that was."""
-        from bough.api.actions import disable
-
-        return disable(self._session, what)
-
-    def enable(self, what: object) -> int:
-        """Let groups start that were disabled; returns how many tasks that was."""
-        from bough.api.actions import enable
-
-        return enable(self._session, what)
-
-    def reset(self, what: object, *, cascade: bool = False) -> int:
-        """Make what has ended, also well, not started; `cascade`: also what has started and depends on it.
-
-        Returns how many tasks that was. A future that is done stays done.
-        """
-        from bough.api.actions import reset
-
-        return reset(self._session, what, cascade=cascade)
-
-    def declare_done(self, what: object) -> int:
-        """Declare done what has not started, or failed; returns how many tasks that was."""
-        from bough.api.actions import declare_done
-
-        return declare_done(self._session, what)
-
-    def stop(self, what: object, *, disable: bool = False) -> int:
-        """End what runs and hold, or disable, the rest; returns how many tasks that was."""
-        from bough.api.actions import stop
-
-        return stop(self._session, what, disable=disable)
-
-    def act(self, action: Action, left_out: list[str] | None = None) -> int:
-        """Send an action and return how many tasks the server says it is about; what it left out is added to a list."""
-        answer = self._connection.act_and_wait(action)
-        if left_out is not None and isinstance(answer, dict):
-            left_out += answer.get("left_out", ())
-        count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
-        return count if isinstance(count, int) else 0
-
-
 T = TypeVar("T")
+_GOODBYE = 5.0  # seconds that a service has to say good-bye
 
 
-class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # map gives more than an iterator
+class Host(Protocol):
+    """Where a session runs: a server of its own, or a service."""
+
+    is_remote: bool
+    is_near: bool  # the server is on this machine, so that the paths it names are valid here
+    keeps_arguments: bool  # those too big to send go into a file of the store
+    address: str  # of a service
+    name: str  # of the workflow
+    cores: float
+    store: str  # a folder
+
+    @property
+    def new_record(self) -> Callable[[], RecordId]:
+        """Gives a number for a task or array."""
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+
+    def connect(
+        self,
+        registry: TaskRegistry,
+        on_refused: Callable[[Item | PagesAdded, BoughError], None],
+        on_lost: Callable[[BoughError | None], None],
+    ) -> Connection:
+        """Connect to the server, which has welcomed the session then."""
+
+    def join(self, connection: Connection, progress: Progress) -> ExistingWork | None:
+        """What the workflow holds already, if it was there before."""
+
+    def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
+        """Give the server the contents of files; their digests, empty if it can read them itself."""
+
+    def check_detach(self) -> None:
+        """Raise an error if tasks cannot be left to the server."""
+
+    def say_goodbye(self, connection: Connection, how: Farewell, patience: float) -> None:
+        """Tell the server that the session ends."""
+
+    def finish(self, connection: Connection, patience: float) -> None:
+        """The session has ended."""
+
+    def on_lost(self, error: BoughError | None, *, is_detached: bool) -> BoughError | None:
+        """The connection has ended; what to tell callers that wait."""
+
+    def died(self) -> BoughError:
+        """The error for a server that is gone."""
+
+
+class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
     """Runs tasks on the cores of this machine; its store is ./.bough/NAME, NAME being the script's stem.
 
     Args:
@@ -156,17 +115,6 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         tuning: bundle, pickup and piggyback, see `DispatchTuning`; best left alone.
     """
 
-    is_remote = False
-    keeps_arguments = True  # those too big to send go into a file of the store
-
-    def __new__(cls, address: str | None = None, **_: object) -> Self:
-        """A session here, or the session of a service."""
-        if cls is Session and launch.server(address):
-            from bough.api.session.remote import RemoteSession
-
-            return cast(Self, super().__new__(RemoteSession))
-        return super().__new__(cls)
-
     def __init__(
         self,
         address: str | None = None,
@@ -179,95 +127,117 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         fail_fast: bool | None = None,
         **tuning: Unpack[DispatchOptions],
     ) -> None:
-        refuse_inside()
-        if launch.server(address):
-            raise UserError(f"{type(self).__name__} is for sessions on this machine; derive it from RemoteSession")
-        place = find_place(launch.setting("name", name), launch.setting("store", store))
-        self.name = place.name
-        self.cores = read_cores(launch.setting("cores", cores))
-        dispatch = read_tuning(tuning)
-        options = server_options(self.cores, policy=policy, fresh=fresh, fail_fast=fail_fast, tuning=dispatch)
+        if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
+            raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
+        server = launch.server_address(address)
         self.directory = os.getcwd()  # where it was opened; relative paths of its commands begin here
-        self._server = ServerProcess(place, options)
-        self._prepare()  # takes as long as the server takes to come up: meanwhile
-        from bough.api.client.connection import Connection
-        from bough.api.client.reconnect import GiveUp
+        if server:
+            from bough.api.session.remote import RemoteHost  # late: an embedded session needs no TLS
 
-        reconnect = GiveUp(self._server.socket)
-        self._open(Connection(reconnect, self.ledger.hear, self._refused, self._lost, dispatch.bundle), owner=True)
-        self.store = self.welcome.store
+            self.host: Host = RemoteHost(
+                server, name=name, fresh=fresh, policy=policy, fail_fast=fail_fast, tuning=tuning
+            )
+            shutdown.refuse_twice(self.host.name, self.host.address)
+        else:
+            self.host = EmbeddedHost(
+                name=name, cores=cores, store=store, fresh=fresh, policy=policy, fail_fast=fail_fast, tuning=tuning
+            )
+        self.address = self.host.address
+        self.name = self.host.name
+        self.cores = self.host.cores  # of a service: see processors()
+        self._prepare()  # takes as long as a server takes to come up: meanwhile
+        self._open()
 
     def _prepare(self) -> None:
-        """What there is before the connection."""
+        """What there is before the connection; modules are loaded here while the server starts."""
         from bough.api.futures.task_registry import TaskRegistry
-        from bough.api.submit import arrays, calls
+        from bough.api.submit import calls
         from bough.api.submit.options import DEFAULTS
 
-        if launch.runs_commands:
+        if launch.defaults().runs_commands:
             import bough.api.submit.commands  # noqa: F401 - used soon
 
         super().__init__(self, DEFAULTS)
-        self.calls, self._submission = calls, arrays
-        self.ledger = TaskRegistry()
-        self._prepare_places()
-        self._feeds: list[Feed] = []
+        self.submit_call, self.submit_map = calls.submit_call, calls.submit_map
+        self.registry = TaskRegistry()
+        self.known: dict[int, Task | ArrayElements] = {}  # tasks and arrays of other sessions that were found
+        self._existing: ExistingWork | None = None  # what the workflow held when this session joined it
+        self._feeds: list[RunningFeed] = []
+        self._submitted: list[int] = []
         self._closing = threading.Lock()
-        self._is_shut = False  # takes no more work
+        self.is_shut = False  # takes no more work
         self.is_draining = False  # and will close by itself when everything has ended
-        self.is_over = False  # the server has ended
+        self.is_over = False  # the server has ended, or the session has left it
+        self.is_detached = False  # the session has left its tasks to the server
         self._is_told = False  # that the server died
-        self._fault: BoughError | None = None  # why it died, as far as anybody said
+        self._fault: BoughError | None = None  # why it died, as far as that is known
         self._files: FileTable | None = None
 
-    def _open(self, connection: Connection, **hello: Any) -> None:
-        """Say hello, and take what the welcome gives."""
-        from bough.wire.client_messages import VERSION, ClientHello
+    def _open(self) -> None:
+        """Connect to the server, and take what its welcome gives."""
+        from bough.api.submit.group_table import GroupTable
 
-        self._connection = self.ledger.connection = connection
-        connection.start(ClientHello(VERSION, os.getpid(), socket.gethostname(), **hello))
-        try:
-            self.welcome = connection.welcome()
-        except BaseException as error:
-            self._give_up(error)
-            raise
+        self.connection = self.host.connect(self.registry, self._refused, self._lost)
+        self.welcome = self.connection.welcome()
+        self.store = self.host.store
         self.root = GroupId(self.welcome.group)  # the workflow's own group
-        self.ledger.progress.set_root(self.root)
-        self._records = cast("Iterator[RecordId]", itertools.count(self.welcome.first_id))
-        self._groups = itertools.count(self.welcome.first_group)
-        launch.sessions.append(self)
+        self.registry.progress.set_root(self.root)
+        self.groups = GroupTable(self.connection, self.welcome.first_group, self._existing_group)
+        self.new_record: Callable[[], RecordId] = self.host.new_record  # a number for a task or array
+        if launch.defaults().detaches:
+            self.new_record = self._new_submitted
+        opened_sessions.append(self)
         shutdown.at_exit(self)
-
-    def _give_up(self, error: BaseException) -> None:
-        """It could not be opened."""
-        self._server.kill()
-        if isinstance(error, PeerLost):
-            raise self._died() from error
+        try:
+            self._existing = self.host.join(self.connection, self.registry.progress)
+        except BaseException:
+            self.leave()
+            raise
 
     # --- looking ------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> Progress:
         """Counts of tasks by group and state, the rate, the latest failures."""
-        return self.ledger.progress
+        return self.registry.progress
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its server is a service."""
+        return self.host.is_remote
+
+    @property
+    def is_near(self) -> bool:
+        """Whether its server is on this machine."""
+        return self.host.is_near
 
     @property
     def is_closed(self) -> bool:
         """Whether it takes no more work."""
-        return self._is_shut
+        return self.is_shut
 
     @property
     def is_joined(self) -> bool:
-        """Whether the workflow was there before, at a service, and is gone on with."""
+        """Whether the workflow was there before, at a service, and this session continues it."""
         return self.welcome.joined
+
+    @property
+    def keeps_arguments(self) -> bool:
+        """Whether arguments that are too big to send go into a file of the store."""
+        return self.host.keeps_arguments
 
     @property
     def pid(self) -> int:
         """The server's process."""
-        return self._server.process.pid
+        return self.host.pid
+
+    def processors(self) -> dict[str, float]:
+        """The processors that are there now, by site."""
+        return self.connection.ask(questions.Processors())
 
     def unretrieved(self) -> list[UnseenFailure]:
-        """The failures nobody has looked at: by `result()`, `exception()`, `failed()` or an iterator."""
-        return self.ledger.unretrieved()
+        """The failures that were not looked at: by `result()`, `exception()`, `failed()` or an iterator."""
+        return self.registry.unretrieved()
 
     def find(self, selector: str | int) -> Array:
         """Tasks of this and earlier runs by id, name or group, as on the command line: "12", "align/*", "last"."""
@@ -275,30 +245,109 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
 
         return find(self, str(selector))
 
-    def jobs(self) -> AbstractContextManager[JobsDatabase]:
-        """The jobs database as it is now."""
-        from bough.stores.jobs.jobs_reader import JobsDatabase
-
-        self._connection.ask(questions.Project())
-        return JobsDatabase(self.store)
-
     def tasks(self) -> Array:
         """All tasks of this run; those of a service's workflow also if another session submitted them."""
         return self.find("all")
 
+    def jobs(self) -> AbstractContextManager[JobsDatabase]:
+        """The jobs database as it is now; a service may be asked for it."""
+        from bough.api.find import open_jobs
+
+        return open_jobs(self)  # type: ignore[return-value] # at a service: what answers the same questions
+
+    def submitted(self) -> list[int]:
+        """The numbers of everything that was submitted here, if the run said that it leaves."""
+        return list(self._submitted)
+
+    def explain(self, what: Task | int, index: int = 0) -> str:
+        """Why a task is not running, or how it ended, in a few lines."""
+        if isinstance(what, int):
+            record, element = within("the task", what, Count), within("the index", index, Index)
+            return "\n".join(self.registry.explain(record, element))
+        if not hasattr(type(what), "explain"):
+            raise UserError(f"explain is about a task or its number, not {shown(what)}")
+        return what.explain()
+
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {word}" for word, count in self.progress.counts().items() if count)
-        return f"<session {self.name}: {counts or 'no tasks'}{', closed' if self._is_shut else ''}>"
+        return f"<session {self.name}: {counts or 'no tasks'}{', closed' if self.is_shut else ''}>"
+
+    # --- acting -------------------------------------------------------------------------------------
+
+    def cancel(self, what: object) -> int:
+        """Cancel a task, array or group, or what a selector names; returns how many tasks that was."""
+        from bough.api.actions import cancel
+
+        return cancel(self, what)
+
+    def kill(self, what: object) -> int:
+        """End what is running of a task, array, group or selector: those attempts fail. Returns how many tasks."""
+        from bough.api.actions import kill
+
+        return kill(self, what)
+
+    def hold(self, what: object) -> int:
+        """Keep a task, array, group or what a selector names from starting; returns how many tasks that was."""
+        from bough.api.actions import hold
+
+        return hold(self, what)
+
+    def release(self, what: object) -> int:
+        """Let start what was held; returns how many tasks that was."""
+        from bough.api.actions import release
+
+        return release(self, what)
+
+    def disable(self, what: object) -> int:
+        """As `hold`, for groups that are to be named so until `enable`; returns how many tasks that was."""
+        from bough.api.actions import disable
+
+        return disable(self, what)
+
+    def enable(self, what: object) -> int:
+        """Let groups start that were disabled; returns how many tasks that was."""
+        from bough.api.actions import enable
+
+        return enable(self, what)
+
+    def reset(self, what: object, *, cascade: bool = False) -> int:
+        """Make what has ended, also well, not started; `cascade`: also what has started and depends on it.
+
+        Returns how many tasks that was. A future that is done stays done.
+        """
+        from bough.api.actions import reset
+
+        return reset(self, what, cascade=cascade)
+
+    def declare_done(self, what: object) -> int:
+        """Declare done what has not started, or failed; returns how many tasks that was."""
+        from bough.api.actions import declare_done
+
+        return declare_done(self, what)
+
+    def stop(self, what: object, *, disable: bool = False) -> int:
+        """End what runs and hold, or disable, the rest; returns how many tasks that was."""
+        from bough.api.actions import stop
+
+        return stop(self, what, disable=disable)
+
+    def act(self, action: Action, not_changed: list[str] | None = None) -> int:
+        """Act on tasks; returns how many the server says that was. Why others were not changed is added to a list."""
+        answer = self.connection.act_and_wait(action)
+        if not_changed is not None and isinstance(answer, dict):
+            not_changed += answer.get("left_out", ())
+        count = answer.get("tasks", 0) if isinstance(answer, dict) else answer
+        return count if isinstance(count, int) else 0
 
     # --- ending -------------------------------------------------------------------------------------
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more work; with `wait`, return when everything has ended. Cancelling spares what runs."""
-        if self._connection.is_forked:
+        if self.connection.is_forked or self.is_detached:
             return
-        if not self._is_shut:
-            self.close_groups()
-        self._is_shut = True
+        if not self.is_shut:
+            self.groups.close_all()
+        self.is_shut = True
         if cancel_futures:
             self.cancel_waiting()
         if not wait:
@@ -308,11 +357,56 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         shutdown.shut(self)
 
     def detach(self) -> None:
-        """Leave the tasks to the server; an embedded session has none that would outlive it."""
-        raise UserError("detach: this session's tasks end with the script, because its server is part of it")
+        """Leave the tasks to the server, once it has acknowledged all; here they cannot be asked for any more.
+
+        An embedded session cannot: its server ends with it.
+        """
+        self.host.check_detach()
+        if self.connection.is_forked or self.is_detached:
+            return
+        self.is_shut = True
+        for feed in list(self._feeds):
+            feed.stop()
+            feed.join()
+        try:
+            self.connection.wait_acknowledged()
+        finally:
+            self.leave()
+
+    def close_and_detach(self) -> None:
+        """As `detach`, and nothing will be added: the workflow has finished once everything in it has ended."""
+        if self.is_detached:
+            return
+        self.groups.close_all()
+        self.post(GroupClosed(self.root))
+        self.detach()
+
+    def leave(self) -> None:
+        """Leave the tasks to the server, whatever it has acknowledged; an embedded session stops them."""
+        self.end("detach" if self.is_remote else "stop", _GOODBYE)
 
     def give_back(self) -> None:
-        """Leave in a hurry what goes on without us."""
+        """Leave the tasks to a service because of an error or Ctrl-C, and say what is still running there."""
+        if self.is_over or self.connection.is_forked:
+            return
+        left = self.progress.left()
+        is_acknowledged = False
+        try:
+            self.is_shut = True
+            for feed in list(self._feeds):
+                feed.stop()
+            is_acknowledged = self.connection.wait_acknowledged(0 if self.connection.is_away else None)
+        finally:
+            self.leave()
+            if left:
+                server = f" --server {self.address}" if self.address else ""
+                sys.stderr.write(
+                    f"bough: workflow {self.name} goes on at the server with {left} tasks; run the script again to come"
+                    f" back to it, or end it with bough cancel{server} {self.name}:all\n"
+                )
+                if not is_acknowledged:
+                    sys.stderr.write("bough: what the server has not acknowledged is not among them\n")
+                sys.stderr.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -320,12 +414,18 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            self._is_shut = True
+        if self.is_detached:
+            return
+        if self.is_remote and kind is not None:
+            self.give_back()
+        elif isinstance(error, KeyboardInterrupt):
+            self.is_shut = True
             shutdown.stop(self)
         elif error is not None and not (isinstance(error, SystemExit) and not error.code):
-            self._is_shut = self._is_told = True  # the error that leaves the block says enough
+            self.is_shut = self._is_told = True  # the error that leaves the block says enough
             shutdown.abandon(self)
+        elif self.is_remote and launch.defaults().detaches:
+            self.close_and_detach()
         else:
             self.shutdown(wait=True)
 
@@ -335,10 +435,10 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
 
         for feed in list(self._feeds):
             feed.stop()
-        for task in list(self.ledger.tasks.values()):
+        for task in list(self.registry.tasks.values()):
             if task._state == PENDING:
                 task.cancel()
-        for array in list(self.ledger.arrays.values()):
+        for array in list(self.registry.arrays.values()):
             array.cancel_waiting()
 
     def drain(self) -> None:
@@ -346,41 +446,38 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         for feed in list(self._feeds):
             feed.abandon()
             feed.join()
-        self._connection.close("drain")
-        self._connection.ended.wait()
+        self.connection.close("drain")
+        self.connection.ended.wait()
         self._finish(10)
-        if not self._connection.is_closed and not self._is_told:
+        if not self.connection.is_closed and not self._is_told:
             self._is_told = True
-            raise self._fault or self._died()
+            raise self._fault or self.host.died()
 
     def _drain_quietly(self) -> None:
-        """Drain where nobody could catch an error; the tasks tell it."""
+        """Drain where no caller could catch an error; the tasks tell it."""
         with contextlib.suppress(BoughError):
             self.drain()
 
     def end(self, how: Farewell, patience: float) -> None:
-        """Tell the server to stop, and see to it that it does."""
+        """Tell the server to stop, and see to it that it does; leave a service."""
+        self.is_detached = self.is_remote
         for feed in list(self._feeds):
             feed.stop()
-        self._connection.close(how)
-        self._connection.ended.wait(patience)
+        self.host.say_goodbye(self.connection, how, patience)
         self._finish(patience)
 
     def _finish(self, patience: float) -> None:
-        """See the server's process off."""
         with self._closing:
             if not self.is_over:
-                if not self._server.wait(patience):
-                    self._server.kill()
-                self._connection.ended.wait(5)
+                self.host.finish(self.connection, patience)
                 self.is_over = True
         shutdown.forget(self)
 
-    # --- what modules of this package use -------------------------------------------------------------
+    # --- for the modules of this package --------------------------------------------------------------
 
     @property
     def files(self) -> FileTable:
-        """Who writes what in this workflow."""
+        """Which task writes which file."""
         if self._files is None:
             from bough.api.file_table import EarlierOutputs, FileTable
 
@@ -388,91 +485,129 @@ class Session(Submitter, Placing, Steering, Executor):  # type: ignore[misc] # m
         return self._files
 
     def _earlier_paths(self) -> Iterable[str]:
-        return self._connection.ask(questions.Paths())
+        there = self._existing.paths() if self._existing is not None else []
+        return [*self.connection.ask(questions.Paths()), *there]
 
     def check_open(self) -> None:
         """Refuse work after shutdown, or in a forked process."""
-        if self._connection.is_forked:  # before anything is locked: a lock may have been held when we were forked
+        if self.connection.is_forked:  # before anything is locked: a lock may have been held when we were forked
             from bough.api.client.connection import FORKED
 
             raise UserError(FORKED)
-        if self._is_shut:
+        if self.is_shut:
             raise SessionClosed("the session is shut down and takes no more work; open another one")
-
-    def new_record(self) -> RecordId:
-        """A number for a task or array."""
-        return next(self._records)
 
     def new_records(self, count: int) -> list[RecordId]:
         """Numbers for tasks, ascending."""
         return [self.new_record() for _ in range(count)]
 
-    def keep_argument(self, record: RecordId, payload: bytes) -> str:
-        """Put arguments that are too big to send into a file."""
-        from bough.api.submit.calls import keep_argument
+    def _new_submitted(self) -> RecordId:
+        record = self.host.new_record()
+        self._submitted.append(record)
+        return record
 
-        return keep_argument(self.store, record, payload)
+    def send_task(self, task: Task, spec: TaskSpec, size: int, blobs: tuple[tuple[BlobId, bytes], ...] = ()) -> None:
+        """Submit a loose task, in its place in the group."""
+        order = self.groups.orders.get(spec.group)
+        if order is not None:
+            order.send(task, spec, size, blobs)
+            return
+        if spec.terms.same_host_as < 0:
+            from bough.api.submit.groups import placed_alone
 
-    def send_array(self, settings: TaskOptions, group: int, **parts: Any) -> ArrayElements:
-        """Submit an array; see `submission.ArrayParts`."""
-        made = self._submission.ArrayParts(**parts)
-        return self._submission.send_array(self, settings, group, made)
+            spec = placed_alone(self.registry, spec)
+        self.put_task(task, spec, size, blobs)
 
-    def array_there(self, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> int | None:
-        """The array of an earlier session of this run that a submission is."""
-        return None
+    def put_task(self, task: Task, spec: TaskSpec, size: int, blobs: tuple[tuple[BlobId, bytes], ...]) -> None:
+        """Submit a loose task that waits for all it is to wait for, or make it the one that is there."""
+        registry = self.registry
+        if self._existing is not None:
+            there = self._existing.take_task(spec.group, spec.key, spec.after, spec.inputs)
+            if there is not None:
+                if self._files is not None:
+                    self._files.renumber(spec.id, there.id, spec.writes)
+                task.id = there.id
+                registry.tasks[there.id] = task
+                registry.progress.added(spec.group, 1)
+                self._existing.wait_for(there.id)
+                return
+        registry.tasks[spec.id] = task
+        registry.progress.added(spec.group, 1)
+        try:
+            self.connection.submit(spec, size + 200, blobs)
+        except BoughError:
+            if registry.tasks.pop(spec.id, None) is not None:
+                registry.progress.added(spec.group, -1)
+            raise
 
-    def adopted(self, elements: ArrayElements) -> None:
-        """An array that was there is in the ledger."""
+    def put_page(self, items: list[Item], size: int, tasks: Mapping[int, Task], counts: Mapping[GroupId, int]) -> None:
+        """Submit groups and tasks that wait for all they are to wait for; `counts` are tasks by group."""
+        registry = self.registry
+        registry.tasks.update(tasks)
+        for group, count in counts.items():
+            registry.progress.added(group, count)
+        try:
+            self.connection.submit_all(items, size)
+        except BoughError:
+            for record in tasks:
+                registry.tasks.pop(record, None)
+            for group, count in counts.items():
+                registry.progress.added(group, -count)
+            raise
 
-    def add_feed(self, feed: Feed) -> None:
+    def _existing_group(self, parent: int, name: str) -> int | None:
+        return self._existing.groups.get((parent, name)) if self._existing is not None else None
+
+    def existing_array(
+        self, group: int, key: MemoKey, after: tuple[Dep, ...], arguments: tuple[int, BlobId, bytes, bool], record: int
+    ) -> int | None:
+        """The array of an earlier session of this run that a submission is; `record` is the number it had here."""
+        there = self._existing.take_array(group, key, after, arguments) if self._existing is not None else None
+        if there is None:
+            return None
+        if record and self._files is not None:
+            self._files.renumber(RecordId(record), there.id)
+        return there.id
+
+    def on_adopted(self, elements: ArrayElements) -> None:
+        """An array of an earlier session is in the registry: be told how it ends."""
+        assert self._existing is not None
+        self._existing.wait_for(elements.record)
+
+    def upload(self, paths: Iterable[str], label: str) -> dict[str, bytes]:
+        """Give a service the contents of files; their digests, empty if it can read them itself."""
+        return self.host.upload(paths, label)
+
+    def add_feed(self, feed: RunningFeed) -> None:
         """Remember a feed that must end before the session can."""
         self._feeds.append(feed)
 
-    def feed_ended(self, feed: Feed, elements: ArrayElements) -> None:
+    def feed_ended(self, feed: RunningFeed, elements: ArrayElements) -> None:
         """A feed takes no more from its generator."""
         self._feeds.remove(feed)
-        self.ledger.forget_ended(elements)
+        self.registry.forget_ended(elements)
 
     def post(self, *messages: object) -> None:
-        """Send messages that nobody answers; nothing is said to a server that has gone."""
-        if not self._connection.ended.is_set():
-            self._connection.post(*messages)
+        """Send messages that need no answer; nothing is said to a server that has gone."""
+        if not self.connection.ended.is_set():
+            self.connection.post(*messages)
 
     def ask(self, question: Question[T]) -> T:
         """Ask the server."""
-        return self._connection.ask(question)
-
-    @property
-    def connection(self) -> Connection:
-        """The connection to the server."""
-        return self._connection
-
-    @property
-    def server(self) -> ServerProcess:
-        """The server's process."""
-        return self._server
+        return self.connection.ask(question)
 
     # --- what the connection tells ------------------------------------------------------------------
 
     def _refused(self, item: Any, error: BoughError) -> None:
         if self._files is not None and hasattr(item, "id"):
             self._files.withdraw(item.id)
-        self.ledger.refused(item, error)
+        self.registry.refused(item, error)
 
     def _lost(self, error: BoughError | None) -> None:
-        if isinstance(error, PeerLost):
-            error = self._died()
-        self._fault = error
-        self.ledger.lost(error)
-
-    def _died(self) -> PeerLost:
-        said = self._server.last_words()
-        where = self._server.place.log
-        return PeerLost(f"the session's server ended unexpectedly; see {where}{': ' + said if said else ''}")
+        self._fault = self.host.on_lost(error, is_detached=self.is_detached)
+        self.registry.lost(self._fault)
 
 
-def refuse_inside() -> None:
-    """A task opens no session."""
-    if "BOUGH_TASK" in os.environ or "BOUGH_RUN" in os.environ:
-        raise UserError("a task cannot open a session of its own; use bough.here().session() inside a task")
+opened_sessions: list[
+    Session
+] = []  # every session of this process in the order of opening; closed ones too, for their counts

@@ -9,21 +9,56 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
+import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from bough.errors import BoughError
+from bough.errors import BoughError, UserError
 
 if TYPE_CHECKING:
-    from bough.api.session.session import Session
+    from bough.api.client.connection import Connection
+    from bough.api.futures.progress import Progress
+    from bough.wire.client_messages import Farewell
 
 _GRACE = 15.0  # seconds for a server that was told to stop; it gives tasks 5 between TERM and KILL
 _NOW = 3.0  # seconds for one that was told to stop at once
 
-_open: list[Session] = []
+
+class OpenSession(Protocol):
+    """What is asked of a session here."""
+
+    name: str
+    address: str
+    connection: Connection
+    is_over: bool
+    is_draining: bool
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its server is a service."""
+
+    @property
+    def progress(self) -> Progress:
+        """Counts of its tasks."""
+
+    def drain(self) -> None:
+        """Wait for the end of everything and close in good order."""
+
+    def end(self, how: Farewell, patience: float) -> None:
+        """Tell the server to stop."""
+
+    def give_back(self) -> None:
+        """Leave the tasks to a service."""
+
+    def cancel_waiting(self) -> None:
+        """Cancel what has not started."""
 
 
-def shut(session: Session) -> None:
+_open: list[OpenSession] = []
+
+
+def shut(session: OpenSession) -> None:
     """Wait for everything and close; Ctrl-C while waiting stops it."""
     try:
         session.drain()
@@ -32,7 +67,7 @@ def shut(session: Session) -> None:
         raise
 
 
-def abandon(session: Session) -> None:
+def abandon(session: OpenSession) -> None:
     """An error left the block: cancel what has not started, and end what runs, so that the error shows."""
     if session.is_over or session.connection.is_forked:
         return
@@ -45,7 +80,7 @@ def abandon(session: Session) -> None:
     _end(session)
 
 
-def stop(session: Session) -> None:
+def stop(session: OpenSession) -> None:
     """End running tasks and close, keeping the state."""
     if session.is_over or session.connection.is_forked:
         return
@@ -58,7 +93,7 @@ def stop(session: Session) -> None:
     _end(session)
 
 
-def _end(session: Session) -> None:
+def _end(session: OpenSession) -> None:
     try:
         session.end("stop", _GRACE)
     except KeyboardInterrupt:
@@ -71,22 +106,32 @@ def _say(running: int) -> None:
     sys.stderr.flush()
 
 
-def stop_now(session: Session) -> None:
-    """Kill everything; whoever is impatient still now has to wait for the kernel only."""
+def stop_now(session: OpenSession) -> None:
+    """Kill everything; after another Ctrl-C wait for the kernel only."""
     try:
         session.end("now", _NOW)
     except KeyboardInterrupt:
         session.end("now", 0)
 
 
-def at_exit(session: Session) -> None:
+def refuse_twice(name: str, address: str) -> None:
+    """Refuse a second session of a service's workflow in this process."""
+    for other in _open:
+        if (other.name, other.address) == (name, address) and not other.is_over and not other.connection.ended.is_set():
+            raise UserError(
+                f"the workflow {name!r} has a session already in this process: pid {os.getpid()} on host"
+                f" {socket.gethostname()}; close it, or choose another name"
+            )
+
+
+def at_exit(session: OpenSession) -> None:
     """Remember a session that must be closed when the interpreter ends."""
     if not _open:
         atexit.register(_close_all)
     _open.append(session)
 
 
-def forget(session: Session) -> None:
+def forget(session: OpenSession) -> None:
     """A session is closed."""
     if session in _open:
         _open.remove(session)
@@ -99,14 +144,14 @@ def _close_all() -> None:
         if session.connection.is_forked:
             continue
         # As with other executors, what was submitted is waited for. Ctrl-C may have ended the script, or come now.
-        if session.is_draining or not _is_interrupted():
+        if session.is_draining or not is_interrupted():
             with contextlib.suppress(KeyboardInterrupt):
                 shut(session)
         else:
             stop(session)
 
 
-def _is_interrupted() -> bool:
-    """Whether the script ended because of a Ctrl-C that nobody caught."""
+def is_interrupted() -> bool:
+    """Whether the script ended because of a Ctrl-C that it did not catch."""
     kind = getattr(sys, "last_type", None)
     return isinstance(kind, type) and issubclass(kind, KeyboardInterrupt)

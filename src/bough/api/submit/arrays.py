@@ -1,6 +1,6 @@
 """Submitting an array: its spec, what earlier runs have done of it, and pages too many for one message.
 
-Rule: the array is in the ledger before the server hears of it, and out of it again if it cannot be sent.
+Rule: the array is in the registry before the server hears of it, and out of it again if it cannot be sent.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from bough.api.submit.options import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
 from bough.model.bounds import MOST_TASKS
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
+from bough.model.memo_keys import pages_digest
 from bough.model.tasks import ArraySpec, Dep, Kind, Page, Reuse
 from bough.wire import questions
 
 if TYPE_CHECKING:
-    from bough.api.session.session import Session
+    from bough.api.submit.context import SessionLike
     from bough.api.submit.options import TaskOptions
 
 AT_ONCE = 32 << 20  # bytes of pages in one message
@@ -69,13 +70,13 @@ def array_length(items: Sequence[Any]) -> int:
     return length
 
 
-def send_array(session: Session, settings: TaskOptions, group: int, parts: ArrayParts) -> ArrayElements:
+def send_array(session: SessionLike, settings: TaskOptions, group: int, parts: ArrayParts) -> ArrayElements:
     """Submit an array."""
-    after = tuple(dict.fromkeys([*after_deps(settings.after, session.ledger), *parts.after]))
+    after = tuple(dict.fromkeys([*after_deps(settings.after, session.registry), *parts.after]))
     if settings.terms.same_host_as or settings.terms.final:
         word = "final" if settings.terms.final else "affinity"
         raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
-    with session.ordered(group) as order:
+    with session.groups.ordered(group) as order:
         if order is not None and (parts.length or parts.open):
             after, settings = order.array_waits(after), order.settled(settings)
         elements = _send(session, settings, group, parts, after)
@@ -85,22 +86,22 @@ def send_array(session: Session, settings: TaskOptions, group: int, parts: Array
 
 
 def _send(
-    session: Session, settings: TaskOptions, group: int, parts: ArrayParts, after: tuple[Dep, ...]
+    session: SessionLike, settings: TaskOptions, group: int, parts: ArrayParts, after: tuple[Dep, ...]
 ) -> ArrayElements:
-    there = session.array_there(group, parts, after) if parts.length else None
+    there = _existing(session, group, parts, after) if session.is_joined and parts.length and not parts.open else None
     record = RecordId(there or parts.record or session.new_record())
     about = {"name": parts.name, "group": group, "is_command": parts.kind is Kind.COMMAND, "rows": parts.rows}
     if parts.open:
-        elements: ArrayElements = FeedElements(session.ledger, record, keep=parts.keep, **about)
+        elements: ArrayElements = FeedElements(session.registry, record, keep=parts.keep, **about)
     else:
-        elements = ArrayElements(session.ledger, record, parts.length, **about)
+        elements = ArrayElements(session.registry, record, parts.length, **about)
     if not parts.length and not parts.open:
         return elements  # there is nothing to run, and nothing to wait for
     elements.is_open = parts.open
     if there is not None:
-        session.ledger.arrays[record] = elements
-        session.ledger.progress.added(group, parts.length)
-        session.adopted(elements)
+        session.registry.arrays[record] = elements
+        session.registry.progress.added(group, parts.length)
+        session.on_adopted(elements)
         return elements
     reuse = _find_reuse(session, parts) if parts.key and not parts.open else ()
     if parts.identities and parts.key:
@@ -131,19 +132,25 @@ def _send(
         parts.open,
         settings.terms,
     )
-    ledger = session.ledger
-    ledger.arrays[record] = elements
-    ledger.progress.added(group, parts.length)
+    registry = session.registry
+    registry.arrays[record] = elements
+    registry.progress.added(group, parts.length)
     try:
         session.connection.submit(spec, 500 + _size(now) + len(parts.files), parts.blobs)
         for number, pages in enumerate(later, 1):
             last = number == len(later) and not parts.open
             session.connection.add_pages(record, list(pages), _size(pages), last=last)
     except BoughError:
-        if ledger.arrays.pop(record, None) is not None:
-            ledger.progress.added(group, -parts.length)
+        if registry.arrays.pop(record, None) is not None:
+            registry.progress.added(group, -parts.length)
         raise
     return elements
+
+
+def _existing(session: SessionLike, group: int, parts: ArrayParts, after: tuple[Dep, ...]) -> int | None:
+    """The array of an earlier session of this run that a submission is."""
+    arguments = (parts.length, parts.table, pages_digest(parts.pages), bool(parts.element_after))
+    return session.existing_array(group, parts.key, after, arguments, parts.record)
 
 
 def _size(pages: tuple[Page, ...]) -> int:
@@ -172,7 +179,7 @@ def _split(pages: tuple[Page, ...]) -> tuple[tuple[Page, ...], list[tuple[Page, 
 # --- what earlier runs have done ------------------------------------------------------------------------
 
 
-def _find_reuse(session: Session, parts: ArrayParts) -> tuple[Reuse, ...]:
+def _find_reuse(session: SessionLike, parts: ArrayParts) -> tuple[Reuse, ...]:
     if not session.welcome.memos:
         return ()
     olds = msgspec.convert(session.ask(questions.Memos(parts.key)), list[EarlierArray])

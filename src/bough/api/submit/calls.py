@@ -19,7 +19,7 @@ from bough.api.futures.array_view import ArrayView
 from bough.api.futures.task import Task
 from bough.api.memo.content_keys import call_key, function_key, known_function
 from bough.api.pickling import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
-from bough.api.submit.arrays import array_length
+from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.options import Arguments, after_deps
 from bough.errors import UserError
 from bough.executor.disk_space_wait import SpaceWait, patiently
@@ -29,8 +29,7 @@ from bough.model.spaces import Space
 from bough.model.tasks import Dep, Kind, Page, TaskSpec
 
 if TYPE_CHECKING:
-    from bough.api.session.session import Session
-    from bough.api.submit.context import SubmitContext
+    from bough.api.submit.context import SessionLike, SubmitContext
     from bough.api.submit.options import TaskOptions
     from bough.model.ids import GroupId
 
@@ -42,7 +41,7 @@ _NO_KEY = MemoKey(b"")
 
 
 def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for every call
-    session: Session,
+    session: SessionLike,
     settings: TaskOptions,
     group: GroupId,
     fn: Callable[..., Any],
@@ -53,7 +52,7 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     session.check_open()
     if not callable(fn):
         raise UserError(f"submit needs a function, not {fn!r:.80}; a command line goes to command()")
-    ledger = session.ledger
+    registry = session.registry
     name = settings.name or function_name(fn)
     known = known_function(fn) if type(fn) is FunctionType else None
     blob: tuple[BlobId, bytes] | None = None
@@ -65,7 +64,7 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     elif _is_plain(map(type, args)) and _is_plain(map(type, kwargs.values())):
         payload = pack_plain(args, kwargs)
     else:
-        given = Arguments(ledger, args, kwargs)
+        given = Arguments(registry, args, kwargs)
         args, kwargs, after, inputs = given.args, given.kwargs, tuple(given.after), tuple(given.inputs)
         if given.commands:
             from bough.api.futures.completed import WithCompleted
@@ -74,7 +73,7 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
         short = pack_marked(args) if not kwargs else None
         payload = short if short is not None else pack_arguments(args, kwargs, name)
     if settings.after:
-        waits = after_deps(settings.after, ledger)
+        waits = after_deps(settings.after, registry)
         after = tuple(dict.fromkeys((*waits, *after))) if after else waits
     if blob is None:
         blob = pack_known(known) if known is not None else pack_function(fn)
@@ -87,7 +86,7 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     record = session.new_record()
     size, path = len(payload), ""
     if size > BIG and session.keeps_arguments:
-        path = session.keep_argument(record, payload)
+        path = keep_argument(session.store, record, payload)
         payload, size = b"", 0
     spec = TaskSpec(
         record,
@@ -107,7 +106,7 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
         (),
         settings.terms,
     )
-    task = Task(ledger, record, name, group)
+    task = Task(registry, record, name, group)
     session.send_task(task, spec, size, (blob,))
     return task
 
@@ -132,9 +131,7 @@ def submit_map(
     blob, data = pack_function(fn)
     table, pages, blobs = as_table(items)
     key = array_key(function_key(fn) if settings.memo else None, star=star)
-    elements = session.send_array(
-        settings,
-        group,
+    parts = ArrayParts(
         kind=Kind.FUNCTION,
         name=settings.name or function_name(fn),
         body=blob,
@@ -145,6 +142,7 @@ def submit_map(
         key=key,
         star=star,
     )
+    elements = send_array(session, settings, group, parts)
     return ArrayView(elements, values=True, deadline=deadline)
 
 
@@ -163,7 +161,7 @@ def array_key(function: MemoKey | None, *, star: bool) -> MemoKey:
     return MemoKey(blake2b(b"map*" if star else b"map", key=function, digest_size=DIGEST_SIZE).digest())
 
 
-def holds_tasks(session: Session, items: Sequence[Any], *, star: bool) -> bool:
+def holds_tasks(session: SessionLike, items: Sequence[Any], *, star: bool) -> bool:
     """Whether tasks, arrays or outputs of tasks are among the items."""
     flat = chain.from_iterable(items) if star else items
     for kind in set(map(type, flat)) - _PLAIN:
@@ -171,7 +169,7 @@ def holds_tasks(session: Session, items: Sequence[Any], *, star: bool) -> bool:
             break
     else:
         return False
-    return any(Arguments(session.ledger, (item,), {}).after for item in items)
+    return any(Arguments(session.registry, (item,), {}).after for item in items)
 
 
 def _map_loose(

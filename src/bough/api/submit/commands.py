@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from bough.api.futures.completed import CommandRows
 from bough.api.futures.task import Task
 from bough.api.memo.content_keys import command_key, file_identity, template_key
 from bough.api.pickling import pack_table, unsendable
-from bough.api.submit.arrays import array_length
+from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.command_plan import PlannedCommand, PlannedSweep, plan_command, plan_sweep
 from bough.api.submit.options import after_deps
 from bough.errors import BoughError, InvalidWorkload, UserError
@@ -40,9 +40,7 @@ from bough.model.tasks import Kind, TaskSpec
 
 if TYPE_CHECKING:
     from bough.api.futures.elements import ArrayElements
-    from bough.api.session.remote import RemoteSession
-    from bough.api.session.session import Session
-    from bough.api.submit.context import SubmitContext
+    from bough.api.submit.context import SessionLike, SubmitContext
     from bough.model.spaces import Space
 
 _NO_NAME = frozenset("({[!<>|&;\"'")
@@ -55,9 +53,9 @@ def submit_command(
     session, settings, group = context
     session.check_open()
     planned = plan_command(text, parameters, cwd=directory(how), shell=how["shell"], env=how["env"], stdin=how["stdin"])
-    ledger = session.ledger
+    registry = session.registry
     name = settings.name or command_name(planned.text)
-    after = after_deps([*settings.after, *planned.tasks], ledger)
+    after = after_deps([*settings.after, *planned.tasks], registry)
     record = session.new_record()
     declared = DeclaredFiles()
     clash = read_clash(how["clash"])
@@ -89,7 +87,7 @@ def submit_command(
         tuple(planned.writes.values()),
         settings.terms,
     )
-    task = Task(ledger, record, name, group, command=shown_text(planned.call), writes=planned.writes)
+    task = Task(registry, record, name, group, command=shown_text(planned.call), writes=planned.writes)
     try:
         session.send_task(task, spec, len(payload))
     except BoughError:
@@ -98,7 +96,7 @@ def submit_command(
     return task
 
 
-def _command_key(session: Session, planned: PlannedCommand, declared: DeclaredFiles) -> MemoKey:
+def _command_key(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles) -> MemoKey:
     outside = set(declared.external)
     reads = []
     for wanted in planned.reads:
@@ -141,9 +139,7 @@ def submit_sweep(
         files = b""
         if session.is_remote:
             files = travelling_files(session, planned, outside, name)
-        elements = session.send_array(
-            settings,
-            group,
+        parts = ArrayParts(
             kind=Kind.COMMAND,
             name=name,
             body=body,
@@ -153,20 +149,21 @@ def submit_sweep(
             key=sweep_key(session, planned, shared.external) if settings.memo else MemoKey(b""),
             template=planned.text[:200],
             record=record,
-            after=tuple(dict.fromkeys([*declared.after, *shared.after, *after_deps(planned.tasks, session.ledger)])),
+            after=tuple(dict.fromkeys([*declared.after, *shared.after, *after_deps(planned.tasks, session.registry)])),
             element_after=declared.element_after,
             rows=CommandRows(planned.template, planned.rows),
             identities=identities(outside) if settings.memo else None,
             writes=declared.writes,
             files=files,
         )
+        elements = send_array(session, settings, group, parts)
     except BoughError:
         session.files.withdraw(record)
         raise
     return ArrayView(elements)
 
 
-def sweep_key(session: Session, planned: PlannedSweep, shared: Iterable[str]) -> MemoKey:
+def sweep_key(session: SessionLike, planned: PlannedSweep, shared: Iterable[str]) -> MemoKey:
     """The key of a command array's body, with the files that every element reads."""
     from hashlib import blake2b
 
@@ -240,9 +237,7 @@ def open_command_array(
     body, blob = template_blob(planned.template)
     record = session.new_record()
     held: list[Any] = []
-    elements = session.send_array(
-        settings,
-        group,
+    parts = ArrayParts(
         kind=Kind.COMMAND,
         name=name,
         body=body,
@@ -250,11 +245,12 @@ def open_command_array(
         blobs=((body, blob),),
         template=planned.text[:200],
         record=record,
-        after=after_deps(planned.tasks, session.ledger),
+        after=after_deps(planned.tasks, session.registry),
         rows=CommandRows(planned.template, held),
         open=True,
         keep=keep,
     )
+    elements = send_array(session, settings, group, parts)
     fixed = planned.rows[0][len(names) :]  # parameters that are the same for every item
 
     def prepare(items: list[Any], start: int) -> list[Any]:
@@ -295,22 +291,22 @@ def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
     return [part for part in parts if isinstance(part, TemplateSlot) and part.name not in BUILT_IN]
 
 
-def travelling_call(session: Session, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
+def travelling_call(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
     """A loose command that says what it reads."""
     call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
-    sent = cast("RemoteSession", session).carrier.supply(declared.external, label)
+    sent = session.upload(declared.external, label)
     paths = (declared.renamed.get(path, path) for path in planned.reads)
     return replace(call, reads={path: sent.get(path, b"") for path in paths})
 
 
-def travelling_files(session: Session, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
+def travelling_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
     """The declared files of an array, packed; nothing if it has none."""
     template, renamed = planned.template, planned.template.renamed
     if not planned.reads and not any(
         isinstance(part, TemplateSlot) and part.mode in {"r", "w"} for part in template.parts
     ):
         return b""
-    sent = cast("RemoteSession", session).carrier.supply(external, label)
+    sent = session.upload(external, label)
     reads = {renamed.get(path, path): b"" for path in planned.reads}
     writes: set[str] = set()
     for read, written in files_of(template, planned.rows):

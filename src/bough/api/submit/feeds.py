@@ -27,17 +27,17 @@ from bough.api.futures.feed_elements import FeedElements
 from bough.api.memo.content_keys import function_key
 from bough.api.pickling import loads, make_pages, pack, pack_function
 from bough.api.submit.array_reuse import row_key
+from bough.api.submit.arrays import ArrayParts, send_array
 from bough.api.submit.calls import array_key, function_name
 from bough.api.submit.context import SubmitContext
-from bough.api.submit.options import NAMES
+from bough.api.submit.options import NAMES, read_options
 from bough.errors import BoughError, InvalidWorkload
 from bough.model.ids import DIGEST_SIZE, MemoKey, RecordId
 from bough.model.tasks import Kind, Page, Reuse
 from bough.wire import questions
 
 if TYPE_CHECKING:
-    from bough.api.session.session import Session
-    from bough.api.submit.submitter import Submitter
+    from bough.api.submit.context import SessionLike
 
 
 def fed_key(key: MemoKey) -> MemoKey:
@@ -48,7 +48,7 @@ def fed_key(key: MemoKey) -> MemoKey:
 class EarlierFeed:
     """All earlier feeds of a function, newest run first."""
 
-    def __init__(self, session: Session, key: MemoKey) -> None:
+    def __init__(self, session: SessionLike, key: MemoKey) -> None:
         found = session.ask(questions.Feeds(key))
         self._olds = [_EarlierPages(session, record) for record in found]
 
@@ -77,7 +77,7 @@ class EarlierFeed:
 class _EarlierPages:
     """One earlier feed, read from its beginning to its end."""
 
-    def __init__(self, session: Session, record: int) -> None:
+    def __init__(self, session: SessionLike, record: int) -> None:
         self.record = record
         self._session = session
         self._pages: deque[tuple[int, int, bytes]] = deque()
@@ -157,7 +157,7 @@ PATIENCE = 0.05  # seconds an item may wait for others to make a page with
 
 
 def start_feed(
-    submitter: Submitter,
+    context: SubmitContext,
     what: Callable[..., Any] | str,
     items: Iterable[Any],
     options: Mapping[str, Any],
@@ -165,9 +165,9 @@ def start_feed(
     keep: bool = True,
 ) -> Array:
     """Begin to feed an array."""
-    session = submitter._session
+    session, settings, group = context
     session.check_open()
-    settings = submitter._read({name: options[name] for name in NAMES if name in options})
+    settings = read_options(settings, {name: options[name] for name in NAMES if name in options})
     rest = {name: value for name, value in options.items() if name not in NAMES}
     if not callable(what) and not isinstance(what, str):
         raise InvalidWorkload(f"feed needs a function or a command's text, not {what!r:.80}")
@@ -183,18 +183,23 @@ def start_feed(
             raise InvalidWorkload(f"feed: {', '.join(rest)} cannot be given with a function")
         blob, data = pack_function(what)
         key = fed_key(array_key(function_key(what) if settings.memo else None, star=False))
-        parts = {"kind": Kind.FUNCTION, "name": settings.name or function_name(what), "body": blob, "key": key}
-        elements = session.send_array(
-            settings, submitter._group_id(), **parts, length=0, blobs=((blob, data),), open=True, keep=keep
+        parts = ArrayParts(
+            kind=Kind.FUNCTION,
+            name=settings.name or function_name(what),
+            body=blob,
+            length=0,
+            blobs=((blob, data),),
+            key=key,
+            open=True,
+            keep=keep,
         )
+        elements = send_array(session, settings, group, parts)
         prepare: Prepare = _as_they_are
         earlier = EarlierFeed(session, key) if key and session.welcome.memos else None
     else:
         from bough.api.submit.commands import open_command_array
 
-        elements, prepare = open_command_array(
-            SubmitContext(session, settings, submitter._group_id()), what, rest, keep=keep
-        )
+        elements, prepare = open_command_array(SubmitContext(session, settings, group), what, rest, keep=keep)
     assert isinstance(elements, FeedElements)
     feed = Feed(session, elements, source, prepare, earlier)
     session.add_feed(feed)
@@ -213,7 +218,7 @@ class Feed:
     """The thread that reads a generator into an open array."""
 
     def __init__(
-        self, session: Session, elements: FeedElements, items: Any, prepare: Prepare, earlier: EarlierFeed | None
+        self, session: SessionLike, elements: FeedElements, items: Any, prepare: Prepare, earlier: EarlierFeed | None
     ) -> None:
         self._session = session
         self._elements = elements
@@ -293,7 +298,7 @@ class Feed:
         pages = pages_of(prepared, start)
         reuse = self._earlier.reuse(pages, prepared, start) if self._earlier is not None else ()
         elements.grow(len(rows))
-        self._session.ledger.progress.added(elements.group, len(rows))
+        self._session.registry.progress.added(elements.group, len(rows))
         size = sum(len(page.data) for page in pages)
         self._window.sent(len(rows), size)
         self._session.connection.add_pages(RecordId(elements.record), pages, size, last=False, reuse=reuse)

@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bough.api.pickling import check_sendable
-from bough.api.submit.context import inside
+from bough.api.submit.context import open_groups
 from bough.api.submit.options import (
     BESIDE,
     TaskOptions,
@@ -46,9 +46,9 @@ from bough.model.ids import GroupId
 from bough.model.tasks import Dep, GroupSpec, On, TaskExtras, TaskSpec
 
 if TYPE_CHECKING:
-    from bough.api.futures.task import Task
+    from bough.api.futures.task import Home, Task
     from bough.api.futures.task_registry import TaskRegistry
-    from bough.api.session.session import Session
+    from bough.api.submit.context import OpenGroup, SessionLike
     from bough.api.submit.options import TaskOptions
     from bough.model.ids import BlobId, GroupId
 
@@ -61,7 +61,7 @@ class Order:
 
     def __init__(
         self,
-        session: Session,
+        session: SessionLike,
         group: GroupId,
         *,
         pipeline: bool = False,
@@ -101,7 +101,7 @@ class Order:
         """Nothing more comes into the group."""
         if self.owner is not None:
             self.owner.close()
-        self._session.orders.pop(self._group, None)
+        self._session.groups.orders.pop(self._group, None)
 
     def subgroup_waits(self, name: str) -> tuple[Dep, ...]:
         """What a subgroup that comes into the group waits for: the prologue, and namesakes of it elsewhere."""
@@ -109,7 +109,7 @@ class Order:
             self.begin()
         found = [] if self.prologue is None else [Dep(_END, self.prologue.id)]
         for dep in self._matched or ():
-            namesake = self._session.group_in(dep.id, name) if dep.is_group else None
+            namesake = self._session.groups.find(dep.id, name) if dep.is_group else None
             found.append(dep if namesake is None else Dep(dep.on, namesake))
         return tuple(found)
 
@@ -128,7 +128,7 @@ class Order:
                 self._gate = deps[0]
             else:
                 self._hidden += 1
-                hidden = self._session.hide_group(self._group, f".{name}{self._hidden}", tuple(deps))
+                hidden = self._session.groups.hide(self._group, f".{name}{self._hidden}", tuple(deps))
                 self._gate = Dep(_END, hidden)
         return self._gate
 
@@ -169,7 +169,7 @@ class Order:
             return spec
         after = tuple(dict.fromkeys((*spec.after, *waits)))
         if terms.same_host_as == BESIDE:
-            terms = beside(self._session, self._before, spec, needed=not self.pipeline)
+            terms = beside(self._session.registry, self._before, spec, needed=not self.pipeline)
         return msgspec.structs.replace(spec, after=after, terms=terms, priority=priority)
 
     def _join(self, dep: Dep, *, final: bool) -> None:
@@ -198,42 +198,49 @@ class Order:
             self._arrays.append(Dep(_ARRAY, record))
 
 
-def beside(session: Session, before: Task | None, spec: TaskSpec, *, needed: bool) -> TaskExtras:
+def beside(registry: TaskRegistry, before: Task | None, spec: TaskSpec, *, needed: bool) -> TaskExtras:
     """The terms of a task that is to run where the one before it ran: in a pipeline, or the one it waits for."""
     terms = spec.terms
     if before is None and needed:
         tasks = [dep.id for dep in spec.after if dep.on is _TASK and not dep.index]
         if len(spec.after) != 1 or not tasks:
             raise UserError("affinity=True needs a task before it: one in a pipeline, or a single one in after=")
-        before = session.ledger.tasks.get(tasks[0])
+        before = registry.tasks.get(tasks[0])
         if before is None:
-            return msgspec.structs.replace(terms, same_host_as=tasks[0])
+            return msgspec.structs.replace(terms, near=tasks[0])
     if before is None:
-        return msgspec.structs.replace(terms, same_host_as=0)  # the first of a pipeline runs anywhere
+        return msgspec.structs.replace(terms, near=0)  # the first of a pipeline runs anywhere
     if before.done():
-        return msgspec.structs.replace(terms, same_host_as=0, host=before.host)
-    return msgspec.structs.replace(terms, same_host_as=before.id)
+        return msgspec.structs.replace(terms, near=0, place=before.host)
+    return msgspec.structs.replace(terms, near=before.id)
+
+
+def placed_alone(registry: TaskRegistry, spec: TaskSpec) -> TaskSpec:
+    """A task that is in no group of this session and is to run where the one it waits for ran."""
+    return msgspec.structs.replace(spec, terms=beside(registry, None, spec, needed=True))
 
 
 class Group(Submitter):
     """A group of tasks: `submit`, `map`, `command` and the others as a session has them, for this group."""
 
-    def __init__(self, session: Session, group: int, name: str, settings: TaskOptions) -> None:
+    def __init__(self, session: SessionLike, group: int, name: str, settings: TaskOptions) -> None:
         super().__init__(session, settings)
         self.id = GroupId(group)
         self.name = name
-        self._entered: Token[tuple[Group, ...]] | None = None
+        self._entered: Token[tuple[OpenGroup, ...]] | None = None
         self._is_closed = False
         self._epilogue: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []  # what, arguments, options
 
     @property
     def path(self) -> str:
         """Its name with those of the groups it is in, as in "align/sub"."""
-        return self._session.ledger.progress.path(self.id)
+        return self._session.registry.progress.path(self.id)
 
     @property
     def _order(self) -> Order:
-        return self._session.orders[self.id]
+        order = self._session.groups.orders[self.id]
+        assert isinstance(order, Order)
+        return order
 
     def _group_id(self) -> GroupId:
         if self._is_closed:
@@ -283,14 +290,14 @@ class Group(Submitter):
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until everything in it and below it has ended; TimeoutError when it takes longer."""
-        ledger = self._session.ledger
-        ledger.may_wait()
-        if not ledger.progress.wait(self.id, timeout):
+        registry = self._session.registry
+        registry.may_wait()
+        if not registry.progress.wait(self.id, timeout):
             raise TimeoutError(f"{self!r} has not ended within {timeout} s")
 
     def status(self) -> dict[str, int]:
         """How many tasks in it and below it are in which state."""
-        return self._session.ledger.progress.counts(self.id)
+        return self._session.registry.progress.counts(self.id)
 
     def cancel(self) -> int:
         """Cancel everything in it that has not ended; returns how many tasks that was."""
@@ -313,24 +320,24 @@ class Group(Submitter):
                         self._run(what, args, options)
         finally:
             self._is_closed = True
-            self._session.orders.pop(self.id, None)
+            self._session.groups.orders.pop(self.id, None)
             self._session.post(GroupClosed(GroupId(self.id)))
 
     def __enter__(self) -> Self:
-        self._entered = inside.set((*inside.get(), self))
+        self._entered = open_groups.set((*open_groups.get(), self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._entered is not None:
-            inside.reset(self._entered)
+            open_groups.reset(self._entered)
             self._entered = None
         self.close()
 
-    def __bough_deps__(self) -> tuple[TaskRegistry, tuple[Dep, ...]]:
+    def __bough_deps__(self) -> tuple[Home, tuple[Dep, ...]]:
         """This group as a dependency."""
-        return self._session.ledger, (Dep(On.GROUP, self.id),)
+        return self._session.registry, (Dep(On.GROUP, self.id),)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {word}" for word, count in self.status().items() if count)
@@ -343,7 +350,7 @@ class Group(Submitter):
 
 
 def make_group(
-    session: Session,
+    session: SessionLike,
     name: Any,
     parent: int,
     after: Any,
@@ -365,7 +372,7 @@ def make_group(
     within("a group's name", name, Name)
     if match and not barrier:
         raise UserError(f"group {name}: match=True means nothing with barrier=False; give one of them")
-    deps = after_deps(read_after(after), session.ledger)
+    deps = after_deps(read_after(after), session.registry)
     spec = GroupSpec(
         GroupId(0),
         name,
@@ -376,10 +383,10 @@ def make_group(
         attributes=() if attributes is None else read_attributes(attributes),
     )
     first = read_options(settings, {"priority": priority}).priority
-    with session.ordered(parent) as outer:
+    with session.groups.ordered(parent) as outer:
         gate = () if outer is None else outer.subgroup_waits(name)
-        is_there = session.group_there(parent, name) is not None
-        group = session.new_group(parent, name)
+        is_there = session.groups.existing(parent, name) is not None
+        group = session.groups.new(parent, name)
         deps = tuple(dict.fromkeys((*gate, *deps))) if barrier else ()
         inner = Order(
             session,
@@ -390,9 +397,9 @@ def make_group(
             matched=deps if match else None,
         )
         if not is_there:
-            session.ledger.progress.group_added(group, parent, name)
+            session.registry.progress.group_added(group, parent, name)
             session.connection.submit(replace(spec, id=group, after=() if match else deps), 100 + 8 * len(deps))
-        session.orders[group] = inner
+        session.groups.orders[group] = inner
         if outer is not None:
             outer.subgroup_joined(group)
     inner.owner = Group(session, group, name, settings)

@@ -13,7 +13,7 @@ Rule: a dependency belongs to the same session; a task inside a list, tuple or d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -29,12 +29,18 @@ from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, Limits, TaskExtras
 
 if TYPE_CHECKING:
-    from bough.api.futures.task import OutputPath
-    from bough.api.futures.task_registry import TaskRegistry
-    from bough.api.submit.groups import Group
+    from bough.api.futures.task import Home, OutputPath
+
+
+class HasDeps(Protocol):
+    """What can be waited for besides tasks and arrays: a group."""
+
+    def __bough_deps__(self) -> tuple[Home, tuple[Dep, ...]]:
+        """The session that it belongs to, and its dependencies."""
+
 
 # What `after` takes: a task, an array, a group, an output of a task, or several of these
-Waitable: TypeAlias = "Task | Array | Group | OutputPath"
+Waitable: TypeAlias = "Task | Array | HasDeps | OutputPath"
 After: TypeAlias = "Iterable[Waitable] | Waitable | None"
 
 NAMES = (
@@ -215,29 +221,29 @@ def is_waitable(thing: object) -> bool:
     return isinstance(thing, Task | Array) or hasattr(type(thing), "__bough_deps__") or _producer(thing) is not None
 
 
-def deps_of(thing: object, ledger: TaskRegistry) -> tuple[Dep, ...]:
+def deps_of(thing: object, registry: Home) -> tuple[Dep, ...]:
     """The dependencies that one entry of `after` means."""
     if isinstance(thing, Task):
-        _same_session(thing._ledger, ledger, thing)
+        _same_session(thing._registry, registry, thing)
         return (thing.dep(),)
     if isinstance(thing, Array):
         for owner in thing.owners():
-            _same_session(owner, ledger, thing)
+            _same_session(owner, registry, thing)
         return thing.deps()
     find = getattr(thing, "__bough_deps__", None)
     if find is not None:
         owner, deps = find()
-        _same_session(owner, ledger, thing)
+        _same_session(owner, registry, thing)
         return tuple(deps)
     producer = _producer(thing)
     if producer is not None:
-        return deps_of(producer, ledger)
+        return deps_of(producer, registry)
     raise UserError(f"after holds {thing!r:.80}; give tasks, arrays and groups")
 
 
-def after_deps(things: Iterable[object], ledger: TaskRegistry) -> tuple[Dep, ...]:
+def after_deps(things: Iterable[object], registry: Home) -> tuple[Dep, ...]:
     """The dependencies of an `after`, each once, in order."""
-    deps = [dep for thing in things for dep in deps_of(thing, ledger)]
+    deps = [dep for thing in things for dep in deps_of(thing, registry)]
     return tuple(deps) if len(deps) < 2 else tuple(dict.fromkeys(deps))
 
 
@@ -246,8 +252,8 @@ def _producer(thing: object) -> Task | None:
     return found if isinstance(found, Task) else None
 
 
-def _same_session(owner: TaskRegistry, ledger: TaskRegistry, thing: object) -> None:
-    if owner is not ledger:
+def _same_session(owner: Home, registry: Home, thing: object) -> None:
+    if owner is not registry:
         raise UserError(f"{thing!r:.80} belongs to another session; a task can wait only for what its own session runs")
 
 
@@ -257,10 +263,10 @@ _SHALLOW: frozenset[type] = frozenset({Task, int, float, str, bytes, bool, compl
 class Arguments:
     """The arguments of a call, with marks in the places of values that come later."""
 
-    __slots__ = ("_ledger", "after", "args", "commands", "inputs", "kwargs")
+    __slots__ = ("_registry", "after", "args", "commands", "inputs", "kwargs")
 
-    def __init__(self, ledger: TaskRegistry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._ledger = ledger
+    def __init__(self, registry: Home, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._registry = registry
         self.inputs: dict[Dep, int] = {}
         self.after: dict[Dep, None] = {}
         self.commands: list[str] = []  # texts of the commands whose results are wanted, in the order of their marks
@@ -277,13 +283,13 @@ class Arguments:
             producer = _producer(thing)
             if producer is None:
                 return thing
-            self.after[deps_of(producer, self._ledger)[0]] = None
+            self.after[deps_of(producer, self._registry)[0]] = None
             return str(thing)
         if isinstance(thing, Task):
             if thing.is_command:
                 self.commands.append(thing.command)
-            return self._ref(deps_of(thing, self._ledger)[0])
-        deps = deps_of(thing, self._ledger)
+            return self._ref(deps_of(thing, self._registry)[0])
+        deps = deps_of(thing, self._registry)
         if thing.is_command:
             self.commands += [task.command for task in thing.tasks()]
         if isinstance(thing, ArrayView) and thing.is_whole and deps:

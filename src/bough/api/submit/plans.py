@@ -40,8 +40,7 @@ from bough.wire import questions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bough.api.session.remote import RemoteSession
-    from bough.api.session.session import Session
+    from bough.api.submit.context import SessionLike
     from bough.describe.plan import PlanTask
     from bough.describe.steps import Step
 
@@ -55,7 +54,7 @@ _ON = {For.TASK: On.TASK, For.RELEASE: On.GROUP, For.END: On.END}
 _TASK = On.TASK
 
 
-def submit_plan(session: Session, steps: Sequence[Step], *, watched: bool = True) -> list[RecordId]:
+def submit_plan(session: SessionLike, steps: Sequence[Step], *, watched: bool = True) -> list[RecordId]:
     """Submit the steps of a plan (see `describe.lowering.steps`); the records of its tasks, in their order.
 
     `watched`: the session stays, and counts how they end. Else only what is refused is known of them here.
@@ -83,7 +82,7 @@ def _look_through(steps: Sequence[Step]) -> None:
 
 
 class _Submission:
-    def __init__(self, session: Session, steps: Sequence[Step], *, watched: bool) -> None:
+    def __init__(self, session: SessionLike, steps: Sequence[Step], *, watched: bool) -> None:
         self._session = session
         self._steps = steps
         self._watched = watched
@@ -142,11 +141,11 @@ class _Submission:
 
     def _open(self, step: Step) -> None:
         session, parent = self._session, self._groups[step.group]
-        there = session.group_there(parent, step.name)
-        group = session.new_group(parent, step.name)
+        there = session.groups.existing(parent, step.name)
+        group = session.groups.new(parent, step.name)
         self._groups.append(group)
         if step.name[0] != "." and there is None:
-            session.ledger.progress.group_added(group, parent, step.name)
+            session.registry.progress.group_added(group, parent, step.name)
         if there is not None:
             return
         deps, said = self._deps(step), step.spec
@@ -190,12 +189,12 @@ class _Submission:
         session = self._session
         if session.is_joined:  # it may be there already, by another number, which those that wait for it must know
             self._send()
-            task = Task(session.ledger, record, name, group, command=command, writes={})
+            task = Task(session.registry, record, name, group, command=command, writes={})
             session.put_task(task, spec, len(payload), ())
             self._ids.append(RecordId(task.id))
             return
         if self._watched:
-            self._tasks[record] = Task(session.ledger, record, name, group, command=command, writes={})
+            self._tasks[record] = Task(session.registry, record, name, group, command=command, writes={})
         self._counts[group] += 1
         self._page.append(spec)
         self._size += len(payload) + _ITEM
@@ -291,13 +290,13 @@ class Amendment(msgspec.Struct, frozen=True):
         return {key: value for key, value in found.items() if key not in {"ids", "group_ids"}}
 
 
-def amend_plan(session: RemoteSession, steps: Sequence[Step], *, dry: bool = False, watched: bool = False) -> Amendment:
+def amend_plan(session: SessionLike, steps: Sequence[Step], *, dry: bool = False, watched: bool = False) -> Amendment:
     """Make the workflow that a session joined, and into which nothing more was to come, what a plan says.
 
     `dry`: only ask what would be different. `watched`: the session stays, and counts how the tasks end.
     """
     draft = _Draft(session)
-    submit_plan(cast("Session", draft), steps, watched=False)
+    submit_plan(cast("SessionLike", draft), steps, watched=False)
     said = session.connection.amend(draft.items, session.directory, dry=dry, watched=watched and not dry)
     found = msgspec.convert(said, Amendment)
     if watched and not dry:
@@ -305,21 +304,21 @@ def amend_plan(session: RemoteSession, steps: Sequence[Step], *, dry: bool = Fal
     return found
 
 
-def _watch(session: RemoteSession, items: Sequence[Item], found: Amendment, commands: Sequence[str]) -> None:
+def _watch(session: SessionLike, items: Sequence[Item], found: Amendment, commands: Sequence[str]) -> None:
     """Count the tasks of the workflow as the session's own, and hear of their ends."""
-    ledger, groups = session.ledger, {session.root: session.root}
+    registry, groups = session.registry, {session.root: session.root}
     numbers = iter(found.group_ids)
     for item in items:
         if isinstance(item, GroupSpec):
             group, parent = GroupId(next(numbers)), groups[item.parent]
             groups[item.id] = group
-            if item.name[0] != "." and session.group_there(parent, item.name) is None:
-                ledger.progress.group_added(group, parent, item.name)
+            if item.name[0] != "." and session.groups.existing(parent, item.name) is None:
+                registry.progress.group_added(group, parent, item.name)
     specs = [item for item in items if isinstance(item, TaskSpec)]
     for spec, number, command in zip(specs, found.ids, commands, strict=True):
         group = groups[spec.group]
-        ledger.tasks[number] = Task(ledger, number, spec.name, group, command=command)
-        ledger.progress.added(group, 1)
+        registry.tasks[number] = Task(registry, number, spec.name, group, command=command)
+        registry.progress.added(group, 1)
     session.ask(questions.Outcomes([(RecordId(number), 0) for number in found.ids]))
 
 
@@ -330,8 +329,22 @@ class _Silent:
         """It may never be."""
 
 
-class _DraftLedger:
+class _DraftRegistry:
     progress = _Silent()
+
+
+class _DraftGroups:
+    """Numbers for the groups of a draft, which are the session's."""
+
+    def __init__(self, first: int) -> None:
+        self._numbers = itertools.count(first)
+
+    def new(self, parent: int, name: str) -> GroupId:
+        """A number for a group."""
+        return GroupId(next(self._numbers))
+
+    def existing(self, parent: int, name: str) -> None:
+        """The server finds out what is there."""
 
 
 class _Draft:
@@ -339,12 +352,12 @@ class _Draft:
 
     is_joined = False
 
-    def __init__(self, session: RemoteSession) -> None:
+    def __init__(self, session: SessionLike) -> None:
         self._session = session
-        self._groups = itertools.count(session.welcome.first_group)
+        self.groups = _DraftGroups(session.welcome.first_group)
         self.root = session.root
         self.directory = session.directory
-        self.ledger = _DraftLedger()
+        self.registry = _DraftRegistry()
         self.items: list[Item] = []
 
     def check_open(self) -> None:
@@ -354,13 +367,6 @@ class _Draft:
     def new_records(self, count: int) -> list[RecordId]:
         """Numbers that are the session's."""
         return self._session.new_records(count)
-
-    def new_group(self, parent: int, name: str) -> GroupId:
-        """A number that is the session's."""
-        return GroupId(next(self._groups))
-
-    def group_there(self, parent: int, name: str) -> None:
-        """The server finds out what is there."""
 
     def put_page(self, items: list[Item], size: int, tasks: Mapping[int, Task], counts: Mapping[GroupId, int]) -> None:
         """Keep the items."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
-from bough.api.submit.context import SubmitContext, inside
+from bough.api.submit.context import SubmitContext, open_groups
 
 if TYPE_CHECKING:
     from bough.api.futures.array import Array, TaskList
     from bough.api.futures.task import Task
-    from bough.api.session.session import Session
+    from bough.api.submit.context import SessionLike
     from bough.api.submit.groups import Group
     from bough.api.submit.options import After, TaskOptions
     from bough.model.ids import GroupId
@@ -29,16 +29,16 @@ Amount = str | float
 class Submitter:
     """See the module."""
 
-    _session: Session
+    _session: SessionLike
     _settings: TaskOptions
 
-    def __init__(self, session: Session, settings: TaskOptions) -> None:
+    def __init__(self, session: SessionLike, settings: TaskOptions) -> None:
         self._session = session
         self._settings = settings
 
     def _group_id(self) -> GroupId:
         """The group that what is submitted here joins."""
-        around = inside.get()
+        around = open_groups.get()
         if around:
             for group in reversed(around):
                 if group._session is self._session:
@@ -64,8 +64,7 @@ class Submitter:
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
         """Call `fn(*args, **kwargs)` in a worker. Tasks and arrays among the arguments stand for their values."""
         session = self._session
-        task: Task = session.calls.submit_call(session, self._settings, self._group_id(), fn, args, kwargs)
-        return task
+        return session.submit_call(session, self._settings, self._group_id(), fn, args, kwargs)
 
     def map(
         self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
@@ -79,8 +78,7 @@ class Submitter:
             raise ValueError("chunksize must be >= 1.")
         deadline = None if timeout is None else time.monotonic() + timeout
         context = SubmitContext(self._session, self._settings, self._group_id())
-        array: Array = self._session.calls.submit_map(context, fn, iterables, deadline)
-        return array
+        return self._session.submit_map(context, fn, iterables, deadline)
 
     # --- commands -----------------------------------------------------------------------------------
 
@@ -207,7 +205,9 @@ class Submitter:
         """
         from bough.api.submit.feeds import start_feed
 
-        return start_feed(self, what, items, options, keep=keep)
+        return start_feed(
+            SubmitContext(self._session, self._settings, self._group_id()), what, items, options, keep=keep
+        )
 
     # --- structure ----------------------------------------------------------------------------------
 
@@ -247,7 +247,11 @@ class Submitter:
             attributes: texts and numbers of your own.
             options: of `options`, for what is submitted through the group itself.
         """
-        return self._session.make_group(
+        from bough.api.submit.groups import make_group
+
+        self._session.check_open()
+        return make_group(
+            self._session,
             name,
             self._group_id(),
             () if after is None else after,
@@ -266,7 +270,7 @@ class Submitter:
 class SubmitterWithOptions(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
     """A session, or a group of it, with options for everything that is submitted through it."""
 
-    def __init__(self, session: Session, settings: TaskOptions, origin: Submitter) -> None:
+    def __init__(self, session: SessionLike, settings: TaskOptions, origin: Submitter) -> None:
         super().__init__(session, settings)
         self._origin = origin
 

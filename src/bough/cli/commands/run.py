@@ -159,7 +159,7 @@ def _shows_difference(
     """Show what would be different about a workflow that goes on at a server; whether there is one."""
     from bough.api.session import launch
 
-    if not launch.server(args.server):
+    if not launch.server_address(args.server):
         return False
     from bough.cli.submit_files import foresee, server_address
 
