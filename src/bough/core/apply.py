@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from bough.core import lifecycle, retirement
 from bough.core.actions import amend, reset, task_actions
+from bough.core.effects import Effects
 from bough.core.graph import submission
 from bough.core.state import State
 from bough.model.events import facts
 
 
-def _stopping(state: State, fact: facts.Stopping) -> None:
+def _stopping(state: State, effects: Effects | None, fact: facts.Stopping) -> None:
     state.stopping = True
 
 

@@ -10,6 +10,7 @@ right after it as facts of its own, so that a replay needs no decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from bough.core import lifecycle, retirement
 from bough.core.actions import amend, reset, task_actions
 from bough.core.apply import APPLY
+from bough.core.effects import Effects
 from bough.core.graph import dependencies, validation
 from bough.core.graph.readiness import key_of
 from bough.core.records.array_record import RUNNING, WAITING, Record
@@ -33,6 +35,8 @@ from bough.model.outcomes import Cause, Failure
 from bough.model.refs import cut
 from bough.model.tasks import Dep, GroupSpec, Kind, On
 
+Handler = Callable[..., None]
+
 NEVER: Seconds = -1.0  # when a task that failed is tried again
 _PENDING = bytes((0, 1, 2))
 _REST: Seconds = 60.0  # of an executor that is suspended for the first time
@@ -47,7 +51,8 @@ class Intake:
     def __init__(self, state: State) -> None:
         self._state = state
         self._facts: list[Fact] = []
-        self._handlers: dict[type, Callable[..., None]] = {
+        self._effects = Effects()
+        handlers: dict[type, Handler] = {
             facts.SpanEnded: self._on_ended,
             facts.CallsEnded: self._on_calls_ended,
             facts.ElementFailed: self._on_failed,
@@ -83,33 +88,35 @@ class Intake:
             facts.GroupReleased: self._on_group_released,
             facts.SpanAlive: self._on_heard,
         }
+        self._handlers = {
+            kind: handler if kind in DECODED else partial(self._check, handler) for kind, handler in handlers.items()
+        }
 
-    def take_in(self, events: Iterable[News]) -> list[Fact]:
+    def take_in(self, events: Iterable[News], effects: Effects) -> list[Fact]:
         """Take in what arrived, and what is due by now; the facts that came of it, already applied."""
-        state = self._state
-        self._facts = []
+        self._facts, self._effects = [], effects
         handlers = self._handlers
         for event in events:
-            kind = type(event)
-            if kind not in DECODED and (problem := unstorable(event)):
-                self._refuse(event, problem)
-                continue
-            handlers[kind](event)
-            if state.doomed:
-                self._abandon()
-            while state.again:
-                self._try_again(state.again.pop())
-        self._wake(state.now)
-        if state.troubled:
+            handlers[type(event)](event)
+            if effects.skipped or effects.groups_to_retry:
+                self._follow_up()
+        self._wake(self._state.now)
+        if effects.skipped or effects.groups_to_retry:
+            self._follow_up()
+        if effects.to_suspend:
             self._suspend()
         return self._facts
 
-    def _refuse(self, event: News, problem: str) -> None:
-        """Who asked for it is told; otherwise it is for the operator to know."""
+    def _check(self, handler: Handler, event: News) -> None:
+        """Refuse what could not be read from a journal: the client that asked is told, otherwise the operator."""
+        problem = unstorable(event)
+        if not problem:
+            handler(event)
+            return
         text = f"{type(event).__name__} cannot be stored: {problem}"
         request = getattr(event, "request", 0)
         if request:
-            self._state.orders.append(Refuse(request, text))
+            self._effects.orders.append(Refuse(request, text))
         else:
             self._state.complaints.append(f"refused, {text}")
 
@@ -128,7 +135,7 @@ class Intake:
                 self._on_returned(facts.SpanReturned(event.span, 0, 1))
             elif event.start == 0 and event.stop == 1:
                 self._facts.append(_completed(state, span, record, event))
-                lifecycle.task_ended(state, span, record, event.seconds, event.host)
+                lifecycle.task_ended(state, self._effects, span, record, event.seconds, event.host)
             return
         low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
         if low <= event.start < event.stop <= high:
@@ -166,7 +173,7 @@ class Intake:
                     host,
                 )
             )
-            lifecycle.task_ended(state, span, record, seconds, host)
+            lifecycle.task_ended(state, self._effects, span, record, seconds, host)
 
     def _succeed_late(self, late: Span, event: facts.SpanEnded) -> None:
         """A lost executor is back with results: they count for what nobody else has brought to an end."""
@@ -271,7 +278,7 @@ class Intake:
     def _on_submitted(self, event: facts.Submitted) -> None:
         problem = validation.check_submission(self._state, event)
         if problem:
-            self._state.orders.append(Refuse(event.request, problem))
+            self._effects.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
         if self._state.stopping or self._state.failing:
@@ -289,7 +296,7 @@ class Intake:
     def _on_pages(self, event: facts.PagesAdded) -> None:
         problem = validation.check_pages(self._state, event)
         if problem:
-            self._state.orders.append(Refuse(event.request, problem))
+            self._effects.orders.append(Refuse(event.request, problem))
             return
         self._record(event)
         if self._state.stopping or self._state.failing:
@@ -345,7 +352,7 @@ class Intake:
                 self._record(facts.Retried(Dep(On.TASK, record.id)))
         self._abandon()
         if event.added or event.changed or event.removed or event.removed_groups:
-            parts = amend.amend(self._state, event)
+            parts = amend.amend(self._state, self._effects, event)
             self._facts.append(msgspec.structs.replace(event, parts=parts))
 
     def _on_declared(self, event: facts.DeclaredDone) -> None:
@@ -387,7 +394,7 @@ class Intake:
             return
         parts = [(low, high) for low, high in span.left]
         for low, high in parts:
-            self._state.orders.append(StopSpan(span.executor.id, span.id, low, high))
+            self._effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
         failure = Failure(Cause.LOST, shortened(f"no word of it from {span.executor.host} for {patience:g} s"))
         for index in _probably_running(span, in_front=True):
             self._fail(span, facts.ElementFailed(span.id, index, failure))
@@ -401,7 +408,7 @@ class Intake:
         message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, is over")
         self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))
         failure = Failure(Cause.KILLED, message)
-        self._state.doomed += [
+        self._effects.skipped += [
             (one, 0, one.length, failure) for one in group.records() if not dependencies.is_final(one)
         ]
         self._abandon()
@@ -411,13 +418,13 @@ class Intake:
     def _record(self, fact: Fact) -> None:
         """Make something a fact: note it and apply it."""
         self._facts.append(fact)
-        APPLY[type(fact)](self._state, fact)
+        APPLY[type(fact)](self._state, self._effects, fact)
 
     def _abandon(self) -> None:
         """Record, one after the other, what will never run because of what was just applied."""
-        state = self._state
-        while state.doomed:
-            record, start, stop, failure = state.doomed.pop()
+        skipped = self._effects.skipped
+        while skipped:
+            record, start, stop, failure = skipped.pop()
             for low, high in record.runs(_PENDING, start, min(stop, record.length)):
                 self._record(facts.Skipped(RecordId(record.id), low, high, failure))
 
@@ -428,7 +435,13 @@ class Intake:
                 continue  # what it waits for has ended, or will
             for start, stop in record.runs(_PENDING, 0, record.length):
                 self._record(facts.Skipped(RecordId(record.id), start, stop, failure))
-        self._state.doomed.clear()
+        self._effects.skipped.clear()
+
+    def _follow_up(self) -> None:
+        """Record what follows from what was just applied."""
+        self._abandon()
+        while self._effects.groups_to_retry:
+            self._try_again(self._effects.groups_to_retry.pop())
 
     def _try_again(self, group: GroupRecord) -> None:
         """A whole group is tried again, because the user allowed so many retries of it."""
@@ -438,8 +451,7 @@ class Intake:
     def _suspend(self) -> None:
         """Give a rest to executors on which much failed that worked elsewhere; a longer one each time."""
         state = self._state
-        troubled, state.troubled = state.troubled, []
-        for executor in troubled:
+        for executor in self._effects.to_suspend:
             if executor.id in state.executors and not executor.suspended:
                 until = state.now + min(_REST * 2 ** min(executor.suspensions, _DOUBLED), _LONGEST_REST)
                 reason = f"{executor.trouble} tasks in a row failed there and worked elsewhere"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.graph.readiness import elements_free
 from bough.core.graph.submission import grow
@@ -38,7 +39,7 @@ from bough.model.runtimes import SHORT
 from bough.model.states import OCCUPYING
 
 
-def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
+def executor_joined(state: State, effects: Effects | None, fact: facts.ExecutorJoined) -> None:
     """There is room."""
     executor = ExecutorRecord(fact) if fact.each is None else RelayExecutorRecord(fact)
     state.executors[fact.executor] = executor
@@ -47,7 +48,7 @@ def executor_joined(state: State, fact: facts.ExecutorJoined) -> None:
     state.note_room(executor)
 
 
-def executor_resized(state: State, fact: facts.ExecutorResized) -> None:
+def executor_resized(state: State, effects: Effects | None, fact: facts.ExecutorResized) -> None:
     """There are more or fewer executors behind a relay."""
     executor = state.executors[fact.executor]
     assert isinstance(executor, RelayExecutorRecord)
@@ -56,7 +57,7 @@ def executor_resized(state: State, fact: facts.ExecutorResized) -> None:
     state.note_room(executor)
 
 
-def executor_suspended(state: State, fact: facts.ExecutorSuspended) -> None:
+def executor_suspended(state: State, effects: Effects | None, fact: facts.ExecutorSuspended) -> None:
     """It gets nothing for a while."""
     executor = state.executors[fact.executor]
     executor.suspended = fact.until
@@ -67,14 +68,14 @@ def executor_suspended(state: State, fact: facts.ExecutorSuspended) -> None:
     state.note_room(executor)
 
 
-def executor_resumed(state: State, fact: facts.ExecutorResumed) -> None:
+def executor_resumed(state: State, effects: Effects | None, fact: facts.ExecutorResumed) -> None:
     """It gets work again."""
     executor = state.executors[fact.executor]
     executor.suspended = 0.0
     state.note_room(executor)
 
 
-def executor_drained(state: State, fact: facts.ExecutorDrained) -> None:
+def executor_drained(state: State, effects: Effects | None, fact: facts.ExecutorDrained) -> None:
     """It gets nothing new."""
     executor = state.executors[fact.executor]
     if not executor.draining:
@@ -83,7 +84,7 @@ def executor_drained(state: State, fact: facts.ExecutorDrained) -> None:
     state.note_room(executor)
 
 
-def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
+def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLost) -> None:
     """All that was with it is given back, to go first; the losses were counted before, one by one."""
     executor = state.executors.pop(fact.executor)
     state.roomy.pop(fact.executor, None)
@@ -95,12 +96,12 @@ def executor_lost(state: State, fact: facts.ExecutorLost) -> None:
         for start, stop in left:
             state.attempts.keep_late(span, start, stop)
             for low, high in state.attempts.only_with(span, start, stop):
-                _give_back(state, span, low, high)
+                _give_back(state, effects, span, low, high)
         state.drop(span)
     state.due = True
 
 
-def placed(state: State, fact: facts.Placed) -> None:
+def placed(state: State, effects: Effects | None, fact: facts.Placed) -> None:
     """Ready elements went to an executor, or, if an executor has them already, to another one as a replica."""
     record, executor = state.records[fact.record], state.executors[fact.executor]
     if record.state_of(fact.start) in OCCUPYING:
@@ -122,7 +123,7 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     mean = record.runtime.mean
     load = mean if mean <= SHORT else 0.0
     span = Span(number, record, 0, 1, attempt, executor, WHOLE, fact.backlog, load, behind)
-    state.attempts.add_task(span)
+    state.spans[number] = state.attempts.tasks[record.id] = span  # as `add_task`, without a call
     state.last_span = number
     executor.add(span)
     if state.timed_groups:
@@ -194,22 +195,22 @@ def is_lawful_lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> boo
     return state.locks.may_free(fact.name, fact.span, fact.index)
 
 
-def lock_taken(state: State, fact: facts.LockTaken) -> None:
+def lock_taken(state: State, effects: Effects | None, fact: facts.LockTaken) -> None:
     """A task owns a lock."""
     state.locks.take(fact.name, fact.span, fact.index)
 
 
-def lock_freed(state: State, fact: facts.LockFreed) -> None:
+def lock_freed(state: State, effects: Effects | None, fact: facts.LockFreed) -> None:
     """A task needs a lock no more."""
     state.locks.free(fact.name)
 
 
-def span_alive(state: State, fact: facts.SpanAlive) -> None:
+def span_alive(state: State, effects: Effects | None, fact: facts.SpanAlive) -> None:
     """A task of a span gave a sign of life."""
     state.spans[fact.span].heard = state.now
 
 
-def span_started(state: State, fact: facts.SpanStarted) -> None:
+def span_started(state: State, effects: Effects | None, fact: facts.SpanStarted) -> None:
     """Elements are running."""
     span = state.spans[fact.span]
     span.heard = state.now
@@ -218,21 +219,21 @@ def span_started(state: State, fact: facts.SpanStarted) -> None:
         state.move(record, start, stop, RUNNING)
 
 
-def span_ended(state: State, fact: facts.SpanEnded) -> None:
+def span_ended(state: State, effects: Effects | None, fact: facts.SpanEnded) -> None:
     """Elements succeeded."""
     span = state.spans.get(fact.span)
     if span is None:
         if fact.span:
-            late_success(state, fact)
+            late_success(state, effects, fact)
         else:
-            _declared(state, fact)
+            _declared(state, effects, fact)
     elif type(span.record) is TaskRecord:
-        task_ended(state, span, span.record, fact.seconds, fact.host)
+        task_ended(state, effects, span, span.record, fact.seconds, fact.host)
     else:
-        _elements_ended(state, span, span.record, fact)  # type: ignore[arg-type]
+        _elements_ended(state, effects, span, span.record, fact)  # type: ignore[arg-type]
 
 
-def _declared(state: State, fact: facts.SpanEnded) -> None:
+def _declared(state: State, effects: Effects | None, fact: facts.SpanEnded) -> None:
     """Somebody declared elements done that were with nobody."""
     record, start, stop = state.records[fact.record], fact.start, fact.stop
     record.withdraw(start, stop)
@@ -241,62 +242,68 @@ def _declared(state: State, fact: facts.SpanEnded) -> None:
     if isinstance(record, TaskRecord):
         record.generation += 1
         record.recalling = False
-    end_attempts(state, record, start, stop)
-    dependencies.ended(state, record, start, stop)
+    end_attempts(state, effects, record, start, stop)
+    dependencies.ended(state, effects, record, start, stop)
 
 
-def late_success(state: State, fact: facts.SpanEnded) -> None:
+def late_success(state: State, effects: Effects | None, fact: facts.SpanEnded) -> None:
     """An executor that was given up reported results, before another attempt did."""
     late = state.attempts.late[fact.span]
     record, start, stop = late.record, fact.start, fact.stop
     record.withdraw(start, stop)
     ranges.take(late.left, start, stop)
-    end_attempts(state, record, start, stop)
+    end_attempts(state, effects, record, start, stop)
     state.move(record, start, stop, DONE)
     record.succeed(Success(start, stop, state.turn, record.id, start, late.attempt))
     if isinstance(record, TaskRecord):
         record.attempt = late.attempt
-    dependencies.ended(state, record, start, stop)
+    dependencies.ended(state, effects, record, start, stop)
 
 
-def end_attempts(state: State, record: Record, start: int, stop: int) -> list[tuple[Span, int, int]]:
+def end_attempts(
+    state: State, effects: Effects | None, record: Record, start: int, stop: int
+) -> list[tuple[Span, int, int]]:
     """End all that executors have of elements, current and late; the parts of current attempts that were ended."""
     if state.attempts.late:
         for late, low, high in state.attempts.end_late(record, start, stop):
-            state.orders.append(StopSpan(late.executor.id, late.id, low, high))
+            if effects is not None:
+                effects.orders.append(StopSpan(late.executor.id, late.id, low, high))
     ended: list[tuple[Span, int, int]] = []
     for span in state.attempts.of(record, start, stop):
         for low, high in span.take(start, stop):
-            state.orders.append(StopSpan(span.executor.id, span.id, low, high))
+            if effects is not None:
+                effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
             ended.append((span, low, high))
         state.let_go(span)
     return ended
 
 
-def task_ended(state: State, span: Span, record: TaskRecord, seconds: Seconds, host: str = "") -> None:
+def task_ended(  # noqa: PLR0917 called for every task: names would cost
+    state: State, effects: Effects | None, span: Span, record: TaskRecord, seconds: Seconds, host: str = ""
+) -> None:
     """A loose task succeeded; `host` says where, if that is behind a relay."""
     record.runtime.note(1, seconds)
     state.task_done(record)
     record.turn = state.turn
     record.ran_at = host or span.executor.host
     if span.executor.trouble or record.trouble is not None:
-        _compare_places(state, span, record.avoid)
-    several = bool(state.attempts.late or state.attempts.replicas)  # before this one leaves
+        _compare_places(state, effects, span, record.avoid)
+    several = state.attempts.several  # before this one leaves
     state.drop(span)
     if several:
         record.attempt = span.attempt  # a replica may have a later one
-        end_attempts(state, record, 0, 1)
+        end_attempts(state, effects, record, 0, 1)
     waiters = record.dependents
     if waiters:
         record.dependents = None
         if state.has_near:
             _keep_near(state, waiters, record)
-        dependencies.satisfy(state, waiters)
+        dependencies.satisfy(state, effects, waiters)
     group = record.group
     if record.own is not None and record.own.terms.release:
-        dependencies.release(state, group)
+        dependencies.release(state, effects, group)
     if group.closed and (not group.unfinished or group.unheld):
-        dependencies.settle(state, group)
+        dependencies.settle(state, effects, group)
 
 
 def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
@@ -306,7 +313,9 @@ def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
             waiter.queue = state.queue_for(waiter.needs, waiter.group, record.ran_at)
 
 
-def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.SpanEnded) -> None:
+def _elements_ended(
+    state: State, effects: Effects | None, span: Span, record: ArrayRecord, fact: facts.SpanEnded
+) -> None:
     start, stop = fact.start, fact.stop
     record.runtime.note(stop - start, fact.seconds)
     state.move(record, start, stop, DONE)
@@ -315,26 +324,26 @@ def _elements_ended(state: State, span: Span, record: ArrayRecord, fact: facts.S
     ranges.take(span.left, start, stop)
     if span.executor.trouble or record.shunned:
         avoided = (record.shunned.pop(index, ()) for index in range(start, stop) if index in record.shunned)
-        _compare_places(state, span, tuple(place for places in avoided for place in places))
-    several = bool(state.attempts.late or state.attempts.replicas)  # before this one leaves
+        _compare_places(state, effects, span, tuple(place for places in avoided for place in places))
+    several = state.attempts.several  # before this one leaves
     state.let_go(span)
     if several:
-        end_attempts(state, record, start, stop)
-    dependencies.ended(state, record, start, stop)
+        end_attempts(state, effects, record, start, stop)
+    dependencies.ended(state, effects, record, start, stop)
 
 
-def _compare_places(state: State, span: Span, elsewhere: tuple[int, ...]) -> None:
+def _compare_places(state: State, effects: Effects | None, span: Span, elsewhere: tuple[int, ...]) -> None:
     """What worked here had failed elsewhere: that speaks against those places, and for this one."""
     span.executor.trouble = 0
     for number in elsewhere:
         executor = state.executors.get(ExecutorId(number))
         if executor is not None and executor is not span.executor:
             executor.trouble += 1
-            if executor.trouble >= _TROUBLED:
-                state.troubled.append(executor)
+            if executor.trouble >= _TROUBLED and effects is not None:
+                effects.to_suspend.append(executor)
 
 
-def element_failed(state: State, fact: facts.ElementFailed) -> None:
+def element_failed(state: State, effects: Effects | None, fact: facts.ElementFailed) -> None:
     """An element failed: it ends, or waits for another attempt."""
     span = state.spans[fact.span]
     record, index = span.record, fact.index
@@ -368,7 +377,7 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
             workflow.first_failure = Failure(Cause.FAIL_FAST, message, source=record.id)
             state.failing = True
         state.move(record, index, index + 1, FAILED)
-        dependencies.ended(state, record, index, index + 1)
+        dependencies.ended(state, effects, record, index, index + 1)
     else:
         state.move(record, index, index + 1, WAITING)
         if fact.retry_at <= state.now:
@@ -377,21 +386,21 @@ def element_failed(state: State, fact: facts.ElementFailed) -> None:
             state.set_timer(fact.retry_at, TimerKind.RETRY, record.id, index)
 
 
-def retry_due(state: State, fact: facts.RetryDue) -> None:
+def retry_due(state: State, effects: Effects | None, fact: facts.RetryDue) -> None:
     """The wait before another attempt is over."""
     state.free(state.records[fact.record], fact.index, fact.index + 1)
 
 
-def span_returned(state: State, fact: facts.SpanReturned) -> None:
+def span_returned(state: State, effects: Effects | None, fact: facts.SpanReturned) -> None:
     """Elements came back unstarted."""
     span = state.spans[fact.span]
     for low, high in span.take(fact.start, fact.stop):
         for start, stop in state.attempts.only_with(span, low, high):
-            _come_back(state, span.record, start, stop)
+            _come_back(state, effects, span.record, start, stop)
     state.let_go(span)
 
 
-def not_runnable(state: State, fact: facts.Skipped) -> None:
+def not_runnable(state: State, effects: Effects | None, fact: facts.Skipped) -> None:
     """Elements will never run."""
     record = state.records[fact.record]
     record.withdraw(fact.start, fact.stop)
@@ -400,10 +409,10 @@ def not_runnable(state: State, fact: facts.Skipped) -> None:
     record.recalling = False
     if not isinstance(record, ArrayRecord):
         record.generation += 1
-    dependencies.ended(state, record, fact.start, fact.stop)
+    dependencies.ended(state, effects, record, fact.start, fact.stop)
 
 
-def recalled(state: State, fact: facts.MemoLookedUp) -> None:
+def recalled(state: State, effects: Effects | None, fact: facts.MemoLookedUp) -> None:
     """Memos were looked up: found elements are done, the others may run."""
     record = state.records[fact.record]
     record.recalling = False
@@ -415,12 +424,12 @@ def recalled(state: State, fact: facts.MemoLookedUp) -> None:
         state.move(record, start, stop, DONE)
         offset = fact.source_start + start - fact.start
         record.succeed(Success(start, stop, fact.turn, fact.source, offset, fact.source_attempt))
-        dependencies.ended(state, record, start, stop)
+        dependencies.ended(state, effects, record, start, stop)
     if isinstance(record, ArrayRecord) and record.spec.fed:  # every page of it is looked up by itself
         record.recalling = record.counts[WAITING] > 0
 
 
-def pages_added(state: State, fact: facts.PagesAdded) -> None:
+def pages_added(state: State, effects: Effects | None, fact: facts.PagesAdded) -> None:
     """An open array grew, or is complete."""
     record = state.records[fact.record]
     assert isinstance(record, ArrayRecord)
@@ -435,41 +444,41 @@ def pages_added(state: State, fact: facts.PagesAdded) -> None:
         record.open = False
         state.open_arrays -= 1
         record.group.unfinished -= 1
-        dependencies.array_complete(state, record)
+        dependencies.array_complete(state, effects, record)
     if count and record.waits == 0:
-        elements_free(state, record, start, record.length, fact.reuse or None)
-    elif count and (failure := dependencies.why_never(state, record)) is not None:
-        state.doomed.append((record, start, record.length, failure))
+        elements_free(state, effects, record, start, record.length, candidates=fact.reuse or None)
+    elif count and (failure := dependencies.why_never(state, record)) is not None and effects is not None:
+        effects.skipped.append((record, start, record.length, failure))
 
 
-def cancel(state: State, record: Record, start: int, stop: int) -> None:
+def cancel(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
     """Elements that have not ended are cancelled; the spans that hold them shrink."""
     record.withdraw(start, stop)
     state.move(record, start, stop, CANCELLED)
     if not isinstance(record, ArrayRecord):
         record.generation += 1
         record.recalling = False
-    dependencies.ended(state, record, start, stop)
+    dependencies.ended(state, effects, record, start, stop)
 
 
 _TROUBLED = 5  # tasks in a row that failed at a place and worked elsewhere
 _NATURAL = frozenset({Cause.EXIT, Cause.EXCEPTION})  # failures that took the time such a task takes
 
 
-def _give_back(state: State, span: Span, start: int, stop: int) -> None:
+def _give_back(state: State, effects: Effects | None, span: Span, start: int, stop: int) -> None:
     record = span.record
     if isinstance(record, ArrayRecord):
         for index in range(start, stop):
             record.attempts[index] = span.attempt
-    _come_back(state, record, start, stop)
+    _come_back(state, effects, record, start, stop)
 
 
-def _come_back(state: State, record: Record, start: int, stop: int) -> None:
+def _come_back(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
     """Elements are with nobody any more: they may go to another one, or wait again for what they travelled with."""
     if isinstance(record, TaskRecord) and record.waits:
         state.move_task(record, WAITING)
         failure = dependencies.why_never(state, record)
-        if failure is not None:
-            state.doomed.append((record, 0, 1, failure))
+        if failure is not None and effects is not None:
+            effects.skipped.append((record, 0, 1, failure))
     else:
         state.free(record, start, stop, first=True)

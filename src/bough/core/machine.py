@@ -15,6 +15,7 @@ import msgspec
 from bough.core import explain, snapshot
 from bough.core.actions.dry_run import Deed, survey
 from bough.core.apply import APPLY
+from bough.core.effects import Effects
 from bough.core.intake import Intake
 from bough.core.records.array_record import Record
 from bough.core.records.task_record import Success
@@ -72,15 +73,15 @@ class Machine:
         state.turn += 1
         if not state.asks_policy:
             state.rank_queued()
-        written = self._intake.take_in(events)
+        effects = Effects()
+        written = self._intake.take_in(events, effects)
         if state.due and not state.stopping:
-            written += self._placement.ask(now)
+            written += self._placement.ask(now, effects.orders)
             state.due = False
-        orders, state.orders = state.orders, []
         if not written:
             state.turn -= 1
         complaints, state.complaints = state.complaints, []
-        return Turn(state.turn, written, orders, self.wake, complaints)
+        return Turn(state.turn, written, effects.orders, self.wake, complaints)
 
     def replay(self, number: int, now: Seconds, written: Iterable[Fact]) -> None:
         """Apply one turn of a journal."""
@@ -88,11 +89,7 @@ class Machine:
         state.asks_policy = False
         state.turn, state.now = number, now
         for fact in written:
-            APPLY[type(fact)](state, fact)
-            state.orders.clear()
-            state.doomed.clear()
-            state.again.clear()
-            state.troubled.clear()
+            APPLY[type(fact)](state, None, fact)
         self._forget_what_was_due(now)
 
     def replay_what_fits(

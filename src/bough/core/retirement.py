@@ -13,6 +13,7 @@ from itertools import islice
 
 import msgspec
 
+from bough.core.effects import Effects
 from bough.core.lifecycle import end_attempts
 from bough.core.records.array_record import Record
 from bough.core.records.group_record import GroupRecord, Workflow
@@ -116,18 +117,18 @@ def _below(group: GroupRecord) -> Iterator[GroupRecord]:
 # --- how the facts change the state ----------------------------------------------------------------------
 
 
-def run_removed(state: State, fact: facts.RunRemoved) -> None:
+def run_removed(state: State, effects: Effects | None, fact: facts.RunRemoved) -> None:
     """A workflow that is over is forgotten, if it was not retired before."""
     if fact.run in state.workflows:
-        _forget(state, state.workflows[fact.run])
+        _forget(state, effects, state.workflows[fact.run])
 
 
-def run_retired(state: State, fact: facts.RunRetired) -> None:
+def run_retired(state: State, effects: Effects | None, fact: facts.RunRetired) -> None:
     """A workflow that is over leaves."""
-    _forget(state, state.workflows[fact.run])
+    _forget(state, effects, state.workflows[fact.run])
 
 
-def run_revived(state: State, fact: facts.RunRevived) -> None:
+def run_revived(state: State, effects: Effects | None, fact: facts.RunRevived) -> None:
     """A workflow that had left is here again."""
     _put_back(state, unpack(fact.kept))
 
@@ -144,12 +145,12 @@ def _put_back(state: State, kept: list[Piece]) -> None:
     add_kept(state, workflows, groups, items)
 
 
-def _forget(state: State, workflow: Workflow) -> None:
+def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
     root, group = state.groups[ROOT], workflow.group
     del state.workflows[workflow.run]
     templates: dict[str, None] = {}
     for record in list(group.records()):
-        end_attempts(state, record, 0, record.length)
+        end_attempts(state, effects, record, 0, record.length)
         del state.records[record.id]
         like = record.like if isinstance(record, TaskRecord) else record.spec
         if like.template:

@@ -339,8 +339,6 @@ def restore(state: State, data: bytes) -> None:
     for executor in state.executors.values():
         state.note_room(executor)
     state.timers = sorted(kept.due if kept.version >= _ONE_HEAP else _one_heap(kept))
-    state.orders.clear()
-    state.doomed.clear()
 
 
 def _one_heap(kept: Snapshot) -> Iterator[Timer]:
@@ -478,7 +476,7 @@ def _count(state: State, record: Record, number: int, count: int) -> None:
 def _link(state: State, groups: Sequence[GroupRecord], records: Sequence[Record]) -> None:
     """Find again who waits for whom; ended ones too, since a retry by hand may wake them."""
     for group in groups:
-        group.waits = dependencies.wait_for(state, group, -1, group.after)
+        group.waits = dependencies.wait_for(state, None, group, -1, group.after)
     for group in groups:
         if group.parent is not None and group.parent.waits:
             group.waits += 1
@@ -489,11 +487,11 @@ def _link(state: State, groups: Sequence[GroupRecord], records: Sequence[Record]
 
 
 def _link_record(state: State, record: Record) -> None:
-    record.waits = dependencies.wait_for(state, record, -1, record.after)
+    record.waits = dependencies.wait_for(state, None, record, -1, record.after)
     if record.group.waits and not (record.group.doomed is not None and dependencies.is_final(record)):
         record.waits += 1
         record.group.gated.append((record, -1, record.generation))
     if isinstance(record, ArrayRecord):
         for index, deps in record.spec.element_after:
-            if record.states[index] != _DONE and (waits := dependencies.wait_for(state, record, index, deps)):
+            if record.states[index] != _DONE and (waits := dependencies.wait_for(state, None, record, index, deps)):
                 record.element_waits[index] = waits

@@ -18,9 +18,7 @@ from bough.core.records.locks import LockTable
 from bough.core.records.ready_queue import LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.errors import InvalidTransition
-from bough.model.events.orders import Order
 from bough.model.ids import ROOT, BlobId, Seconds
-from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN, RunTime
 from bough.model.states import BEFORE, TaskState
@@ -82,12 +80,7 @@ class State:
         self.unended = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
         self.due = False  # something became ready or roomy since the policy was asked
-        # what applying a fact calls for; dropped in a replay, where the journal has the consequences
-        self.orders: list[Order] = []
-        self.complaints: list[str] = []
-        self.again: list[GroupRecord] = []  # groups that failed and are to be tried again as a whole
-        self.doomed: list[tuple[Record, int, int, Failure]] = []
-        self.troubled: list[ExecutorRecord] = []
+        self.complaints: list[str] = []  # for the operator: of a policy that raised, and of what was refused
 
     def queue_for(self, needs: Needs, group: GroupRecord, place: str = "") -> ReadyQueue:
         """The queue of tasks with these needs, a group's workflow and limits, and the host where they must run."""
@@ -287,8 +280,12 @@ class State:
 
     def drop(self, span: Span) -> None:
         """Forget a span, and let its executor use what it occupied."""
-        self.attempts.remove(span)
-        if span.id in self._locked:
+        attempts, record = self.attempts, span.record
+        if attempts.several or record.is_array:
+            attempts.remove(span)
+        else:  # the same, for what is most frequent
+            del self.spans[span.id], attempts.tasks[record.id]
+        if self._locked and span.id in self._locked:
             self.locks.free_all(span)
         executor = span.executor
         executor.drop(span)
@@ -302,7 +299,7 @@ class State:
         if not span.left:
             self.drop(span)
             return
-        if span.id in self._locked:
+        if self._locked and span.id in self._locked:
             self.locks.free_ended(span)
         if span.executor.wide:
             cast("RelayExecutorRecord", span.executor).narrow(span)

@@ -7,6 +7,8 @@ import math
 import pytest
 from core_bench import Bench
 
+from bough.core.effects import Effects
+from bough.core.intake import Intake
 from bough.core.storable import latest, shortened
 from bough.model.bounds import LONGEST
 from bough.model.events import facts
@@ -58,9 +60,10 @@ def test_an_executor_in_trouble_for_months_gets_the_longest_rest():
     bench = Bench(1)
     found = bench.machine.state.executors[1]
     found.suspensions, found.trouble = 5_000, 5
-    bench.machine.state.troubled.append(found)
-    turn = bench.machine.turn(bench.now, [])
-    assert [fact.until for fact in turn.facts if isinstance(fact, facts.ExecutorSuspended)] == [3600.0]
+    effects = Effects()
+    effects.to_suspend.append(found)
+    written = Intake(bench.machine.state).take_in([], effects)
+    assert [fact.until for fact in written if isinstance(fact, facts.ExecutorSuspended)] == [3600.0]
 
 
 def test_messages_that_are_put_together_have_a_length_for_people():

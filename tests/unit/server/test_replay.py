@@ -110,8 +110,8 @@ def test_a_fact_that_raises_is_left_out_and_the_state_is_not_half_changed(monkey
 
     real = APPLY[facts.Prioritised]
 
-    def breaks(state, fact):
-        real(state, fact)
+    def breaks(state, effects, fact):
+        real(state, effects, fact)
         raise ZeroDivisionError("in the middle")
 
     monkeypatch.setitem(APPLY, facts.Prioritised, breaks)

@@ -207,12 +207,12 @@ def beside(registry: TaskRegistry, before: Task | None, spec: TaskSpec, *, neede
             raise UserError("affinity=True needs a task before it: one in a pipeline, or a single one in after=")
         before = registry.tasks.get(tasks[0])
         if before is None:
-            return msgspec.structs.replace(terms, near=tasks[0])
+            return msgspec.structs.replace(terms, same_host_as=tasks[0])
     if before is None:
-        return msgspec.structs.replace(terms, near=0)  # the first of a pipeline runs anywhere
+        return msgspec.structs.replace(terms, same_host_as=0)  # the first of a pipeline runs anywhere
     if before.done():
-        return msgspec.structs.replace(terms, near=0, place=before.host)
-    return msgspec.structs.replace(terms, near=before.id)
+        return msgspec.structs.replace(terms, same_host_as=0, host=before.host)
+    return msgspec.structs.replace(terms, same_host_as=before.id)
 
 
 def placed_alone(registry: TaskRegistry, spec: TaskSpec) -> TaskSpec:

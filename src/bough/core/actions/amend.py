@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from bough.core.actions import reset, task_actions
+from bough.core.effects import Effects
 from bough.core.graph import dependencies, readiness
 from bough.core.graph.closure import Changes, Closure, Part
 from bough.core.graph.submission import add_array, add_group, add_task, place_near
@@ -53,19 +54,19 @@ def _is_command(record: Record) -> bool:
     return isinstance(record, TaskRecord) and record.like.kind is Kind.COMMAND
 
 
-def amended(state: State, fact: facts.Amended) -> None:
+def amended(state: State, effects: Effects | None, fact: facts.Amended) -> None:
     """As `amend`, when what waits again is not asked for."""
-    amend(state, fact)
+    amend(state, effects, fact)
 
 
-def amend(state: State, fact: facts.Amended) -> Parts:
+def amend(state: State, effects: Effects | None, fact: facts.Amended) -> Parts:
     """Apply a difference that is lawful; what had started and waits again."""
     workflow = state.workflows[fact.run]
     workflow.first_failure = None  # somebody has looked at it
     state.likes.clear()  # what is alike may not be so any more
     state.due = True
-    poorer = _remove(state, fact)
-    seeds, pending, gates = _change(state, workflow, fact)
+    poorer = _remove(state, effects, fact)
+    seeds, pending, gates = _change(state, effects, workflow, fact)
     fresh = _add(state, workflow, fact, gates)
     _count_occurrences(workflow)
     given = [(state.records[id_], low, high) for id_, low, high in fact.parts]
@@ -73,20 +74,20 @@ def amend(state: State, fact: facts.Amended) -> Parts:
     ripple = Closure(workflow, given or seeds, news)
     parts = list(ripple.all_parts())
     for part in parts:
-        reset.forget(state, *part)
-    reset.reopen(state, ripple)
-    _link(state, ripple, fresh, pending)
+        reset.forget(state, effects, *part)
+    reset.reopen(state, effects, ripple)
+    _link(state, effects, ripple, fresh, pending)
     over = {group.id: group for group in (*ripple.touched.values(), *poorer, *gates)}
     for group in sorted(over.values(), key=reset.depth, reverse=True):
         if group.id in state.groups:
-            dependencies.settle(state, group)
+            dependencies.settle(state, effects, group)
     return tuple((RecordId(record.id), low, high) for record, low, high in parts)
 
 
 # --- what is gone ---------------------------------------------------------------------------------------
 
 
-def _remove(state: State, fact: facts.Amended) -> dict[GroupRecord, bool]:
+def _remove(state: State, effects: Effects | None, fact: facts.Amended) -> dict[GroupRecord, bool]:
     """Take out what is gone; the groups that lost something, and whether something of it had not succeeded."""
     poorer: dict[GroupRecord, bool] = {}
     gone = set(fact.removed)
@@ -95,7 +96,7 @@ def _remove(state: State, fact: facts.Amended) -> dict[GroupRecord, bool]:
         record = state.records[id_]
         group = record.group
         poorer[group] = poorer.get(group, False) or bool(record.runs(_BAD, 0, record.length))
-        _take_out(state, record)
+        _take_out(state, effects, record)
     for group in poorer:
         group.members = [record for record in group.members if record.id not in gone]
     lost: dict[GroupRecord, set[int]] = {}
@@ -135,9 +136,9 @@ def _others(waiters: list[Waiter], gone: AbstractSet[Record | GroupRecord]) -> l
     return [waiter for waiter in waiters if waiter[0] not in gone]
 
 
-def _take_out(state: State, record: Record) -> None:
+def _take_out(state: State, effects: Effects | None, record: Record) -> None:
     """End what runs of a record, and forget it; its group lets go of it."""
-    task_actions.stop_spans(state, record, 0, record.length)
+    task_actions.stop_spans(state, effects, record, 0, record.length)
     for low, high in record.runs(task_actions.OPEN, 0, record.length):
         record.withdraw(low, high)
         state.move(record, low, high, CANCELLED)
@@ -159,7 +160,7 @@ def _leave(state: State, group: GroupRecord, parent: GroupRecord) -> None:
 
 
 def _change(
-    state: State, workflow: Workflow, fact: facts.Amended
+    state: State, effects: Effects | None, workflow: Workflow, fact: facts.Amended
 ) -> tuple[list[Part], list[Record], list[GroupRecord]]:
     """Give what is changed its new terms; what waits again, what has not started, and gates that close again."""
     groups = [spec for spec in fact.changed if isinstance(spec, GroupSpec)]
@@ -176,7 +177,9 @@ def _change(
             record = state.records[item.id]
             assert isinstance(record, TaskRecord)
             if runs_again(record, item):
-                task_actions.stop_spans(state, record, 0, 1)  # while it is what it was: what it occupied is given back
+                task_actions.stop_spans(
+                    state, effects, record, 0, 1
+                )  # while it is what it was: what it occupied is given back
                 if record.state in _PENDING:
                     pending.append(record)
                 else:
@@ -290,7 +293,7 @@ def _count_occurrences(workflow: Workflow) -> None:
     workflow.occurrences = occurrences
 
 
-def _link(state: State, ripple: Closure, fresh: list[Record], pending: list[Record]) -> None:
+def _link(state: State, effects: Effects | None, ripple: Closure, fresh: list[Record], pending: list[Record]) -> None:
     """Let everything wait for what it waits for now; what waits for nothing goes on."""
     new, changed = {record.id for record in fresh}, {record.id for record in pending}
     records = ripple.records | {record.id: record for record in fresh}
@@ -303,8 +306,8 @@ def _link(state: State, ripple: Closure, fresh: list[Record], pending: list[Reco
         if again or id_ in changed:
             record.recalling = False
         waited = id_ in new or (record.waits and record.state_of(0) == WAITING and not again)
-        reset.link_anew(state, record, again)
+        reset.link_anew(state, effects, record, again)
         if record.waits:
             record.recalling = False  # it is looked up once it waits for nothing
         elif waited:
-            readiness.now_free(state, record)
+            readiness.now_free(state, effects, record)

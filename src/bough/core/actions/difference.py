@@ -58,7 +58,7 @@ def why_wrong(state: State, workflow: Workflow, items: Sequence[Item]) -> str | 
 def alone(state: State, workflow: Workflow) -> State:
     """A state that holds nothing but a workflow, in which nothing is yet."""
     made = State(state.policies)
-    run_opened(made, facts.RunOpened(workflow.run, workflow.name, "", 0, group=GroupId(workflow.group.id)))
+    run_opened(made, None, facts.RunOpened(workflow.run, workflow.name, "", 0, group=GroupId(workflow.group.id)))
     return made
 
 

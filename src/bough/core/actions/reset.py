@@ -7,6 +7,7 @@ started depends on it, unless that is to be reset, too. What waits again is reco
 from __future__ import annotations
 
 from bough.core.actions import task_actions
+from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.graph.closure import Closure, Part, has_released
 from bough.core.records.array_record import HELD, READY, WAITING, ArrayRecord, Record
@@ -53,20 +54,20 @@ def _names(parts: list[Part]) -> str:
     return f"{shown} and {count - _NAMED} more" if count > _NAMED else shown
 
 
-def reset(state: State, fact: facts.Reset) -> None:
+def reset(state: State, effects: Effects | None, fact: facts.Reset) -> None:
     """Bring the parts back to waiting, and let all that depends on them wait again."""
     parts = [(state.records[id_], low, high) for id_, low, high in fact.parts]
     workflow = parts[0][0].group.workflow
     workflow.first_failure = None  # somebody has looked at it
     ripple = Closure(workflow, parts)
     for record, low, high in parts:
-        forget(state, record, low, high)
-    reopen(state, ripple)
+        forget(state, effects, record, low, high)
+    reopen(state, effects, ripple)
     for id_ in sorted(ripple.records):
-        link_anew(state, ripple.records[id_], ripple.parts.get(id_, []))
+        link_anew(state, effects, ripple.records[id_], ripple.parts.get(id_, []))
 
 
-def reopen(state: State, ripple: Closure) -> None:
+def reopen(state: State, effects: Effects | None, ripple: Closure) -> None:
     """Groups in which something waits again are not over, and gates are closed again."""
     for group in ripple.touched.values():
         if group.settled:  # it begins anew
@@ -76,17 +77,17 @@ def reopen(state: State, ripple: Closure) -> None:
     for group in sorted(ripple.touched.values(), key=depth, reverse=True):
         _release_anew(group)
     for group in sorted(ripple.gates.values(), key=depth):
-        _close_gate(state, group)
+        _close_gate(state, effects, group)
 
 
-def forget(state: State, record: Record, low: int, high: int) -> None:
+def forget(state: State, effects: Effects | None, record: Record, low: int, high: int) -> None:
     """These elements have not run; attempt numbers go on."""
     attempts = {}
     if isinstance(record, ArrayRecord):
         for success in record.successes():
             if success.source == record.id:
                 attempts.update(dict.fromkeys(range(max(low, success.start), min(high, success.stop)), success.attempt))
-    task_actions.stop_spans(state, record, low, high)
+    task_actions.stop_spans(state, effects, record, low, high)
     state.move(record, low, high, WAITING)
     record.set_failure(low, high, None)
     task_actions.forgive(record, low, high)
@@ -123,30 +124,30 @@ def _release_anew(group: GroupRecord) -> None:
     group.released = released
 
 
-def _close_gate(state: State, group: GroupRecord) -> None:
+def _close_gate(state: State, effects: Effects | None, group: GroupRecord) -> None:
     """A group waits again for what it depends on."""
     above = group.parent
     group.generation += 1
     group.gated.clear()
     group.doomed = (above.doomed if above is not None else None) or dependencies.obstacle(state, group.after)
-    group.waits = dependencies.wait_for(state, group, -1, group.after)
+    group.waits = dependencies.wait_for(state, effects, group, -1, group.after)
     if above is not None and above.waits:
         group.waits += 1
         above.gated.append((group, -1, group.generation))
 
 
-def link_anew(state: State, record: Record, again: ranges.Ranges) -> None:
+def link_anew(state: State, effects: Effects | None, record: Record, again: ranges.Ranges) -> None:
     """Count anew what a record waits for; of what is reset, `again`, that goes on which is free."""
     record.generation += 1
-    record.waits = dependencies.wait_for(state, record, -1, record.spec.after)
+    record.waits = dependencies.wait_for(state, effects, record, -1, record.spec.after)
     group = record.group
     if group.waits and not (group.doomed is not None and dependencies.is_final(record)):
         entry = (record, -1, record.generation)
         record.waits += 1
         group.gated.append(entry)
         if group.doomed is not None:
-            dependencies.doom(state, entry, group.doomed)
-    blocked = _blocked_elements(state, record)
+            dependencies.doom(state, effects, entry, group.doomed)
+    blocked = _blocked_elements(state, effects, record)
     if record.waits:
         blocked = [[0, record.length]]
     for start, stop in blocked:
@@ -158,13 +159,15 @@ def link_anew(state: State, record: Record, again: ranges.Ranges) -> None:
         state.free(record, start, stop)
 
 
-def _blocked_elements(state: State, record: Record) -> ranges.Ranges:
+def _blocked_elements(state: State, effects: Effects | None, record: Record) -> ranges.Ranges:
     """Count anew what elements wait for by themselves; those that do."""
     blocked: ranges.Ranges = []
     if isinstance(record, ArrayRecord):
         record.element_waits = {}
         for index, deps in record.spec.element_after:
-            waits = 0 if record.state_of(index) in _ENDED else dependencies.wait_for(state, record, index, deps)
+            waits = (
+                0 if record.state_of(index) in _ENDED else dependencies.wait_for(state, effects, record, index, deps)
+            )
             if waits:
                 record.element_waits[index] = waits
                 ranges.add(blocked, index, index + 1)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bough.core import lifecycle
+from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.records.array_record import (
     CANCELLED,
@@ -86,27 +87,27 @@ def is_lawful(state: State, fact: facts.Held | facts.Released) -> bool:
     return any(True for _ in targets(state, fact.target, fact.stop))
 
 
-def cancelled(state: State, fact: facts.Cancelled) -> None:
+def cancelled(state: State, effects: Effects | None, fact: facts.Cancelled) -> None:
     """Final at once; what runs is ended."""
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
         for low, high in record.runs(OPEN, start, stop):
-            stop_spans(state, record, low, high)
-            lifecycle.cancel(state, record, low, high)
+            stop_spans(state, effects, record, low, high)
+            lifecycle.cancel(state, effects, record, low, high)
         if isinstance(record, ArrayRecord) and record.open and fact.target.on is not On.TASK:
             record.open = False
             state.open_arrays -= 1
             record.group.unfinished -= 1
-            dependencies.array_complete(state, record)
+            dependencies.array_complete(state, effects, record)
 
 
-def stop_spans(state: State, record: Record, start: int, stop: int) -> None:
+def stop_spans(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
     """End what executors have of a range; if it is tried again, attempt numbers go on."""
-    for span, low, high in lifecycle.end_attempts(state, record, start, stop):
+    for span, low, high in lifecycle.end_attempts(state, effects, record, start, stop):
         if isinstance(record, ArrayRecord):
             record.attempts.update(dict.fromkeys(range(low, high), span.attempt))
 
 
-def held(state: State, fact: facts.Held) -> None:
+def held(state: State, effects: Effects | None, fact: facts.Held) -> None:
     """What has not started shall not."""
     for record, start, stop in _hold_flags(state, fact, on=True):
         for low, high in record.runs(bytes((READY,)), start, stop):
@@ -114,7 +115,7 @@ def held(state: State, fact: facts.Held) -> None:
             state.move(record, low, high, HELD)
 
 
-def released(state: State, fact: facts.Released) -> None:
+def released(state: State, effects: Effects | None, fact: facts.Released) -> None:
     """What was held may start."""
     for record, start, stop in _hold_flags(state, fact, on=False):
         if record.held or record.group.is_held():
@@ -162,7 +163,7 @@ def _flag_group(state: State, group: GroupRecord, *, on: bool) -> None:
             _flag_group(state, child, on=False)
 
 
-def prioritised(state: State, fact: facts.Prioritised) -> None:
+def prioritised(state: State, effects: Effects | None, fact: facts.Prioritised) -> None:
     """A new priority."""
     for record, _, _ in targets(state, fact.target, 0):
         record.priority = fact.priority
@@ -170,7 +171,7 @@ def prioritised(state: State, fact: facts.Prioritised) -> None:
             state.enqueue(record)
 
 
-def retried(state: State, fact: facts.Retried) -> None:
+def retried(state: State, effects: Effects | None, fact: facts.Retried) -> None:
     """What ended without success is tried again, and so is what was not run because of it."""
     if fact.automatic:
         state.groups[fact.target.id].tried += 1
@@ -191,7 +192,7 @@ def retried(state: State, fact: facts.Retried) -> None:
             seen.add(record.id)
             todo += _not_run_because_of(state, record)
     for record, low, high in sorted(revived, key=lambda target: target[0].id):
-        _wait_again(state, record, low, high)
+        _wait_again(state, effects, record, low, high)
 
 
 def forgive(record: Record, start: int, stop: int) -> None:
@@ -233,50 +234,51 @@ def _not_run_because_of(state: State, record: Record) -> list[Target]:
     return [(r, low, high) for r, start, stop in found for low, high in r.runs(bytes((SKIPPED,)), start, stop)]
 
 
-def _wait_again(state: State, record: Record, start: int, stop: int) -> None:
+def _wait_again(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
     """Count anew what revived elements wait for."""
     if isinstance(record, ArrayRecord):
-        _elements_wait_again(state, record, start, stop)
+        _elements_wait_again(state, effects, record, start, stop)
         return
     record.generation += 1
-    record.waits = dependencies.wait_for(state, record, -1, record.after)
+    record.waits = dependencies.wait_for(state, effects, record, -1, record.after)
     group = record.group
     if group.waits and not (group.doomed is not None and dependencies.is_final(record)):
         record.waits += 1
         entry = (record, -1, record.generation)
         group.gated.append(entry)
         if group.doomed is not None:
-            dependencies.doom(state, entry, group.doomed)
+            dependencies.doom(state, effects, entry, group.doomed)
     if record.waits == 0:
         state.free(record, 0, 1)
 
 
-def _elements_wait_again(state: State, array: ArrayRecord, start: int, stop: int) -> None:
+def _elements_wait_again(state: State, effects: Effects | None, array: ArrayRecord, start: int, stop: int) -> None:
     """As `_wait_again`, for elements: what they waited for still counts, unless it was met meanwhile."""
     if array.waits and (failure := dependencies.why_never(state, array)) is not None:
-        state.doomed.append((array, start, stop, failure))
+        if effects is not None:
+            effects.skipped.append((array, start, stop, failure))
         return
     free = [[start, stop]]
     own = dict(array.spec.element_after) if array.element_waits else {}
     for index in [i for i in array.element_waits if start <= i < stop]:
         ranges.take(free, index, index + 1)
-        if (failure := dependencies.obstacle(state, own[index])) is not None:
-            state.doomed.append((array, index, index + 1, failure))
+        if (failure := dependencies.obstacle(state, own[index])) is not None and effects is not None:
+            effects.skipped.append((array, index, index + 1, failure))
     if array.waits == 0:
         for low, high in free:
             state.free(array, low, high)
 
 
-def killed(state: State, fact: facts.Killed) -> None:
+def killed(state: State, effects: Effects | None, fact: facts.Killed) -> None:
     """What runs is ended and has failed, without a retry."""
     failure = Failure(Cause.KILLED, fact.message)
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
         for low, high in record.runs(BUSY, start, stop):
-            stop_spans(state, record, low, high)
+            stop_spans(state, effects, record, low, high)
             state.move(record, low, high, FAILED)
             for index in range(low, high):
                 record.set_failure(index, index + 1, failure)
-            dependencies.ended(state, record, low, high)
+            dependencies.ended(state, effects, record, low, high)
 
 
 PENDING = bytes((WAITING, HELD, READY))

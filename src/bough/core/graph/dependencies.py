@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bough.core.effects import Effects
 from bough.core.graph import readiness
 from bough.core.records.array_record import DONE, FAILED, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Waiter
@@ -25,7 +26,13 @@ _FINAL = bytes(sorted(int(state) for state in ENDED))
 _BAD = bytes(sorted(int(state) for state in UNSUCCESSFUL))
 
 
-def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index: int, deps: Iterable[Dep]) -> int:
+def wait_for(
+    state: State,
+    effects: Effects | None,
+    waiter: TaskRecord | ArrayRecord | GroupRecord,
+    index: int,
+    deps: Iterable[Dep],
+) -> int:
     """Let a waiter (all of it at index -1) wait for what is not done yet; return how many things that is.
 
     A dependency that has failed already dooms the waiter.
@@ -35,7 +42,7 @@ def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index
     for dep in deps:
         on = dep.on
         if on is not _TASK and dep.is_group:
-            waits += _wait_for_group(state, state.groups[dep.id], entry, on)
+            waits += _wait_for_group(state, effects, state.groups[dep.id], entry, on)
             continue
         record = state.records[dep.id]
         if on is _TASK:
@@ -43,14 +50,14 @@ def wait_for(state: State, waiter: TaskRecord | ArrayRecord | GroupRecord, index
             if reached == DONE or (reached in _BAD and is_final(waiter)):
                 continue
             if reached in _BAD:
-                doom(state, entry, because(record, dep.index))
+                doom(state, effects, entry, because(record, dep.index))
             waits += 1
             record.wait_for_element(dep.index, entry)
         elif not is_done(record):
             if (bad := first_bad(record)) >= 0:
                 if is_final(waiter):
                     continue
-                doom(state, entry, because(record, bad))
+                doom(state, effects, entry, because(record, bad))
             waits += 1
             if record.dependents is None:
                 record.dependents = []
@@ -63,13 +70,13 @@ def is_final(waiter: Record | GroupRecord) -> bool:
     return type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.final
 
 
-def _wait_for_group(state: State, group: GroupRecord, entry: Waiter, on: On) -> int:
+def _wait_for_group(state: State, effects: Effects | None, group: GroupRecord, entry: Waiter, on: On) -> int:
     if group.settled and (not group.failed_by or is_final(entry[0])):
         return 0
     if group.released and on is On.GROUP:
         return 0
     if group.settled:
-        doom(state, entry, because_group(state, group))
+        doom(state, effects, entry, because_group(state, group))
     (group.dependents if on is On.GROUP else group.enders).append(entry)
     return 1
 
@@ -142,40 +149,42 @@ def is_stale(entry: Waiter) -> bool:
     return isinstance(waiter, ArrayRecord) and index >= 0 and waiter.states[index] != WAITING
 
 
-def doom(state: State, entry: Waiter, failure: Failure) -> None:
+def doom(state: State, effects: Effects | None, entry: Waiter, failure: Failure) -> None:
     """What waits will never run: a group with all that is in it, or elements of a record."""
     waiter, index, _ = entry
     if isinstance(waiter, GroupRecord):
         if waiter.doomed is None:
             waiter.doomed = failure
-            waiter.gated = _doom_all(state, waiter.gated, failure)
-            settle(state, waiter)
+            waiter.gated = _doom_all(state, effects, waiter.gated, failure)
+            settle(state, effects, waiter)
     elif isinstance(waiter, TaskRecord):
-        state.doomed.append((waiter, 0, 1, failure))
+        if effects is not None:
+            effects.skipped.append((waiter, 0, 1, failure))
     elif index >= 0:
-        state.doomed.append((waiter, index, index + 1, failure))
-    else:
-        state.doomed.append((waiter, 0, waiter.length, failure))
+        if effects is not None:
+            effects.skipped.append((waiter, index, index + 1, failure))
+    elif effects is not None:
+        effects.skipped.append((waiter, 0, waiter.length, failure))
 
 
-def _doom_all(state: State, waiters: list[Waiter], failure: Failure) -> list[Waiter]:
+def _doom_all(state: State, effects: Effects | None, waiters: list[Waiter], failure: Failure) -> list[Waiter]:
     """What these wait for failed; those that are kept, since a retry by hand may still satisfy them."""
     satisfied = [entry for entry in waiters if is_final(entry[0])]
     kept = [entry for entry in waiters if not is_final(entry[0])] if satisfied else waiters
     for entry in kept:
         if not is_stale(entry):
-            doom(state, entry, failure)
-    satisfy(state, satisfied)
+            doom(state, effects, entry, failure)
+    satisfy(state, effects, satisfied)
     return kept
 
 
-def satisfy(state: State, waiters: list[Waiter]) -> None:
+def satisfy(state: State, effects: Effects | None, waiters: list[Waiter]) -> None:
     """Something succeeded: whoever waited for it waits for one thing less."""
     for waiter, index, generation in waiters:
         if waiter.generation != generation:
             continue
         if index >= 0 and isinstance(waiter, ArrayRecord):
-            _satisfy_element(state, waiter, index)
+            _satisfy_element(state, effects, waiter, index)
             continue
         waits = waiter.waits - 1
         waiter.waits = waits
@@ -188,74 +197,76 @@ def satisfy(state: State, waiters: list[Waiter]) -> None:
                 state.task_free(waiter)
                 continue
         if isinstance(waiter, GroupRecord):
-            open_gate(state, waiter)
+            open_gate(state, effects, waiter)
         else:
-            readiness.now_free(state, waiter)
+            readiness.now_free(state, effects, waiter)
 
 
-def _satisfy_element(state: State, array: ArrayRecord, index: int) -> None:
+def _satisfy_element(state: State, effects: Effects | None, array: ArrayRecord, index: int) -> None:
     left = array.element_waits.get(index, 0) - 1
     if left > 0:
         array.element_waits[index] = left
         return
     array.element_waits.pop(index, None)
     if array.waits == 0 and array.states[index] == WAITING:
-        readiness.elements_free(state, array, index, index + 1)
+        readiness.elements_free(state, effects, array, index, index + 1)
 
 
-def open_gate(state: State, group: GroupRecord) -> None:
+def open_gate(state: State, effects: Effects | None, group: GroupRecord) -> None:
     """A group's dependencies are met: what is in it may run."""
     gated, group.gated = group.gated, []
-    satisfy(state, gated)
-    settle(state, group)  # there may be nothing in it
+    satisfy(state, effects, gated)
+    settle(state, effects, group)  # there may be nothing in it
 
 
-def ended(state: State, record: Record, start: int, stop: int) -> None:
+def ended(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
     """Elements reached an end: tell who waits for them, for the record, and for its group."""
     if isinstance(record, TaskRecord):
         good = record.state == DONE
         if record.dependents:
-            _tell(state, record, 0, record.dependents, good=good)
+            _tell(state, effects, record, 0, record.dependents, good=good)
     else:
         good = record.states[start] == DONE
         awaited = record.element_dependents
         if awaited:
             few = range(start, stop) if stop - start < len(awaited) else list(awaited)
             for index in [index for index in few if index in awaited and start <= index < stop]:
-                _tell(state, record, index, awaited[index], good=good)
+                _tell(state, effects, record, index, awaited[index], good=good)
         if record.dependents and (not good or is_done(record)):
-            _tell(state, record, start, record.dependents, good=good)
+            _tell(state, effects, record, start, record.dependents, good=good)
     group = record.group
     if not good:
         for above in group.chain():
             above.failed_by = above.failed_by or record.id
     if good and record.spec.terms.release and is_done(record):
-        release(state, group)
+        release(state, effects, group)
     if group.closed and (group.unfinished == 0 or group.unheld):
-        settle(state, group)
+        settle(state, effects, group)
 
 
-def _tell(state: State, record: Record, index: int, waiters: list[Waiter], *, good: bool) -> None:
+def _tell(
+    state: State, effects: Effects | None, record: Record, index: int, waiters: list[Waiter], *, good: bool
+) -> None:
     if good:
-        satisfy(state, waiters)
+        satisfy(state, effects, waiters)
         waiters.clear()
         return
-    waiters[:] = _doom_all(state, list(waiters), because(record, index))
+    waiters[:] = _doom_all(state, effects, list(waiters), because(record, index))
 
 
-def release(state: State, group: GroupRecord) -> None:
+def release(state: State, effects: Effects | None, group: GroupRecord) -> None:
     """Who waits for a group may start before all in it has ended; if that was all, also who waits for the one above."""
     parent = group.parent
     if group.released or group.settled or parent is None:  # nobody can wait for the root
         return
     group.released = True
     waiters, group.dependents = group.dependents, []
-    satisfy(state, waiters)
+    satisfy(state, effects, waiters)
     parent.unheld += 1
-    settle(state, parent)
+    settle(state, effects, parent)
 
 
-def settle(state: State, group: GroupRecord) -> None:
+def settle(state: State, effects: Effects | None, group: GroupRecord) -> None:
     """A closed group with nothing unfinished is over: tell its dependents and the group above.
 
     An empty one is over when its own dependencies are met, so that waiting for it means something.
@@ -264,29 +275,31 @@ def settle(state: State, group: GroupRecord) -> None:
         return
     if group.unfinished:
         if group.unheld == group.unfinished:  # all that has not ended is released
-            release(state, group)
+            release(state, effects, group)
         return
     failed_by = group.failed_by or _failed_in(group)
     if group.waits and not failed_by and group.doomed is None:
         return
     if group.tried < group.retries and _failed_by_itself(state, failed_by):
-        state.again.append(group)
+        if effects is not None:
+            effects.groups_to_retry.append(group)
         return
     group.settled = True
     group.failed_by = failed_by or (group.doomed.source if group.doomed is not None else 0)
-    state.orders.append(TellGroupFinished(group.id, bool(group.failed_by)))
+    if effects is not None:
+        effects.orders.append(TellGroupFinished(group.id, bool(group.failed_by)))
     if group.failed_by:
         failure = because_group(state, group)
-        group.dependents = _doom_all(state, group.dependents, failure)
-        group.enders = _doom_all(state, group.enders, failure)
+        group.dependents = _doom_all(state, effects, group.dependents, failure)
+        group.enders = _doom_all(state, effects, group.enders, failure)
     else:
-        satisfy(state, group.dependents)
-        satisfy(state, group.enders)
+        satisfy(state, effects, group.dependents)
+        satisfy(state, effects, group.enders)
         group.dependents, group.enders = [], []
     if group.parent is not None:
         group.parent.unfinished -= 1
         group.parent.unheld -= group.released
-        settle(state, group.parent)
+        settle(state, effects, group.parent)
 
 
 def _failed_by_itself(state: State, failed_by: int) -> bool:
@@ -317,9 +330,9 @@ def unsettle(group: GroupRecord) -> None:
                 above.parent.unheld += above.released
 
 
-def array_complete(state: State, array: ArrayRecord) -> None:
+def array_complete(state: State, effects: Effects | None, array: ArrayRecord) -> None:
     """An array will not grow any more: it may be done, and so may its group."""
     if is_done(array) and array.dependents:
-        satisfy(state, array.dependents)
+        satisfy(state, effects, array.dependents)
         array.dependents.clear()
-    settle(state, array.group)
+    settle(state, effects, array.group)

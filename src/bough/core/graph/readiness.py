@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bough.core.effects import Effects
 from bough.core.records.array_record import WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
@@ -27,21 +28,28 @@ from bough.model.memo_keys import array_mark, full_key, success_mark
 from bough.model.tasks import Dep, On, Reuse
 
 
-def now_free(state: State, record: Record) -> None:
+def now_free(state: State, effects: Effects | None, record: Record) -> None:
     """All that a record as a whole waited for is there."""
     if isinstance(record, TaskRecord):
         if record.group.workflow.memos and record.key and record.trouble is None:
             record.recalling = True
-            state.orders.append(LookUpMemo(RecordId(record.id), 0, 1, key_of(state, record)))
+            if effects is not None:
+                effects.orders.append(LookUpMemo(RecordId(record.id), 0, 1, key_of(state, record)))
         else:
             state.task_free(record)
         return
     for start, stop in _without_own_waits(record, record.runs(bytes((WAITING,)), 0, record.length)):
-        elements_free(state, record, start, stop)
+        elements_free(state, effects, record, start, stop)
 
 
 def elements_free(
-    state: State, array: ArrayRecord, start: int, stop: int, candidates: Sequence[Reuse] | None = None
+    state: State,
+    effects: Effects | None,
+    array: ArrayRecord,
+    start: int,
+    stop: int,
+    *,
+    candidates: Sequence[Reuse] | None = None,
 ) -> None:
     """Elements of an array wait for nothing any more; candidates for reuse are the spec's, or came with its pages."""
     if candidates is None:
@@ -53,7 +61,8 @@ def elements_free(
         wanted = tuple(reuse for reuse in candidates if reuse.start < high and low < reuse.stop)
         if wanted:
             array.recalling = True
-            state.orders.append(LookUpMemo(array.spec.id, low, high, key_of(state, array, low), wanted))
+            if effects is not None:
+                effects.orders.append(LookUpMemo(array.spec.id, low, high, key_of(state, array, low), wanted))
         else:
             state.free(array, low, high)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from bough.core.effects import Effects
 from bough.core.graph import dependencies, readiness
 from bough.core.records.array_record import WAITING, ArrayRecord, Record
 from bough.core.records.group_record import STATES, GroupRecord, Workflow
@@ -15,7 +16,7 @@ from bough.model.states import StateWindow
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
 
 
-def submitted(state: State, fact: facts.Submitted) -> None:
+def submitted(state: State, effects: Effects | None, fact: facts.Submitted) -> None:
     """Make the records first and link them afterwards, because items of a batch may name later ones."""
     records: list[Record] = []
     groups: list[GroupRecord] = []
@@ -28,9 +29,9 @@ def submitted(state: State, fact: facts.Submitted) -> None:
             assert isinstance(item, GroupSpec)
             groups.append(add_group(state, item))
     for group in groups:
-        _link_group(state, group)
+        _link_group(state, effects, group)
     for record in records:
-        _link_record(state, record)
+        _link_record(state, effects, record)
 
 
 def add_task(state: State, spec: TaskSpec) -> TaskRecord:
@@ -119,8 +120,8 @@ def add_group(state: State, spec: GroupSpec) -> GroupRecord:
     return group
 
 
-def _link_group(state: State, group: GroupRecord) -> None:
-    group.waits += dependencies.wait_for(state, group, -1, group.after)
+def _link_group(state: State, effects: Effects | None, group: GroupRecord) -> None:
+    group.waits += dependencies.wait_for(state, effects, group, -1, group.after)
     parent = group.parent
     if parent is not None and parent.waits:
         group.waits += 1
@@ -129,29 +130,29 @@ def _link_group(state: State, group: GroupRecord) -> None:
         group.doomed = parent.doomed
 
 
-def _link_record(state: State, record: Record) -> None:
+def _link_record(state: State, effects: Effects | None, record: Record) -> None:
     group = record.group
     after = record.after
     if after:
-        record.waits += dependencies.wait_for(state, record, -1, after)
+        record.waits += dependencies.wait_for(state, effects, record, -1, after)
     if (group.waits or group.doomed is not None) and not (group.doomed is not None and dependencies.is_final(record)):
         record.waits += 1
         entry = (record, -1, record.generation)
         group.gated.append(entry)
         if group.doomed is not None:
-            dependencies.doom(state, entry, group.doomed)
+            dependencies.doom(state, effects, entry, group.doomed)
     if isinstance(record, ArrayRecord):
         for index, deps in record.spec.element_after:
-            waits = dependencies.wait_for(state, record, index, deps)
+            waits = dependencies.wait_for(state, effects, record, index, deps)
             if waits:
                 record.element_waits[index] = waits
         if record.length == 0 and not record.open:
-            dependencies.settle(state, group)
+            dependencies.settle(state, effects, group)
     if record.waits == 0:
-        readiness.now_free(state, record)
+        readiness.now_free(state, effects, record)
 
 
-def run_opened(state: State, fact: facts.RunOpened) -> None:
+def run_opened(state: State, effects: Effects | None, fact: facts.RunOpened) -> None:
     """A workflow begins: the root's own, or one in a group of its own below the root."""
     root = state.groups[ROOT]
     if fact.group == ROOT:
@@ -167,7 +168,7 @@ def run_opened(state: State, fact: facts.RunOpened) -> None:
     state.workflows[fact.run] = workflow
 
 
-def run_closed(state: State, fact: facts.RunClosed) -> None:
+def run_closed(state: State, effects: Effects | None, fact: facts.RunClosed) -> None:
     """The end of a workflow is recorded; that of the session's or service's own run ends all."""
     if fact.run == state.run:
         state.stopping = True
@@ -176,13 +177,13 @@ def run_closed(state: State, fact: facts.RunClosed) -> None:
         workflow.closed = True
 
 
-def group_released(state: State, fact: facts.GroupReleased) -> None:
+def group_released(state: State, effects: Effects | None, fact: facts.GroupReleased) -> None:
     """A task in a group lets those start that wait for it."""
-    dependencies.release(state, state.groups[fact.group])
+    dependencies.release(state, effects, state.groups[fact.group])
 
 
-def group_closed(state: State, fact: facts.GroupClosed) -> None:
+def group_closed(state: State, effects: Effects | None, fact: facts.GroupClosed) -> None:
     """Nothing more comes into a group."""
     group = state.groups[fact.group]
     group.closed = True
-    dependencies.settle(state, group)
+    dependencies.settle(state, effects, group)

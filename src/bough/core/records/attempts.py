@@ -94,13 +94,14 @@ class Span:
 class AttemptIndex:
     """The attempts there are: see the module."""
 
-    __slots__ = ("_blocks", "_late_of", "_tasks", "current", "late", "replicas")
+    __slots__ = ("_blocks", "_late_of", "current", "late", "replicas", "several", "tasks")
 
     def __init__(self) -> None:
         self.current: dict[int, Span] = {}  # by number
         self.late: dict[int, Span] = {}  # by number, the oldest first
         self.replicas: dict[int, Span] = {}  # by number: current ones of tasks that had another one
-        self._tasks: dict[int, Span] = {}  # of loose tasks, by record: the newest
+        self.tasks: dict[int, Span] = {}  # of loose tasks, by record: the newest
+        self.several = False  # whether there are replicas or late attempts at all
         self._blocks: dict[int, _Blocks] = {}  # of elements, by record
         self._late_of: dict[int, list[Span]] = {}  # by record
 
@@ -109,7 +110,7 @@ class AttemptIndex:
     def add_task(self, span: Span) -> None:
         """A loose task has a new attempt."""
         self.current[span.id] = span
-        self._tasks[span.record.id] = span
+        self.tasks[span.record.id] = span
 
     def add_elements(self, span: Span) -> None:
         """Elements of an array have a new attempt."""
@@ -123,39 +124,36 @@ class AttemptIndex:
         """Tasks that have, or had, a current attempt have another one."""
         id_ = span.record.id
         self.replicas[span.id] = span
+        self.several = True
         if span.record.is_array:
             self.add_elements(span)
             return
-        if id_ in self._tasks:  # from now on its attempts are found as those of an element
+        if id_ in self.tasks:  # from now on its attempts are found as those of an element
             if id_ not in self._blocks:
-                self.add_elements(self._tasks[id_])
+                self.add_elements(self.tasks[id_])
             self.add_elements(span)
         self.add_task(span)
 
     def remove(self, span: Span) -> None:
         """An attempt has ended, or its executor is lost."""
-        record = span.record
         del self.current[span.id]
-        if self.replicas or record.is_array:
-            self._remove_elements(span)
-        else:
-            del self._tasks[record.id]
-
-    def _remove_elements(self, span: Span) -> None:
-        """As `remove`, for an array, or where a task may have several attempts."""
         id_ = span.record.id
-        self.replicas.pop(span.id, None)
         blocks = self._blocks.get(id_)
         if blocks is None:
-            del self._tasks[id_]
-            return
-        blocks.remove(span)
-        if span.record.is_array:
-            if not blocks.spans:
+            del self.tasks[id_]
+        else:
+            blocks.remove(span)
+            if not span.record.is_array:
+                self._remove_replica(id_, list(blocks.spans[0].values()))
+            elif not blocks.spans:
                 del self._blocks[id_]
-            return
-        left = list(blocks.spans[0].values())
-        self._tasks[id_] = left[-1]
+        if span.id in self.replicas:
+            del self.replicas[span.id]
+            self.several = bool(self.replicas or self.late)
+
+    def _remove_replica(self, id_: int, left: list[Span]) -> None:
+        """A loose task has an attempt less, and these are left."""
+        self.tasks[id_] = left[-1]
         if len(left) == 1:
             del self._blocks[id_]
 
@@ -163,7 +161,7 @@ class AttemptIndex:
         """The current attempts that have something of the elements [start, stop), the oldest first."""
         blocks = self._blocks.get(record.id)
         if blocks is None:
-            span = self._tasks.get(record.id)
+            span = self.tasks.get(record.id)
             return [span] if span is not None and start <= 0 < stop else []
         return [span for span in blocks.near(start, stop) if span.parts(start, stop)]
 
@@ -198,6 +196,7 @@ class AttemptIndex:
     def add_late(self, late: Span) -> None:
         """Remember a late attempt."""
         self.late[late.id] = late
+        self.several = True
         self._late_of.setdefault(late.record.id, []).append(late)
 
     def late_of(self, record: Record) -> list[Span]:
@@ -215,6 +214,7 @@ class AttemptIndex:
 
     def _forget_late(self, late: Span) -> None:
         del self.late[late.id]
+        self.several = bool(self.replicas or self.late)
         others = self._late_of[late.record.id]
         others.remove(late)
         if not others:

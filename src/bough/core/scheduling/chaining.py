@@ -26,6 +26,7 @@ from bough.model.tasks import Kind
 
 _FUNCTION = Kind.FUNCTION
 Note = Callable[[facts.Fact], None]
+Order = Callable[[SendSpan], None]
 
 
 def tows(state: State, record: TaskRecord, executor: ExecutorRecord) -> bool:
@@ -37,7 +38,9 @@ def tows(state: State, record: TaskRecord, executor: ExecutorRecord) -> bool:
     return record.like.kind is _FUNCTION and _may_travel(waiters[0], record.queue)
 
 
-def tow(state: State, note: Note, record: TaskRecord, span: SpanId, executor: ExecutorRecord) -> None:
+def tow(  # noqa: PLR0917 called for every chain: names would cost
+    state: State, note: Note, order: Order, record: TaskRecord, span: SpanId, executor: ExecutorRecord
+) -> None:
     """Send a task that was placed, and with it what waits for it alone, and for that, as far as it is short too."""
     queue, load = record.queue, executor.backlog_limit - executor.load
     most = min(TRUST * record.runtime.seen, MAX_BACKLOG)
@@ -60,15 +63,15 @@ def tow(state: State, note: Note, record: TaskRecord, span: SpanId, executor: Ex
             break
         load -= mean
         if len(links) >= together or not is_link(following, record):
-            state.orders.append(hand_out(executor, first, links, behind, chained=True))
+            order(hand_out(executor, first, links, behind, chained=True))
             links, first, behind = [], SpanId(span + 1), span
             together = most_together(runtime)
         links.append(following)
         span = _place(state, note, [following], span, executor)
         record = following
-    state.orders.append(hand_out(executor, first, links, behind, chained=True))
+    order(hand_out(executor, first, links, behind, chained=True))
     if fan:
-        state.orders.append(hand_out(executor, _place(state, note, fan, span, executor), fan, span))
+        order(hand_out(executor, _place(state, note, fan, span, executor), fan, span))
 
 
 def _place(state: State, note: Note, records: list[TaskRecord], behind: SpanId, executor: ExecutorRecord) -> SpanId:

@@ -20,7 +20,7 @@ from bough.core.state import State
 from bough.errors import BoughError
 from bough.model.events import facts
 from bough.model.events.facts import Fact
-from bough.model.events.orders import SendSpan
+from bough.model.events.orders import Order, SendSpan
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
 from bough.policy.interface import Offer, Place
@@ -36,11 +36,12 @@ class Placement:
         self.state = state
         self._random = random
         self._facts: list[Fact] = []
+        self._orders: list[Order] = []
 
-    def ask(self, now: Seconds) -> list[Fact]:
-        """Place what the policy wants placed, as far as it is lawful; return the facts."""
+    def ask(self, now: Seconds, orders: list[Order]) -> list[Fact]:
+        """Place what the policy wants placed, as far as it is lawful; return the facts, and note the orders."""
         state = self.state
-        self._facts = []
+        self._facts, self._orders = [], orders
         if state.waiting and state.roomy:
             self._ask(now)
         return self._facts
@@ -114,12 +115,12 @@ class Placement:
         self._facts.append(fact)
         lifecycle.place_elements(state, fact, record, executor)
         pages = record.pages(start, stop)
-        state.orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
+        self._orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
         """Place loose tasks; those that are alike and follow each other are sent as one hand-out."""
         state, taker, queued = self.state, executor.id, not fits
-        note, order = self._facts.append, state.orders.append
+        note, order = self._facts.append, self._orders.append
         first, together = SpanId(0), records[:0]
         most = most_together(records[0].runtime)
         for record in records:
@@ -132,7 +133,7 @@ class Placement:
                 order(hand_out(executor, first, together))
                 together = []
             if towing:
-                tow(state, note, record, span, executor)
+                tow(state, note, order, record, span, executor)
                 continue
             if not together:
                 first = span

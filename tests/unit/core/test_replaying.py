@@ -7,12 +7,15 @@ from collections.abc import Iterable
 import pytest
 from tests.builders import array, executor, submit, task
 
+from bough.core import lifecycle
+from bough.core.effects import Effects
+from bough.core.graph import dependencies, readiness
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.model.events import facts
-from bough.model.events.orders import SendSpan
-from bough.model.ids import GroupId
-from bough.model.tasks import GroupSpec
+from bough.model.events.orders import LookUpMemo, SendSpan, StopSpan, TellGroupFinished
+from bough.model.ids import ExecutorId, GroupId
+from bough.model.tasks import Dep, GroupSpec, On
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, ReadyWork, View
 
@@ -97,3 +100,29 @@ def test_the_first_turn_ranks_what_is_queued_once(by_snapshot: bool) -> None:
     assert sent[0] == sent[1]
     assert sent[1][0] == 5
     check(again.state)
+
+
+def test_a_replay_makes_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(Fifo())
+    news: list[list[facts.Fact]] = [
+        [facts.RunOpened(1, "run", "h", 1, memos=True), executor(1, 2), executor(2, 2)],
+        [submit(GroupSpec(GroupId(1), "g"), task(1, group=GroupId(1)), task(2, 1), task(3, key=b"k" * 16))],
+        [facts.GroupClosed(GroupId(1)), facts.ExecutorLost(ExecutorId(1), "gone")],
+        [facts.Killed(Dep(On.TASK, 1))],
+    ]
+    turns = [machine.turn(float(at), some) for at, some in enumerate(news)]
+    kinds = {type(order) for turn in turns for order in turn.orders}
+    assert kinds >= {SendSpan, StopSpan, LookUpMemo, TellGroupFinished}
+    assert any(isinstance(fact, facts.Skipped) for turn in turns for fact in turn.facts)
+
+    def refuse(*values: object) -> None:
+        raise AssertionError("a replay made an order")
+
+    monkeypatch.setattr(lifecycle, "StopSpan", refuse)
+    monkeypatch.setattr(readiness, "LookUpMemo", refuse)
+    monkeypatch.setattr(dependencies, "TellGroupFinished", refuse)
+    replayed = Machine(Unaskable())
+    monkeypatch.setattr(Effects, "__init__", refuse)
+    for at, turn in enumerate(turns):
+        replayed.replay(turn.number, float(at), turn.facts)
+    assert picture(replayed.state) == picture(machine.state)
