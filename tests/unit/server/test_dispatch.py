@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_server_shell import BODY, Harness, a_task, the
+from test_shell import BODY, Harness, a_task, the
 
 from bough.errors import StoreFailed
 from bough.server.turns.dispatch import SpanSender

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_server_service import Harness, Peer
+from test_service_life import Harness, Peer
 
 from bough.core import retirement as core
 from bough.errors import StoreFailed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_server_service import Harness, Peer
+from test_service_life import Harness, Peer
 
 from bough.errors import ProtocolError
 from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_server_service import PATIENCE, Harness, Peer
+from test_service_life import PATIENCE, Harness, Peer
 
 from bough.core.machine import Machine
 from bough.core.records.array_record import DONE, PLACED, READY

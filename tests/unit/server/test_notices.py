@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_server_service import Harness
+from test_service_life import Harness
 
 from bough.errors import UserError
 from bough.model.events.facts import ExecutorSuspended, Held, SpanEnded, SpanStarted

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from server_fakes import FakeStore
-from test_server_service import Harness, Peer
+from test_service_life import Harness, Peer
 
 from bough.errors import StoreFailed
 from bough.model.events.facts import Cancelled, Fact, RunRemoved, SpanEnded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from test_server_shell import BODY, Harness, Peer, a_task
+from test_shell import BODY, Harness, Peer, a_task
 
 from bough.model.events.facts import Cancelled, SpanEnded
 from bough.model.resources import Needs

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_server_service import Peer
-from test_server_taking import Workshop
+from test_manual_tasks import Workshop
+from test_service_life import Peer
 
 from bough.core.records.array_record import DONE, READY
 from bough.model.events import facts
