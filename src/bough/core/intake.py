@@ -25,7 +25,7 @@ from itertools import islice
 import msgspec
 
 from bough.core import lifecycle, locks, retirement
-from bough.core.actions import amend, reset, task_actions
+from bough.core.actions import amend, manual, reset, task_actions
 from bough.core.apply import APPLY
 from bough.core.graph import dependencies, validation
 from bough.core.graph.readiness import key_of
@@ -197,6 +197,7 @@ class Intake(Consequences):
             facts.Reset: self._on_reset,
             facts.Amended: self._on_amended,
             facts.DeclaredDone: self._on_declared,
+            facts.TakeTask: self._on_take,
             facts.Prioritised: self._record,
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
@@ -450,6 +451,10 @@ class Intake(Consequences):
     def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
         if task_actions.touched(self._state, event) or isinstance(event, facts.Cancelled):
             self._record(event)
+
+    def _on_take(self, event: facts.TakeTask) -> None:
+        for fact in manual.take(self._state, event):
+            self._record(fact)
 
     # --- what is due by the clock -----------------------------------------------------------------
 

@@ -18,13 +18,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bough.core.actions.dry_run import survey
-from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, UnknownName, UserError
 from bough.model.blobs import is_blob
 from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, PagesAdded, Submitted, WorkNews
 from bough.model.ids import ExecutorId
-from bough.model.states import TaskState
+from bough.model.states import LABELS
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
@@ -63,8 +62,8 @@ from bough.wire.relay_channels import RelayHello
 class Answers:
     """See the module. What is answered here every server knows; a service adds its own."""
 
-    def __init__(self, machine: Machine, store: Store, peers: Peers, info: RunInfo, faults: HandlerErrors) -> None:
-        self._machine = machine
+    def __init__(self, queries: Queries, store: Store, peers: Peers, info: RunInfo, faults: HandlerErrors) -> None:
+        self._queries = queries
         self._store = store
         self._peers = peers
         self._info = info
@@ -97,11 +96,8 @@ class Answers:
 
     def _status(self, *_: object) -> object:
         return {
-            "counts": self._machine.counts(),
-            "groups": {
-                group.id: {TaskState(state).label: count for state, count in enumerate(group.counts) if count}
-                for group in self._machine.state.groups.values()
-            },
+            "counts": dict(zip(LABELS, self._queries.counts().by_state, strict=True)),
+            "groups": {group: counts.labels() for group, counts in self._queries.counts_by_group().items()},
             "executors": [
                 {
                     "executor": executor.number,
@@ -117,7 +113,7 @@ class Answers:
 
     def _explain(self, _: ClientPeer, question: questions.Explain) -> object:
         try:
-            return self._machine.explain(question.record, question.index)
+            return self._queries.explain(question.record, question.index)
         except KeyError:
             raise UnknownName(f"there is no task {question.record}") from None
 
@@ -205,7 +201,7 @@ class MessageHandlers:
 
     def _make_desk(self) -> Answers:
         shell = self._shell
-        return Answers(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
+        return Answers(shell.queries, shell.store, shell.peers, shell.info, shell.faults)
 
     # --- what connections call ---------------------------------------------------------------------
 
@@ -331,7 +327,7 @@ class MessageHandlers:
 
     def _own(self, executor: ExecutorPeer, news: Sequence[WorkNews]) -> Sequence[WorkNews]:
         """News without what is about the tasks of other executors."""
-        is_foreign = self._shell.machine.is_foreign
+        is_foreign = self._shell.queries.is_foreign
         foreign = [one for one in news if is_foreign(one, executor.number)]
         if not foreign:
             return news
@@ -425,10 +421,9 @@ class MessageHandlers:
             self._do(client, message)
 
     def _do(self, client: ClientPeer, message: DoAction) -> None:
-        deed = message.deed
-        count, left_out = survey(self._shell.machine.state, deed)
-        answer = Answer(message.request, {"tasks": count} | ({"left_out": left_out} if left_out else {}))
-        self._shell.news(deed, then=lambda: client.connection.say(answer))
+        preview = self._shell.queries.preview(message.deed)
+        value = {"tasks": preview.count} | ({"left_out": preview.not_changed} if preview.not_changed else {})
+        self._shell.news(message.deed, then=lambda: client.connection.say(Answer(message.request, value)))
 
     def _close(self, client: ClientPeer, message: CloseSession) -> None:
         if client.owner:

@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from bough.core import locks
-from bough.core.records.array_record import Record
-from bough.core.records.attempts import Span
+from bough.core.queries.answers import Attempt, TaskInfo
 from bough.errors import BoughError, InternalError, UserError
 from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanAlive
-from bough.model.ids import ExecutorId, GroupId, Seconds
+from bough.model.ids import ExecutorId, Seconds
 from bough.server.server_log import log
 from bough.server.turns.shell import Shell
 from bough.wire import questions
@@ -57,10 +55,9 @@ class History:
         self._shell = shell
         self._where = where
 
-    def find(self, record: Record, index: int, then: Callable[[Past], None]) -> None:
+    def find(self, task: TaskInfo, then: Callable[[Past], None]) -> None:
         """Call back with `lastStart`, `lastCompletion` and `lastHost`, as far as they are known."""
-        group = record.group
-        wanted = (record.id, index, record.spec.name, group.workflow.name, group.path)
+        wanted = (int(task.record), task.index, task.spec.name, task.workflow, task.path)
         self._shell.upkeep.when_folded(lambda: self._begin(wanted, then))
 
     def _begin(self, wanted: tuple[int, int, str, str, str], then: Callable[[Past], None]) -> None:
@@ -111,6 +108,7 @@ def _result(done: asyncio.Future[Past]) -> Past:
 _KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
 
 Value = dict[str, str | float | int | bool | None]
+Owner = tuple[int, int]  # span and index of the task that has a lock
 
 
 class TaskStatus(msgspec.Struct):
@@ -169,13 +167,13 @@ class TaskRequests:
 
     def __init__(self, shell: Shell, where: str) -> None:
         self._shell = shell
-        self._state = shell.machine.state
+        self._queries = shell.queries
         self._history = History(shell, where)
         self._said: dict[tuple[int, int], TaskStatus] = {}  # by span and index
         self._most_said = _KEPT
         self._waiting: dict[str, deque[_Asked]] = {}  # for a lock
         self._taking: set[str] = set()  # locks that the first of those takes just now
-        self._do: dict[type, Callable[[_Asked, Span], None]] = {
+        self._do: dict[type, Callable[[_Asked, Attempt], None]] = {
             questions.Attributes: self._attributes,
             questions.SetStatus: self._status,
             questions.Progress: self._progress,
@@ -204,32 +202,31 @@ class TaskRequests:
             if isinstance(asked.question, questions.Forget):
                 self._forget(asked)
             else:
-                self._do[type(asked.question)](asked, self._span(asked))
+                self._do[type(asked.question)](asked, self._attempt(asked))
         except BoughError as error:
             asked.refuse(error)
         except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
             text = self._shell.faults.note(f"the question {asked.question!r:.200} of a task failed", error)
             asked.refuse(InternalError(text))
 
-    def _span(self, asked: _Asked) -> Span:
-        """The span of who asks; UserError when it is not with the executor that speaks for it."""
+    def _attempt(self, asked: _Asked) -> Attempt:
+        """The attempt that asks; UserError when it is not with the executor that speaks for it."""
         message = asked.message
-        span = self._state.spans.get(message.span)
-        known = span is not None and (span.record.id, span.attempt) == (message.record, message.attempt)
-        if span is None or not known or span.executor.id != asked.executor.number or not locks.has(span, message.index):
+        found = self._queries.attempt_of(asked.executor.number, message.span, message.index)
+        if found is None or found.is_late or (found.record, found.attempt) != (message.record, message.attempt):
             raise UserError(f"task {message.record}.{message.index} has ended, or is run elsewhere by now")
-        return span
+        return found
 
     # --- what it says of itself --------------------------------------------------------------------
 
-    def _status(self, asked: _Asked, span: Span) -> None:
+    def _status(self, asked: _Asked, attempt: Attempt) -> None:
         said = self._note(asked)
         said.text = asked.question.text[: questions.LONGEST_SAID]
-        self._alive(asked, span)
+        self._alive(asked, attempt)
 
-    def _progress(self, asked: _Asked, span: Span) -> None:
+    def _progress(self, asked: _Asked, attempt: Attempt) -> None:
         self._note(asked).progress = asked.question.share
-        self._alive(asked, span)
+        self._alive(asked, attempt)
 
     def _note(self, asked: _Asked) -> TaskStatus:
         if len(self._said) >= self._most_said:
@@ -240,27 +237,29 @@ class TaskRequests:
         return said
 
     def _is_there(self, span: int, index: int) -> bool:
-        return locks.has(self._state.spans.get(span), index)
+        attempt = self._queries.attempt(span)
+        return attempt is not None and attempt.has(index)
 
-    def _alive(self, asked: _Asked, span: Span) -> None:
-        if span.record.spec.limits.replay:
-            self._shell.news(SpanAlive(span.id))
+    def _alive(self, asked: _Asked, attempt: Attempt) -> None:
+        if self._queries.spec_of(attempt.record).limits.replay:
+            self._shell.news(SpanAlive(attempt.span))
         asked.answer({})
 
     def said(self, *_: object) -> list[dict[str, object]]:
         """What tasks that run say of themselves: the answer to the question "said"."""
         found: list[dict[str, object]] = []
         for (number, index), said in self._said.items():
-            if self._is_there(number, index):
-                record = self._state.spans[number].record
+            attempt = self._queries.attempt(number)
+            if attempt is not None and attempt.has(index):
+                task = self._queries.task(attempt.record, index)
                 found.append(
                     {
-                        "id": f"{record.id}.{index}" if record.is_array else str(record.id),
-                        "record": record.id,
+                        "id": task.id,
+                        "record": task.record,
                         "index": index,
-                        "name": record.spec.name,
-                        "group": record.group.path,
-                        "run": record.group.workflow.run,
+                        "name": task.spec.name,
+                        "group": task.path,
+                        "run": task.run,
                         "text": said.text,
                         "progress": said.progress,
                         "since": said.since,
@@ -270,44 +269,43 @@ class TaskRequests:
 
     # --- attributes --------------------------------------------------------------------------------
 
-    def _attributes(self, asked: _Asked, span: Span) -> None:
-        record, index = span.record, asked.message.index
-        spec, group = record.spec, record.group
-        own: Value = {**record.attributes}
+    def _attributes(self, asked: _Asked, attempt: Attempt) -> None:
+        task = self._queries.task(attempt.record, asked.message.index)
+        own: Value = {**task.attributes}
         system: Value = {
-            "id": f"{record.id}.{index}" if record.is_array else str(record.id),
-            "record": record.id,
-            "index": index,
-            "attempt": span.attempt,
-            "name": spec.name,
-            "group": group.path,
-            "workflow": group.workflow.name,
-            "kind": spec.kind.name.lower(),
-            "cores": record.needs.cores,
-            "priority": record.priority,
-            "executor": span.executor.id,
-            "host": span.executor.host,
+            "id": task.id,
+            "record": task.record,
+            "index": task.index,
+            "attempt": attempt.attempt,
+            "name": task.spec.name,
+            "group": task.path,
+            "workflow": task.workflow,
+            "kind": task.spec.kind.name.lower(),
+            "cores": task.needs.cores,
+            "priority": task.priority,
+            "executor": attempt.executor,
+            "host": attempt.host,
         }
         if asked.question.past:
-            self._history.find(record, index, lambda past: asked.answer({**own, **system, **past}))
+            self._history.find(task, lambda past: asked.answer({**own, **system, **past}))
         else:
             asked.answer({**own, **system})
 
     # --- early release -----------------------------------------------------------------------------
 
-    def _release(self, asked: _Asked, span: Span) -> None:
-        group = span.record.group
-        if group.workflow.group is group:
+    def _release(self, asked: _Asked, attempt: Attempt) -> None:
+        group = self._queries.group_of(attempt.record)
+        if group is None or group.is_workflow:
             raise UserError("the task is in no group that it could release")
-        new = not (group.released or group.settled)
-        self._shell.news(GroupReleased(GroupId(group.id)), then=lambda: asked.answer({"released": new}))
+        new = not (group.released or group.finished)
+        self._shell.news(GroupReleased(group.id), then=lambda: asked.answer({"released": new}))
 
     # --- locks -------------------------------------------------------------------------------------
 
-    def _lock(self, asked: _Asked, _: Span) -> None:
+    def _lock(self, asked: _Asked, _: Attempt) -> None:
         name = asked.lock
         waiting = self._waiting.setdefault(name, deque())
-        owner = self._state.locks.get(name)
+        owner = self._queries.lock_owner(name)
         if owner == _as_owner(asked):
             asked.answer({"taken": True, "new": False})
             return
@@ -323,13 +321,13 @@ class TaskRequests:
         waiting = self._waiting.get(name)
         while waiting and name not in self._taking:
             first = waiting[0]
-            owner = self._state.locks.get(name)
+            owner = self._queries.lock_owner(name)
             if owner == _as_owner(first):
                 waiting.popleft()
                 first.answer({"taken": True, "new": True})
                 continue
             try:
-                self._span(first)
+                self._attempt(first)
             except UserError as error:
                 waiting.popleft()
                 first.refuse(error)
@@ -349,14 +347,14 @@ class TaskRequests:
     def _after_turn(self) -> None:
         """A lock may have been freed by the end of its owner."""
         if self._waiting:
-            for name in [name for name in self._waiting if name not in self._state.locks]:
+            for name in [name for name in self._waiting if self._queries.lock_owner(name) is None]:
                 self._serve(name)
 
-    def _unlock(self, asked: _Asked, _: Span) -> None:
+    def _unlock(self, asked: _Asked, _: Attempt) -> None:
         name = asked.lock
-        owner = self._state.locks.get(name)
+        owner = self._queries.lock_owner(name)
         if owner != _as_owner(asked):
-            who = f"it belongs to task {self._name_of(owner)}" if owner else "nobody has it"
+            who = f"it belongs to task {self._name_of(owner)}" if owner else "it is not locked"
             raise UserError(f"the lock {name!r} is not the task's own: {who}")
         freed = LockFreed(name, asked.message.span, asked.message.index)
         self._shell.news(freed, then=lambda: asked.answer({"freed": True}))
@@ -371,21 +369,22 @@ class TaskRequests:
 
     def _refuse_deadlock(self, asked: _Asked) -> None:
         """A task that waits for one that waits for it would wait for ever."""
-        me, seen = _as_owner(asked), set[locks.LockOwner]()
+        me, seen = _as_owner(asked), set[Owner]()
         names = [asked.lock]
         while names:
             name = names.pop()
-            owner = self._state.locks.get(name)
+            owner = self._queries.lock_owner(name)
             if owner == me:
                 raise UserError(f"waiting for the lock {asked.lock!r} would never end: its owner waits for {name!r}")
             if owner is not None and owner not in seen:
                 seen.add(owner)
                 names += [lock for lock, some in self._waiting.items() if any(_as_owner(one) == owner for one in some)]
 
-    def _name_of(self, owner: locks.LockOwner) -> str:
-        record = self._state.spans[owner.span].record
-        return f"{record.id}.{owner.index}" if record.is_array else str(record.id)
+    def _name_of(self, owner: Owner) -> str:
+        attempt = self._queries.attempt(owner[0])
+        assert attempt is not None
+        return self._queries.label(attempt.record, owner[1])
 
 
-def _as_owner(asked: _Asked) -> locks.LockOwner:
-    return locks.LockOwner(asked.message.span, asked.message.index)
+def _as_owner(asked: _Asked) -> Owner:
+    return asked.message.span, asked.message.index

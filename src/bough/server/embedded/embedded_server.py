@@ -334,7 +334,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     supervisor = LocalExecutor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
     closing.supervisor = supervisor
     reception.on_executor_lost.append(supervisor.lost)
-    shell.on_turn.append(lambda: supervisor.need() if machine.state.waiting else None)
+    shell.on_turn.append(lambda: supervisor.need() if shell.queries.has_ready else None)
     loop.set_exception_handler(lambda _, context: closing.fail(internal_error(context)))
     for number in (signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, lambda: None)

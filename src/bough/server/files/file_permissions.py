@@ -18,13 +18,12 @@ from typing import TypeVar
 
 import msgspec
 
-from bough.core.records.array_record import Record
 from bough.errors import StoreFailed, UserError
 from bough.model.commands.command import decode_call
 from bough.model.files import Manifest, is_tidy, unpack_manifest
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Output, ResultFile
-from bough.model.tasks import Dep, Kind, On, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
 from bough.server.turns.shell import Shell
 
 _CALLS, _MANIFESTS, _ARRAYS = 256, 4, 8  # how many of each are kept ready
@@ -34,7 +33,9 @@ T = TypeVar("T")
 class TaskOnExecutor(msgspec.Struct, frozen=True):
     """A task that an executor runs."""
 
-    record: Record
+    record: RecordId
+    spec: TaskSpec | ArraySpec
+    run: int
     index: int
     attempt: int
     declared: Manifest
@@ -51,16 +52,16 @@ class FilePermissions:
 
     def aim(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
         """The task that an executor speaks of; UserError when it has no business with it."""
-        state = self._shell.machine.state
-        held = state.spans.get(span) or state.ghosts.get(span)
-        if held is None or held.executor.id != executor or not any(low <= index < high for low, high in held.left):
+        queries = self._shell.queries
+        found = queries.attempt_of(executor, span, index)
+        if found is None:
             raise UserError("the task is not wanted from this executor any more")
-        return TaskOnExecutor(held.record, index, held.attempt, self._declared(held.record))
+        spec, run = queries.spec_of(found.record), queries.run_of(found.record)
+        return TaskOnExecutor(found.record, spec, run, index, found.attempt, self._declared(spec))
 
-    def _declared(self, record: Record) -> Manifest:
-        spec = record.spec
+    def _declared(self, spec: TaskSpec | ArraySpec) -> Manifest:
         kept, most = (self._calls, _CALLS) if isinstance(spec, TaskSpec) else (self._manifests, _MANIFESTS)
-        found = kept.get(record.id)
+        found = kept.get(spec.id)
         if found is None:
             found = Manifest({}, set())
             try:
@@ -70,8 +71,8 @@ class FilePermissions:
                     call = decode_call(spec.payload)
                     found = Manifest(call.reads, set(call.writes.values()))
             except (ValueError, msgspec.MsgspecError) as error:
-                raise StoreFailed(f"the files of task {record.id} are not known: {error}") from error
-            _keep(kept, record.id, found, most)
+                raise StoreFailed(f"the files of task {spec.id} are not known: {error}") from error
+            _keep(kept, spec.id, found, most)
         return found
 
     def digest_of(self, aim: TaskOnExecutor, path: str) -> tuple[bytes, int] | None:
@@ -92,7 +93,7 @@ class FilePermissions:
 
     def is_value(self, aim: TaskOnExecutor, path: str) -> bool:
         """Whether a path is that of big arguments of a function, or of a big result that it gets."""
-        spec = aim.record.spec
+        spec = aim.spec
         if not isinstance(spec, TaskSpec) or spec.kind is not Kind.FUNCTION or not is_tidy(path):
             return False
         return path == spec.payload_path or any(
@@ -100,7 +101,7 @@ class FilePermissions:
         )
 
     def _results_of(self, dep: Dep) -> Iterator[str]:
-        for success in self._shell.machine.result_turns(dep):
+        for success in self._shell.queries.results_of(dep):
             source, begin = RecordId(success.source), success.source_start
             end = begin + success.stop - success.start
             for _, _, span in self._shell.results.successes(success.turn, source, begin, end):
@@ -114,7 +115,7 @@ class FilePermissions:
                 raise _undeclared(aim, path, "output")
 
     def _dependencies(self, aim: TaskOnExecutor) -> list[Dep]:
-        spec = aim.record.spec
+        spec = aim.spec
         deps = list(spec.after)
         if not isinstance(spec, TaskSpec):
             deps += [dep for index, own in spec.element_after if index == aim.index for dep in own]
@@ -124,7 +125,7 @@ class FilePermissions:
         """What a task, or all tasks of an array, made, by path."""
         if dep.on is On.TASK:
             return {made.path: made for made in self.outputs(dep)}
-        successes = self._shell.machine.result_turns(dep)
+        successes = self._shell.queries.results_of(dep)
         key = (dep.id, len(successes), max((success.turn for success in successes), default=0))
         found = self._made.get(key)
         if found is None:
@@ -135,7 +136,7 @@ class FilePermissions:
     def outputs(self, dep: Dep, start: int = 0, stop: int = 1 << 62) -> list[Output]:
         """The outputs that successes made, of elements from `start` to `stop`."""
         found: list[Output] = []
-        for success in self._shell.machine.result_turns(dep):
+        for success in self._shell.queries.results_of(dep):
             shift = success.start - success.source_start
             low, high = max(success.start, start), min(success.stop, stop)
             if dep.on is On.TASK:
@@ -151,10 +152,10 @@ class FilePermissions:
 
 
 def _undeclared(aim: TaskOnExecutor, path: str, what: str) -> UserError:
-    spec = aim.record.spec
+    spec = aim.spec
     if not isinstance(spec, TaskSpec) and not spec.files:
         return UserError("files of a feed cannot travel: its commands must see the submitter's directory; use sweep")
-    return UserError(f"{path} is not a declared {what} of task {aim.record.id}.{aim.index}")
+    return UserError(f"{path} is not a declared {what} of task {aim.record}.{aim.index}")
 
 
 K = TypeVar("K")

@@ -170,7 +170,7 @@ class FileRequests:
             else:
                 found = self._declared.digest_of(aim, want.path)
                 digest, size = await self._bring_in(aim, want.path) if found is None else found
-            await self._refer(aim.record.group.workflow.run, [digest])
+            await self._refer(aim.run, [digest])
             size = await self._in_thread(self.contents.size, digest)
             if size < 0:
                 raise StoreFailed(f"its content {digest.hex()} is not in the store any more")
@@ -181,7 +181,7 @@ class FileRequests:
 
     async def _bring_in(self, aim: TaskOnExecutor, path: str) -> tuple[bytes, int]:
         """The content of a file that lies in its place, as it is now."""
-        if not self.sees(aim.record.group.workflow):
+        if not self._sees(aim.run):
             raise UserError("it was not sent to the server, which does not see the submitter's directory")
         return await self._take_in(path)
 
@@ -207,25 +207,26 @@ class FileRequests:
             answer = FilePiece(get.request, get.offset, b"", _text(error))
         executor.connection.send(answer)
 
-    def sees(self, workflow: Any) -> bool:
+    def _sees(self, run: int) -> bool:
         """Whether this machine sees the directory of a workflow."""
-        return sees_directory(workflow.directory, workflow.token)
+        workflow = self._shell.queries.workflow(run)
+        return workflow is not None and sees_directory(workflow.directory, workflow.token)
 
     # --- outputs -----------------------------------------------------------------------------------
 
     async def _take(self, executor: ExecutorPeer, offer: OfferFiles) -> None:
         try:
             aim = self._declared.aim(executor.number, offer.span, offer.index)
-            if [made.path for made in offer.files] == [""] and aim.record.spec.kind is Kind.FUNCTION:
+            if [made.path for made in offer.files] == [""] and aim.spec.kind is Kind.FUNCTION:
                 executor.connection.send(await self._take_result(executor, offer, aim))
                 return
             self._declared.check_outputs(aim, [made.path for made in offer.files])
-            await self._refer(aim.record.group.workflow.run, [made.digest for made in offer.files])
+            await self._refer(aim.run, [made.digest for made in offer.files])
             for made in offer.files:
                 if not self.contents.has(made.digest):
                     await self._fetch(executor, offer.request, made)
             times = [0] * len(offer.files)
-            if self.sees(aim.record.group.workflow):
+            if self._sees(aim.run):
                 self._declared.aim(executor.number, offer.span, offer.index)  # it may have been cancelled meanwhile
                 times = await self._in_thread(self.contents.give_out, [_wanted(aim, made) for made in offer.files])
             answer = FilesKept(offer.request, times)
@@ -237,7 +238,7 @@ class FileRequests:
     async def _take_result(self, executor: ExecutorPeer, offer: OfferFiles, aim: TaskOnExecutor) -> FilesKept:
         """A function's result that is too big to come with its report."""
         folder = self._shell.info.folder("results")
-        name = f"{aim.record.id}-{aim.attempt}-{offer.span}-{offer.index}.x{executor.number}.pickle"
+        name = f"{aim.record}-{aim.attempt}-{offer.span}-{offer.index}.x{executor.number}.pickle"
         await self._fetch(executor, offer.request, offer.files[0], f"{folder}/{name}")
         return FilesKept(offer.request, [0], places=[f"{folder}/{name}"])
 
@@ -313,7 +314,7 @@ class FileRequests:
 
     async def _have(self, question: questions.Have) -> list[bytes]:
         """Those of some digests, to which a workflow refers from now on, whose content is here."""
-        if question.run not in self._shell.machine.state.workflows:
+        if not self._shell.queries.has_run(question.run):
             raise UserError(f"there is no workflow with the number {question.run}")
         await self._refer(question.run, question.digests)
         return await self._in_thread(lambda: [one for one in question.digests if self.contents.has(one)])
@@ -329,7 +330,7 @@ class FileRequests:
 
     async def _files(self, question: questions.Files) -> list[tuple[str, int, bytes]]:
         """Outputs of elements [start, stop) of a record that the server keeps, as (path, size, digest)."""
-        if self._shell.machine.find(question.record) is None:
+        if not self._shell.queries.can_find(question.record):
             raise UserError(f"there is no task {question.record}")
         stop = min(question.stop, question.start + _MOST_FILES)
         found = self._declared.outputs(Dep(On.ARRAY, question.record), question.start, stop)
@@ -358,7 +359,7 @@ def _read_below(folder: str, path: str, offset: int) -> bytes:
 
 
 def _wanted(aim: TaskOnExecutor, made: MadeFile) -> Wanted:
-    hidden = hidden_path(made.path, aim.record.id, aim.index, aim.attempt)
+    hidden = hidden_path(made.path, aim.record, aim.index, aim.attempt)
     return Wanted(made.digest, made.path, hidden, made.mode)
 
 

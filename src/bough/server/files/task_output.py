@@ -52,9 +52,9 @@ class TaskOutput:
         record, index, stream = wanted.record, wanted.index, wanted.stream
         offset, length, path, executor = wanted.offset, min(MOST, wanted.length), wanted.path, wanted.executor
         if not path:
-            span = next((s for s in self._shell.machine.state.spans.values() if _covers(s, record, index)), None)
-            if span is not None:
-                self._forward(errand, span.executor.id, ReadOutput(0, record, index, stream, "", offset, length))
+            attempt = self._shell.queries.attempt_at(record, index)
+            if attempt is not None:
+                self._forward(errand, attempt.executor, ReadOutput(0, record, index, stream, "", offset, length))
                 return
             found, executor = self._of_success(record, index, stream)
             if found is None:
@@ -73,9 +73,9 @@ class TaskOutput:
 
     def _of_success(self, record: int, index: int, stream: str) -> tuple[Stream | None, ExecutorId]:
         """Where a task that succeeded wrote to, and the executor that ran it."""
-        if self._shell.machine.find(record) is None:
+        if not self._shell.queries.can_find(record):
             raise UnknownName(f"there is no task {record}")
-        found = self._shell.machine.result_turns(Dep(On.TASK, record, index))
+        found = self._shell.queries.results_of(Dep(On.TASK, record, index))
         if not found:
             raise UserError(f"task {record}.{index} has not run, or has not succeeded; name the path that it wrote to")
         at = index - found[0].start + found[0].source_start
@@ -102,10 +102,6 @@ class TaskOutput:
         """What an executor was asked for will not come."""
         for number in [number for number, asked in self._asked.items() if asked[1] is executor]:
             self._asked.pop(number)[0].refuse(PeerLost("the executor that has this output is gone"))
-
-
-def _covers(span: object, record: int, index: int) -> bool:
-    return span.record.id == record and any(low <= index < high for low, high in span.left)  # type: ignore[attr-defined]
 
 
 def _read(folder: str, path: str, offset: int, length: int) -> bytes | None:

@@ -43,7 +43,7 @@ class Features:
         self, shell: Shell, numbers: IdRanges, where: str, extras: FeatureOptions, here: TaskRequests | None = None
     ) -> None:
         self._extras = extras
-        self.statistics = Statistics(shell.loop, shell.machine, shell.peers)
+        self.statistics = Statistics(shell.loop, shell.queries, shell.peers)
         self._removing = Retention(shell, where, extras.keep)
         self._notices: Notices | None = None
         self._messenger: NoticeCommand | None = None

@@ -20,11 +20,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import SiteError
 from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
 from bough.server.peers import DeferredRequest, Peers
-from bough.server.service.manual_tasks import is_hand
 from bough.server.service.memory_use import resident
 from bough.server.service.prometheus_text import CONTENT_TYPE
 from bough.transport.access import split_address
@@ -73,10 +72,10 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 class Statistics:
     """See the module."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, peers: Peers) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, queries: Queries, peers: Peers) -> None:
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._loop = loop
-        self._machine = machine
+        self._queries = queries
         self._peers = peers
         self._started = time.time()
         self._ended = self._failed = self._reused = 0
@@ -117,21 +116,8 @@ class Statistics:
 
     def sample(self) -> Sample:
         """How things are now."""
-        now, state = time.time(), self._machine.state
-        counts = self._states()
-        kinds = dict.fromkeys(("idle", "active", "suspended", "draining", "missing", "hands"), 0)
-        cores = 0.0
-        for executor in state.executors.values():
-            if is_hand(executor):
-                kinds["hands"] += 1
-                continue
-            cores += executor.capacity.cores
-            if executor.id not in self._peers.executors:
-                kinds["missing"] += 1
-            elif executor.draining or executor.suspended:
-                kinds["draining" if executor.draining else "suspended"] += 1
-            else:
-                kinds["active" if executor.spans else "idle"] += 1
+        now, queries = time.time(), self._queries
+        counts, executors = self._states(), queries.executor_counts(self._peers.executors)
         cpu = time.process_time()
         last = self.samples[-1] if self.samples else None
         at = self._loop.time()  # not the time of day, which may be changed
@@ -143,9 +129,14 @@ class Statistics:
             started=self._started,
             clients=len(self._peers.clients),
             connections=len(self._peers.clients) + len(self._peers.by_connection),
-            allocated=len(state.executors) - kinds["hands"],
-            **kinds,
-            cores=cores,
+            allocated=executors.allocated,
+            idle=executors.idle,
+            active=executors.active,
+            suspended=executors.suspended,
+            draining=executors.draining,
+            missing=executors.missing,
+            hands=executors.manual,
+            cores=executors.cores,
             **{name: counts.get(name, 0) for name in ("waiting", "held", "ready", "placed", "running")},
             ended=self._ended,
             failed=self._failed,
@@ -155,15 +146,15 @@ class Statistics:
             cpu=100 * (cpu - last.cpu_seconds) / past if last else 0.0,
             cpu_seconds=cpu,
             memory=resident(),
-            turns=state.turn,
-            records=len(state.records),
-            workflows=len(state.workflows) - 1,
+            turns=queries.turn,
+            records=queries.record_count,
+            workflows=queries.workflow_count,
         )
 
     def _states(self) -> dict[str, int]:
         begun = time.perf_counter()
         if begun >= self._count_again:
-            self._counts = self._machine.counts()
+            self._counts = self._queries.counts().labels()
             now = time.perf_counter()
             self._count_again = now + (now - begun) / _SHARE - _EVERY
         return self._counts

@@ -21,11 +21,10 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from bough.core.queries import TaskCounts, below, workflows_of
-from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.queries.answers import WorkflowInfo
 from bough.errors import BoughError, InternalError, UnknownName, UserError
 from bough.model.events.facts import Cancelled, GroupClosed, RunRemoved
-from bough.model.ids import GroupId, Seconds
+from bough.model.ids import Seconds
 from bough.model.tasks import Dep, On
 from bough.server.peers import DeferredRequest
 from bough.server.server_log import log
@@ -91,7 +90,7 @@ class Retention:
 
     def __init__(self, shell: Shell, where: str, keep: Seconds = 0.0) -> None:
         self._shell = shell
-        self._state = shell.machine.state
+        self._queries = shell.queries
         self._where = where
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prune")
@@ -117,10 +116,10 @@ class Retention:
         names, kill = errand.question.workflows, errand.question.kill
 
         def found(runs: dict[int, str]) -> None:
-            for one in (self._state.workflows[run] for run in runs if run in self._state.workflows):
-                if not kill and (why := self._goes_on(one)):
+            for one in self._known(runs):
+                if not kill and (why := self._why_running(one)):
                     raise UserError(
-                        f"workflow {one.name}, run {one.run}, goes on: {why}; wait for it, or say --kill to end it"
+                        f"workflow {one.name}, run {one.run}, is running: {why}; wait for it, or say --kill to end it"
                     )
             self._remove(runs, errand.answer)
 
@@ -151,11 +150,16 @@ class Retention:
                 found.update((int(str(row[0])), str(row[1])) for row in by_number or rows)
         return found
 
-    def _goes_on(self, workflow: Workflow) -> str:
-        """Why a workflow is not over; empty when it is. A queue in which all has ended is over, too."""
-        standing = TaskCounts(below(workflow.group))
-        if standing.unended:
-            return str(standing)
+    def _known(self, runs: Iterable[int]) -> list[WorkflowInfo]:
+        """Those of some runs that are in the core."""
+        found = (self._queries.workflow(run) for run in runs)
+        return [workflow for workflow in found if workflow is not None]
+
+    def _why_running(self, workflow: WorkflowInfo) -> str:
+        """Why a workflow has not finished; empty when it has. A queue in which all has ended has finished, too."""
+        counts = self._queries.counts([workflow.group])
+        if counts.unfinished:
+            return str(counts)
         if self._shell.peers.of_run(workflow.run):
             return "it has a client"
         return ""
@@ -198,7 +202,7 @@ class Retention:
             if error is not None:
                 failed(_told(error))
                 return
-            stay = {one.run for one in workflows_of(self._state) if not one.closed or self._goes_on(one)}
+            stay = {one.run for one in self._queries.workflows() if not one.closed or self._why_running(one)}
             rows = done.result()
             then([{"run": run, "name": name, "closed": closed} for run, name, closed in rows if run not in stay])
 
@@ -221,22 +225,22 @@ class Retention:
 
     def _remove(self, names: dict[int, str], then: Callable[[object], None]) -> None:
         """Remove runs, each of which has a name; those that are not here were retired."""
-        for one in (self._state.workflows[run] for run in names if run in self._state.workflows):
-            self._shell.results.forget_all(record.id for record in one.group.records())
-            if TaskCounts(below(one.group)).unended:
-                self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
-            for group in _upwards(one.group):
+        for one in self._known(names):
+            self._shell.results.forget_all(self._queries.records_of(one.run))
+            if self._queries.counts([one.group]).unfinished:
+                self._shell.news(Cancelled(Dep(On.GROUP, one.group)))
+            for group in self._queries.subtree(one.group):
                 if not group.closed:
-                    self._shell.news(GroupClosed(GroupId(group.id)))
+                    self._shell.news(GroupClosed(group.id))
         for run in names:
-            if run not in self._state.workflows:
+            if not self._queries.has_run(run):
                 self._shell.news(RunRemoved(run))
         if not names:
             then([])
             return
 
         def gone() -> None:
-            removed = [{"run": run, "name": name} for run, name in names.items() if run not in self._state.workflows]
+            removed = [{"run": run, "name": name} for run, name in names.items() if not self._queries.has_run(run)]
             said = [f"{one['name']} (run {one['run']})" for one in removed[:_TOLD]]
             more = [f"and {len(removed) - _TOLD} more"] if len(removed) > _TOLD else []
             log(f"workflows removed: {', '.join(said + more) or 'none'}")
@@ -246,15 +250,15 @@ class Retention:
 
     def _forget(self, runs: set[int], tries: int, then: Callable[[], None]) -> None:
         """Forget those that are settled and closed; the others are about to be."""
-        left = {run: one for run in runs if (one := self._state.workflows.get(run)) is not None}
+        left = self._known(runs)
         if left and tries:
-            for run, one in left.items():
-                if one.group.settled and one.closed:
-                    self._shell.news(RunRemoved(run))
-            self._shell.after_turn(lambda: self._forget(set(left), tries - 1, then))
+            for one in left:
+                if one.finished and one.closed:
+                    self._shell.news(RunRemoved(one.run))
+            self._shell.after_turn(lambda: self._forget({one.run for one in left}, tries - 1, then))
             return
         self._removed = True
-        self._shell.upkeep.save_snapshot(self._state.turn)
+        self._shell.upkeep.save_snapshot(self._queries.turn)
         then()
         self._sweep()
 
@@ -287,7 +291,7 @@ class Retention:
         """Look through what tasks wrote, in a thread."""
         if self._stopped:
             return
-        working = {*self._state.executors, *self._shell.peers.executors}
+        working = {*self._queries.executor_numbers(), *self._shell.peers.executors}
         folder, now = self._shell.info.folder("out"), self._shell.clock.now()
         asked = self._shell.loop.run_in_executor(self._thread, lambda: delete_unused(self._where, folder, working, now))
         asked.add_done_callback(_say_outputs)
@@ -309,11 +313,6 @@ def _say_outputs(done: asyncio.Future[int]) -> None:
         log(f"outputs of removed workflows could not be deleted: {error}")
     elif done.result():
         log(f"{done.result()} files with outputs of removed workflows were deleted")
-
-
-def _upwards(group: GroupRecord) -> Iterable[GroupRecord]:
-    """All groups below one and itself, those below first."""
-    return reversed(list(below(group)))
 
 
 def _delete(paths: Iterable[str], folder: str) -> None:

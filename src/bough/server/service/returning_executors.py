@@ -25,7 +25,6 @@ from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
 from bough.server.server_log import log
 from bough.server.service.id_ranges import IdRanges
-from bough.server.service.manual_tasks import is_hand
 from bough.server.turns.shell import Shell
 from bough.wire.executor_messages import Drain, ExecutorHello, SpansHeld, StopElements
 
@@ -42,9 +41,10 @@ class ReturningExecutors:
         self._missing: dict[ExecutorId, tuple[ExecutorPeer | None, asyncio.TimerHandle]] = {}
         self._numbers = numbers
         self.on_lost: Callable[[ExecutorId], None] = lambda _: None
-        for executor in list(shell.machine.state.executors.values()):  # those of the server before this one
-            if not is_hand(executor):
-                self._miss(executor.id, None, "the server was started anew")
+        manual = set(shell.queries.manual_executors())
+        for number in shell.queries.executor_numbers():  # those of the server before this one
+            if number not in manual:
+                self._miss(number, None, "the server was started anew")
 
     @property
     def missing(self) -> list[ExecutorId]:
@@ -87,7 +87,7 @@ class ReturningExecutors:
         if self._peers.executors.get(executor.number) is not executor:
             return  # it is gone again
         number, hello, shell = executor.number, executor.hello, self._shell
-        if number not in shell.machine.state.executors:
+        if not shell.queries.has_executor(number):
             joined = ExecutorJoined(
                 number,
                 hello.site,
@@ -98,14 +98,14 @@ class ReturningExecutors:
                 hello.members,
                 hello.each,
             )
-            extra = [span for span in spans if not shell.machine.is_known(span, number)]
+            extra = [span for span in spans if not shell.queries.is_wanted(span, number)]
             shell.news(joined)
             said = "came back late" if hello.executor else "joined"
         else:
-            believed = set(shell.machine.held_by(number))
+            believed = set(shell.queries.spans_on(number))
             for span in believed - spans:
                 shell.news(SpanReturned(span, 0, _ALL))
-            extra = [span for span in spans - believed if not shell.machine.is_known(span, number)]
+            extra = [span for span in spans - believed if not shell.queries.is_wanted(span, number)]
             if hello.each is not None:
                 shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))
             shell.news(ExecutorResumed(number))
@@ -130,7 +130,7 @@ class ReturningExecutors:
         if executor.leaving:
             log(f"executor {executor.number} left: {executor.leaving}")
             self._lose(executor.number, executor.leaving)
-        elif executor.number in self._shell.machine.state.executors:
+        elif self._shell.queries.has_executor(executor.number):
             log(f"executor {executor.number} is missing: {reason}; it has {self._patience:g} s to come back")
             self._miss(executor.number, executor, reason)
 

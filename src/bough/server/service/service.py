@@ -21,6 +21,7 @@ import uvloop
 
 from bough import private
 from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.events.facts import RunOpened
 from bough.policies.policy_registry import load_placement
@@ -191,7 +192,8 @@ class Service:
         self._store: Store = open_own_store(settings)
         self._numbers = IdRanges(settings.folder)
         self._machine, run, token = open_machine(self._store, settings, self._numbers)
-        self._numbers.keep(self._machine.state.workflows)
+        queries = Queries(self._machine)
+        self._numbers.keep(queries.runs())
         self._info = RunInfo(
             run,
             settings.folder,
@@ -209,7 +211,7 @@ class Service:
         self._shell: Shell | None = None
         self._address = self._fingerprint = ""
         self._ending: asyncio.Task[None] | None = None
-        took, count = time.monotonic() - begun, len(self._machine.state.records)
+        took, count = time.monotonic() - begun, queries.record_count
         log(f"the store {settings.store or settings.folder} was opened in {took:.2f} s: {count} records")
 
     def _write_token(self, token: str) -> None:
@@ -334,7 +336,7 @@ class Service:
                 await self._let_executors_go(shell)
             await self._catch_up(shell)
             await shell.upkeep.stop()
-            shell.upkeep.save_snapshot(self._machine.state.turn)
+            shell.upkeep.save_snapshot(shell.queries.turn)
             self._store.close(patience=_CATCH_UP)
             self._numbers.close()
             code = 0

@@ -286,7 +286,7 @@ class ServiceHandlers(MessageHandlers):
         problem = self._workflows.problem_with(client, message.items)
         if problem:
             client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
-        elif message.items and self._workflows.is_repeated(message.items):
+        elif message.items and self._shell.queries.has_items(message.items):
             self._again(client, message.request)
         else:
             self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
@@ -295,7 +295,7 @@ class ServiceHandlers(MessageHandlers):
         problem = self._workflows.problem_with_pages(client, message.record)
         if problem:
             client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
-        elif message.request and self._workflows.has_pages(message):
+        elif message.request and self._shell.queries.has_pages(message.record, message.pages, last=message.last):
             self._again(client, message.request)
         else:
             super()._pages(client, message)
@@ -350,9 +350,10 @@ class ServiceHandlers(MessageHandlers):
             client.connection.send(Answer(message.request, []))
             self._shutdown(message.what == "dismiss")
             return
-        unknown = [number for number in message.executors if number not in self._shell.machine.state.executors]
+        queries = self._shell.queries
+        unknown = [number for number in message.executors if not queries.has_executor(number)]
         if unknown:
-            known = ", ".join(map(str, self._shell.machine.state.executors)) or "none"
+            known = ", ".join(map(str, queries.executor_numbers())) or "none"
             error = UnknownName(f"there is no executor {unknown[0]}; there are: {known}")
             say(Refused(str(error), message.request, "UnknownName"))
             return

@@ -19,13 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bough.core.actions.amend import unsuccessful, why_not
-from bough.core.actions.difference import Difference, find_difference, path_of, why_taken, why_wrong
-from bough.core.actions.dry_run import run_again
-from bough.core.records.array_record import ArrayRecord
-from bough.core.records.group_record import Workflow
+from bough.core.queries.answers import Difference
 from bough.errors import UnknownName, UserError
-from bough.model.events.facts import Amended, Cancelled, Fact, GroupClosed, PagesAdded, RunClosed, RunOpened
+from bough.model.events.facts import Amended, Cancelled, Fact, GroupClosed, RunClosed, RunOpened
 from bough.model.files import is_tidy
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
@@ -43,6 +39,7 @@ class Workflows:
 
     def __init__(self, shell: Shell, numbers: IdRanges) -> None:
         self._shell = shell
+        self._queries = shell.queries
         self._peers = shell.peers
         self._numbers = numbers
         self._opening: dict[int, RunOpened] = {}  # those whose turn has not come yet
@@ -74,10 +71,8 @@ class Workflows:
         for opened in self._opening.values():
             if opened.name == name:
                 return opened.run, opened.group, opened.memos
-        for workflow in self._shell.machine.state.workflows.values():
-            if workflow.name == name and workflow.group.id and not workflow.closed:
-                return workflow.run, workflow.group.id, workflow.memos
-        return None
+        found = self._queries.running_workflow(name)
+        return (found.run, found.group, found.memos) if found is not None else None
 
     def _open(self, connection: PeerConnection, hello: ClientHello) -> None:
         memos = not hello.fresh and (self._names is None or hello.workflow in self._names)
@@ -124,8 +119,8 @@ class Workflows:
 
     def is_closed(self, group: int) -> bool:
         """Whether nothing more was to come into a workflow."""
-        record = self._shell.machine.state.groups.get(group)
-        return record is not None and record.closed
+        found = self._queries.group(group)
+        return found is not None and found.closed
 
     def _let_in(
         self, connection: PeerConnection, hello: ClientHello, run: int, group: int, memos: bool, *, joined: bool
@@ -194,7 +189,7 @@ class Workflows:
         """Whether a client may name a file with arguments: who comes from afar only one below a directory it shares."""
         if client.connection.role == "owner":
             return True
-        workflow = self._shell.machine.state.workflows.get(client.run)
+        workflow = self._queries.workflow(client.run)
         if workflow is None or not is_tidy(path) or not path.startswith(f"{workflow.directory}/"):
             return False
         return sees_directory(workflow.directory, workflow.token)
@@ -211,28 +206,6 @@ class Workflows:
             return f"the array {record} is not one of this client's workflow"
         return ""
 
-    def is_repeated(self, items: Iterable[Item]) -> bool:
-        """Whether all of a submission is there: a client that came back says again what was not acknowledged."""
-        state = self._shell.machine.state
-        for item in items:
-            if isinstance(item, TaskSpec | ArraySpec):
-                record = state.records.get(item.id)
-                if record is None or record.spec.name != item.name or record.spec.body != item.body:
-                    return False
-            else:
-                group = state.groups.get(item.id)
-                if group is None or group.name != item.name:
-                    return False
-        return True
-
-    def has_pages(self, message: PagesAdded) -> bool:
-        """Whether an array has these pages already."""
-        record = self._shell.machine.state.records.get(message.record)
-        if not isinstance(record, ArrayRecord):
-            return False
-        is_there = all(page.stop <= record.length for page in message.pages)
-        return is_there and not (message.last and record.open)
-
     # --- going -------------------------------------------------------------------------------------
 
     def close(self, client: ClientPeer, how: str) -> None:
@@ -244,25 +217,24 @@ class Workflows:
         target = Dep(On.GROUP, client.group)
         if how != "drain":
             self._shell.news(Cancelled(target))
-        group = self._shell.machine.state.groups.get(client.group)
-        if group is not None and group.settled and group.closed:
-            self._end(client.run, failed=bool(group.failed_by))
+        group = self._queries.group(client.group)
+        if group is not None and group.finished and group.closed:
+            self._end(client.run, failed=group.failed)
         else:
             self._shell.news(GroupClosed(GroupId(client.group)))
 
     def _settled(self, group: int, failed: bool) -> None:
         """A group is done: its clients hear of it; a workflow whose own group it is has ended."""
-        record = self._shell.machine.state.groups.get(group)
-        if record is None:
+        found = self._queries.group(group)
+        if found is None:
             return
-        run = record.workflow.run
-        for client in self._peers.listeners(run):
+        for client in self._peers.listeners(found.run):
             client.connection.say(GroupFinished(group, failed))
-        if group and record.workflow.group is record:
-            self._end(run, failed=failed)
+        if group and found.is_workflow:
+            self._end(found.run, failed=failed)
 
     def _end(self, run: int, *, failed: bool) -> None:
-        workflow = self._shell.machine.state.workflows.get(run)
+        workflow = self._queries.workflow(run)
         if workflow is None or workflow.closed:
             self._say_closed(run)
             return
@@ -279,8 +251,7 @@ class Workflows:
 
     def _read_names(self) -> None:
         """A workflow may reuse what others of its name did, also what was retired."""
-        known = self._shell.machine.state.workflows.values()
-        self._names = {*self._shell.store.workflow_names(), *(one.name for one in known if one.group.id)}
+        self._names = {*self._shell.store.workflow_names(), *(one.name for one in self._queries.workflows())}
 
     def gone(self, run: int) -> None:
         """A workflow left the core: nobody can be its client any more."""
@@ -301,11 +272,9 @@ class Workflows:
 
     def _close_settled(self) -> None:
         """Workflows that had settled when the server before this one ended, and were not closed."""
-        state = self._shell.machine.state
-        for workflow in list(state.workflows.values()):
-            group = workflow.group
-            if group.id and not workflow.closed and group.closed and group.settled:
-                self._end(workflow.run, failed=bool(group.failed_by))
+        for workflow in self._queries.workflows():
+            if not workflow.closed and workflow.group_closed and workflow.finished:
+                self._end(workflow.run, failed=workflow.failed)
 
 
 def _sees(hello: ClientHello) -> bool:
@@ -318,6 +287,7 @@ class Amendments:
 
     def __init__(self, shell: Shell, workflows: Workflows) -> None:
         self._shell = shell
+        self._queries = shell.queries
         self._workflows = workflows
         self._applied: dict[int, Amended] = {}  # by run, in the turn that is taking effect
         shell.on_facts.append(self._hear)
@@ -330,25 +300,23 @@ class Amendments:
         if self._shell.is_busy:
             self._shell.after_turn(lambda: self.amend(client, message))
             return
-        state = self._shell.machine.state
-        problem = self._workflows.problem_with(client, message.items) or self._problem(client, message)
-        if problem:
-            self._refuse(client, message, problem)
-            return
-        workflow = state.workflows[client.run]
-        found = find_difference(workflow, message.items)
-        if problem := why_taken(state, found.fact):
-            self._refuse(client, message, problem)
-            return
-        failed = {record.id for record in unsuccessful(state, client.run, set(found.fact.removed))}
+        problem = self._workflows.problem_with(client, message.items)
+        found = problem or self._queries.difference(client.run, message.items, message.directory)
+        if isinstance(found, str):
+            client.connection.send(Refused(found, message.request, "InvalidWorkload"))
+        else:
+            self._change(client, message, found)
+
+    def _change(self, client: ClientPeer, message: Amend, found: Difference) -> None:
+        """Apply a difference, or only say what it would do."""
+        failed = self._queries.unsuccessful(client.run, found.fact.removed)
         if message.dry or (found.is_empty and not failed):
-            again = run_again(state, workflow, found) if not found.is_empty else []
+            again = self._queries.would_rerun(found) if not found.is_empty else []
             if message.watched:
                 self._workflows.hold_closing(client.run)
             client.connection.send(Answer(message.request, _told(found, again, len(failed))))
             return
-        _log(workflow, found)
-
+        self._log(found)
         self._workflows.hold_closing(client.run)
         self._shell.news(found.fact, then=lambda: self._applied_for(client, message, found, failed))
 
@@ -366,25 +334,15 @@ class Amendments:
         """What had started, is not changed itself, and runs again."""
         fact = self._applied.get(found.fact.run)
         passed = failed | {item.id for item in found.fact.changed}
-        records = self._shell.machine.state.records
         parts = fact.parts if fact is not None else ()
-        return [path_of(records[record]) for record, _, _ in parts if record not in passed and record in records]
+        paths = (self._queries.path_of(record) for record, _, _ in parts if record not in passed)
+        return [path for path in paths if path is not None]
 
-    def _refuse(self, client: ClientPeer, message: Amend, problem: str) -> None:
-        client.connection.send(Refused(problem, message.request, "InvalidWorkload"))
-
-    def _problem(self, client: ClientPeer, message: Amend) -> str | None:
-        state = self._shell.machine.state
-        problem = why_not(state, client.run)
-        if problem:
-            return problem
-        workflow = state.workflows[client.run]
-        if message.directory != workflow.directory:
-            return (
-                f"the workflow {workflow.name} goes on in {workflow.directory}; submit it there to change it,"
-                " or choose another name"
-            )
-        return why_wrong(state, workflow, message.items)
+    def _log(self, found: Difference) -> None:
+        workflow = self._queries.workflow(found.fact.run)
+        name = workflow.name if workflow is not None else ""
+        counts = f"{len(found.added)} added, {len(found.changed)} changed, {len(found.removed)} removed"
+        log(f"the description of workflow {name}, run {found.fact.run}, was changed: {counts}")
 
 
 def _told(found: Difference, again: list[str], retried: int) -> dict[str, object]:
@@ -399,8 +357,3 @@ def _told(found: Difference, again: list[str], retried: int) -> dict[str, object
         "ids": found.ids,
         "group_ids": found.group_ids,
     }
-
-
-def _log(workflow: Workflow, found: Difference) -> None:
-    counts = f"{len(found.added)} added, {len(found.changed)} changed, {len(found.removed)} removed"
-    log(f"the description of workflow {workflow.name}, run {workflow.run}, was changed: {counts}")

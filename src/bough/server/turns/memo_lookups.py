@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import StoreFailed
 from bough.model.events.facts import MemoLookedUp
 from bough.model.events.orders import LookUpMemo
@@ -27,9 +27,9 @@ _TOGETHER = 256  # loose tasks looked up at once
 class MemoLookups:
     """See the module."""
 
-    def __init__(self, store: Store, machine: Machine, info: RunInfo) -> None:
+    def __init__(self, store: Store, queries: Queries, info: RunInfo) -> None:
         self._store = store
-        self._machine = machine
+        self._queries = queries
         self._info = info
         self._is_projected = not info.memos
         self.waiting: deque[LookUpMemo] = deque()
@@ -64,9 +64,9 @@ class MemoLookups:
 
     def _run_of(self, order: LookUpMemo) -> int:
         """The run whose workflow's earlier runs count, 0: all; -1: nothing is to be found."""
-        if not self._info.memos or order.record not in self._machine.state.records:
+        if not self._info.memos or not self._queries.has_record(order.record):
             return -1
-        return 0 if self._info.embedded else self._machine.workflow_of(order.record)
+        return 0 if self._info.embedded else self._queries.run_of(order.record)
 
     def _answer(self, orders: Sequence[LookUpMemo], run: int) -> Sequence[MemoLookedUp]:
         if run >= 0:

@@ -24,12 +24,12 @@ from typing import Any
 
 import msgspec
 
-from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine, Turn
+from bough.core.queries.facade import Queries
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
 from bough.model.events.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
-from bough.model.ids import RecordId, Seconds, SpanId
+from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import PeerConnection
@@ -40,19 +40,11 @@ from bough.server.turns.dispatch import SpanSender
 from bough.server.turns.memo_lookups import MemoLookups
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.run_info import Clock, RunInfo
-from bough.server.turns.turn_messages import (
-    Message,
-    OperatorMessages,
-    TurnMessages,
-    WithheldFailures,
-    is_awaited,
-    struck_by,
-)
+from bough.server.turns.turn_messages import Message, OperatorMessages, TurnMessages, WithheldFailures
 from bough.stores.store import Store
 from bough.stores.store_errors import is_passing
 from bough.wire.client_messages import Accepted, GroupFinished, Refused, TasksSucceeded, UserNotice
 from bough.wire.executor_messages import Acknowledged, StopElements
-from bough.wire.file_messages import WorkDirectory
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
 _SOON = 0.001  # seconds of run time after which an outcome is so near that an acknowledgement waits for it
@@ -76,6 +68,7 @@ class Shell:
         self.loop = loop
         self.clock = Clock()
         self.machine = machine
+        self.queries = queries = Queries(machine)
         self.store = store
         self.info = info
         self.peers = Peers()
@@ -86,29 +79,28 @@ class Shell:
         self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         self.results = results = ResultCache(store.success)
-        state = machine.state
-        self.patience = WithheldFailures(state)
-        self._teller = TurnMessages(results, partial(struck_by, state), partial(is_awaited, machine), self.patience)
-        self._sender = SpanSender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
-        self.upkeep = Background(loop, store, info.run, machine.snapshot, lambda: len(machine.state.records))
+        self.withheld = WithheldFailures(queries)
+        self._teller = TurnMessages(results, queries, self.withheld)
+        self._sender = SpanSender(results, store.blob, queries, names_directories=not info.embedded)
+        self.upkeep = Background(loop, store, info.run, machine.snapshot, lambda: queries.record_count)
         self._inbox: list[News] = []
         self._reporting: set[ExecutorPeer] = set()
         self._after: list[Callable[[], None]] = []
-        self._lookups = MemoLookups(store, machine, info)
+        self._lookups = MemoLookups(store, queries, info)
         self._scheduled = False
         self._stuck: Batch | None = None
         self.closed = False  # one more turn, and no other
         self._done = False
         self._wake: asyncio.TimerHandle | None = None
-        self._remarks = OperatorMessages(loop, machine, self.peers, self.clock, self.announce)
-        self._perform: dict[type, Callable[..., None]] = {
+        self._remarks = OperatorMessages(loop, queries, self.peers, self.clock, self.announce)
+        self.perform: dict[type, Callable[..., None]] = {  # how orders are carried out; a service adds its own
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
             LookUpMemo: self._lookups.waiting.append,
             TellGroupFinished: lambda order: self.on_settle(order.group, order.failed),
         }
         if not info.embedded:
-            self._teller.restore(machine.state)
+            self._teller.restore()
 
     # --- what arrives ------------------------------------------------------------------------------
 
@@ -140,7 +132,7 @@ class Shell:
 
     def resume(self) -> None:
         """Go on after a restart: make a turn, whether or not there is news, and look up memos that nobody answered."""
-        self._lookups.waiting += unanswered(self.machine.state)
+        self._lookups.waiting += self.queries.open_lookups()
         self.schedule()
 
     @property
@@ -274,7 +266,7 @@ class Shell:
     # --- orders ------------------------------------------------------------------------------------
 
     def _carry_out(self, orders: Sequence[Order], requests: dict[int, tuple[ClientPeer, int]]) -> None:
-        perform = self._perform
+        perform = self.perform
         for order in orders:
             if type(order) is Refuse:
                 self._refuse(order, requests)
@@ -301,10 +293,6 @@ class Shell:
         failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {reason}")
         elements = range(order.start, order.stop)
         self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
-
-    def _workplace(self, record: RecordId) -> WorkDirectory:
-        workflow = self.machine.state.records[record].group.workflow
-        return WorkDirectory(workflow.run, workflow.directory, workflow.token)
 
     def _stop_span(self, order: StopSpan) -> None:
         self._teller.withdrawn(order.span, order.start, order.stop)
@@ -346,7 +334,7 @@ class Shell:
         """Tell clients of what belongs to their own workflow, and observers of all."""
         listeners: dict[int, list[ClientPeer]] = {}
         told: dict[ClientPeer, list[Message]] = {}
-        run_of = self.machine.workflow_of
+        run_of = self.queries.run_of
         for message in messages:
             try:
                 run = run_of(message.record)
