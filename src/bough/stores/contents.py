@@ -14,28 +14,17 @@ written down before anybody is told that the content is there; a content goes on
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import NamedTuple, Self
+from typing import Self
 
 from bough import private
 from bough.errors import StoreFailed
-from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
 
 _HIDDEN = ".part-"
-
-
-class Wanted(NamedTuple):
-    """A content that shall lie in a place; until it is whole it has a hidden name beside that."""
-
-    digest: bytes
-    path: str
-    hidden: str
-    mode: int = 0o644
 
 
 class Contents:
@@ -44,8 +33,6 @@ class Contents:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._numbers = itertools.count(1)
-        self._mask = os.umask(0)
-        os.umask(self._mask)
 
     def path(self, digest: bytes) -> str:
         """Where a content lies, or would."""
@@ -80,43 +67,6 @@ class Contents:
         """Begin to write one; without a digest it is found by writing."""
         private.make_folder(self.folder)
         return Incoming(self, digest, f"{self.folder}/{_HIDDEN}{os.getpid()}-{next(self._numbers)}")
-
-    def take_in(self, path: str) -> tuple[bytes, int]:
-        """Copy a file as it is now; the digest and size of what was read. OSError when it cannot be read."""
-        with open(path, "rb") as source, self.receive() as incoming:
-            while data := source.read(PIECE):
-                incoming.write(data)
-            return incoming.finish(), incoming.size
-
-    def give_out(self, files: Sequence[Wanted]) -> list[int]:
-        """Write copies to their places, all or, unless something happens in the last moment, none.
-
-        The answer says when they were changed, in nanoseconds. OSError when one cannot be written.
-        """
-        try:
-            times = [self._copy_out(one) for one in files]
-            for one in files:
-                os.replace(one.hidden, one.path)
-        except OSError:
-            for one in files:
-                with contextlib.suppress(OSError):
-                    os.unlink(one.hidden)
-            raise
-        return times
-
-    def _copy_out(self, wanted: Wanted) -> int:
-        os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
-        with open(self.path(wanted.digest), "rb") as source, open(wanted.hidden, "wb") as target:
-            os.fchmod(target.fileno(), wanted.mode & 0o777 & ~self._mask)
-            digest = blake2b(digest_size=DIGEST)
-            while data := source.read(PIECE):
-                digest.update(data)
-                target.write(data)
-            if digest.digest() != wanted.digest:
-                raise OSError(errno.EIO, "the content was damaged in the store", wanted.path)
-            target.flush()
-            os.fsync(target.fileno())
-            return kept_time(os.fstat(target.fileno()).st_mtime_ns)
 
     def sweep(self) -> None:
         """Delete what was left half-written; only for who holds the store."""

@@ -81,7 +81,7 @@ def _executors(database: OpenDatabase) -> list[dict[str, object]]:
 
 
 def _lines(label: str, workflows: list[Workflow], executors: list[dict[str, object]]) -> list[str]:
-    executors = [one for one in executors if one.get("state") != "hand"]
+    executors = [one for one in executors if one.get("state") != "manual"]
     cores = sum(number for one in executors if isinstance(number := one.get("cores"), int | float))
     lines = [f"{label}: {_count(len(workflows), 'workflow')}, {_count(len(executors), 'executor')}, {cores:g} cores"]
     if not workflows:

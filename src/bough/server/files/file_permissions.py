@@ -1,17 +1,13 @@
-"""Which files a task may have and leave; whether a directory is seen here.
+"""Which files a task may have and leave, and whether this machine sees a submitter's directory.
 
-Which files a task may have brought and may leave, and where their content is: what a client declared counts.
-
-Rule: an executor gets no file, and writes none, that the task it runs did not declare.
-
-Whether this machine sees a submitter's directory.
-
-Rule: it does if the token file that the client wrote is there with its content; that a path of that name exists
-proves nothing.
+The client declares the files of a task with its submission. Rule: an executor gets no file, and leaves none, that the
+task it runs did not declare; this machine sees a directory if the token file that the client wrote is there with its
+content, since a path of the same name proves nothing.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TypeVar
@@ -27,6 +23,7 @@ from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
 from bough.server.turns.shell import Shell
 
 _CALLS, _MANIFESTS, _ARRAYS = 256, 4, 8  # how many of each are kept ready
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -50,8 +47,8 @@ class FilePermissions:
         self._manifests: OrderedDict[int, Manifest] = OrderedDict()
         self._made: OrderedDict[tuple[int, int, int], dict[str, Output]] = OrderedDict()
 
-    def aim(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
-        """The task that an executor speaks of; UserError when it has no business with it."""
+    def task_of(self, executor: ExecutorId, span: SpanId, index: int) -> TaskOnExecutor:
+        """The task that an executor speaks of; UserError when the task is not with it."""
         queries = self._shell.queries
         found = queries.attempt_of(executor, span, index)
         if found is None:
@@ -75,25 +72,25 @@ class FilePermissions:
             _keep(kept, spec.id, found, most)
         return found
 
-    def digest_of(self, aim: TaskOnExecutor, path: str) -> tuple[bytes, int] | None:
-        """The content of a command's input, if it was sent to the server: its digest and size (-1: not known).
+    def digest_of(self, task: TaskOnExecutor, path: str) -> bytes | None:
+        """The digest of a command's input, if it was sent to the server; None: it lies in its place.
 
-        None: it lies in its place. UserError when the task has not declared it.
+        UserError when the task has not declared it.
         """
-        digest = aim.declared.reads.get(path)
+        digest = task.declared.reads.get(path)
         if digest is None or not is_tidy(path):
-            raise _undeclared(aim, path, "input")
+            raise _undeclared(task, path, "input")
         if digest:
-            return digest, -1
-        for dep in self._dependencies(aim):
+            return digest
+        for dep in self._dependencies(task):
             made = self._outputs_of(dep).get(path)
             if made is not None:
-                return (made.digest, made.size) if made.digest else None
+                return made.digest or None
         return None
 
-    def is_value(self, aim: TaskOnExecutor, path: str) -> bool:
+    def is_value(self, task: TaskOnExecutor, path: str) -> bool:
         """Whether a path is that of big arguments of a function, or of a big result that it gets."""
-        spec = aim.spec
+        spec = task.spec
         if not isinstance(spec, TaskSpec) or spec.kind is not Kind.FUNCTION or not is_tidy(path):
             return False
         return path == spec.payload_path or any(
@@ -108,17 +105,29 @@ class FilePermissions:
                 if isinstance(span.results, ResultFile):
                     yield span.results.path
 
-    def check_outputs(self, aim: TaskOnExecutor, paths: list[str]) -> None:
+    def check_outputs(self, task: TaskOnExecutor, paths: list[str]) -> None:
         """UserError when a task may not write one of these."""
         for path in paths:
-            if path not in aim.declared.writes or not is_tidy(path):
-                raise _undeclared(aim, path, "output")
+            if path not in task.declared.writes or not is_tidy(path):
+                raise _undeclared(task, path, "output")
 
-    def _dependencies(self, aim: TaskOnExecutor) -> list[Dep]:
-        spec = aim.spec
+    def sees_directory_of(self, run: int) -> bool:
+        """Whether this machine sees the directory of a workflow."""
+        workflow = self._shell.queries.workflow(run)
+        return workflow is not None and sees_directory(workflow.directory, workflow.token)
+
+    def result_path(self, path: str) -> str:
+        """The path of a big result, without links; UserError when it is none."""
+        real = os.path.realpath(path)
+        if not real.startswith(os.path.realpath(self._shell.info.folder("results")) + os.sep):
+            raise UserError(f"{path} is not the result of a task")
+        return real
+
+    def _dependencies(self, task: TaskOnExecutor) -> list[Dep]:
+        spec = task.spec
         deps = list(spec.after)
         if not isinstance(spec, TaskSpec):
-            deps += [dep for index, own in spec.element_after if index == aim.index for dep in own]
+            deps += [dep for index, own in spec.element_after if index == task.index for dep in own]
         return [dep for dep in deps if not dep.is_group]
 
     def _outputs_of(self, dep: Dep) -> dict[str, Output]:
@@ -151,14 +160,11 @@ class FilePermissions:
         return found
 
 
-def _undeclared(aim: TaskOnExecutor, path: str, what: str) -> UserError:
-    spec = aim.spec
+def _undeclared(task: TaskOnExecutor, path: str, what: str) -> UserError:
+    spec = task.spec
     if not isinstance(spec, TaskSpec) and not spec.files:
         return UserError("files of a feed cannot travel: its commands must see the submitter's directory; use sweep")
-    return UserError(f"{path} is not a declared {what} of task {aim.record}.{aim.index}")
-
-
-K = TypeVar("K")
+    return UserError(f"{path} is not a declared {what} of task {task.record}.{task.index}")
 
 
 def _keep(kept: OrderedDict[K, T], key: K, value: T, most: int) -> None:

@@ -49,7 +49,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     suspended: int
     draining: int
     missing: int
-    hands: int  # tasks that somebody took by hand
+    manual: int  # tasks that people took
+    hands: int  # the former name of `manual`, for one more version
     cores: float
     waiting: int
     held: int
@@ -135,6 +136,7 @@ class Statistics:
             suspended=executors.suspended,
             draining=executors.draining,
             missing=executors.missing,
+            manual=executors.manual,
             hands=executors.manual,
             cores=executors.cores,
             **{name: counts.get(name, 0) for name in ("waiting", "held", "ready", "placed", "running")},

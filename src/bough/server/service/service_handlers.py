@@ -189,7 +189,7 @@ class ServiceHandlers(MessageHandlers):
         super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._shutdown = shutdown
         self._fetching = TaskOutput(shell)
-        self._carrying = FileRequests(shell)
+        self._files = FileRequests(shell)
         self._far_streams = KeptOutput(shell.info.folder("out"))
         self.retiring = FinishedWorkflows(shell, workflows.is_owed)
         self.retiring.on_gone += [workflows.gone, self._forget]
@@ -197,8 +197,8 @@ class ServiceHandlers(MessageHandlers):
         self.window = SqlQueries(shell.loop, store, queries)
         self._from_client[ManageService] = self._manage
         self._from_client[Amend] = Amendments(shell, workflows).amend
-        self._from_client[PutPiece] = self._carrying.put
-        self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self.window.ask, **self._carrying.handlers})
+        self._from_client[PutPiece] = self._files.put
+        self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self.window.ask, **self._files.handlers})
         self.relays = RelayPeers(self, shell.dirty, heartbeat)
 
     def _make_desk(self) -> ServiceAnswers:
@@ -236,7 +236,7 @@ class ServiceHandlers(MessageHandlers):
         client = self._peers.clients.pop(connection, None)
         if client is not None:
             self._workflows.let_close(client.run)
-        self._carrying.lost(connection)
+        self._files.on_lost(connection)
         self.window.lost(connection)
         executor = self._peers.by_connection.get(connection)
         if executor is not None:
@@ -260,7 +260,7 @@ class ServiceHandlers(MessageHandlers):
             case TaskRequest():
                 self._here.ask(executor, message)
             case _:
-                return self._carrying.hear(executor, message)
+                return self._files.hear(executor, message)
         return True
 
     def _news(self, executor: ExecutorPeer, report: Report) -> Sequence[WorkNews]:
