@@ -1,14 +1,9 @@
-"""Greetings and messages of a server's peers, one handler a message type.
+"""Greetings, messages and questions of a server's peers: one handler a message type, one a kind of question.
 
-Answers to what clients ask, see `wire.questions`: one table, with one handler for each kind of question.
-
-Rule: a question is answered or refused, once; whatever a handler raises concerns who asked. Who may only read is
-refused what changes something.
-
-Who comes in and what they say: greetings, and messages turned into news for the shell.
-
-Rule: a connection says first who it is; what a client or an executor may not say, or says before its
-greeting, is refused and ends the connection.
+`MessageHandlers` turns what clients and executors say into news for the shell; `Answers` answers what clients ask (see
+`wire.questions`). Rule: a peer says first what it is, and a message that it may not send ends its connection. A question
+is answered or refused once, after the turn that holds everything said before it; an error in a handler concerns the
+peer that asked.
 """
 
 from __future__ import annotations
@@ -62,12 +57,14 @@ from bough.wire.relay_channels import RelayHello
 class Answers:
     """See the module. What is answered here every server knows; a service adds its own."""
 
-    def __init__(self, queries: Queries, store: Store, peers: Peers, info: RunInfo, faults: HandlerErrors) -> None:
+    def __init__(
+        self, queries: Queries, store: Store, peers: Peers, info: RunInfo, handler_errors: HandlerErrors
+    ) -> None:
         self._queries = queries
         self._store = store
         self._peers = peers
         self._info = info
-        self._faults = faults
+        self._faults = handler_errors
         self._handlers: dict[type[Question[Any]], Handler] = {
             questions.Status: answered_by(self._status),
             questions.Explain: answered_by(self._explain),
@@ -84,15 +81,15 @@ class Answers:
 
     def ask(self, client: ClientPeer, message: Ask) -> None:
         """Answer a question, now or later."""
-        errand: DeferredRequest[Question[Any]] = DeferredRequest(client, message, self._faults)
+        deferred: DeferredRequest[Question[Any]] = DeferredRequest(client, message, self._faults)
         kind = type(message.question)
         handler = self._handlers.get(kind)
         if handler is None:
-            errand.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
+            deferred.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
         elif kind.changes and client.connection.role == "read":
-            errand.refuse(UserError("this access file is for reading only"))
+            deferred.refuse(UserError("this access file is for reading only"))
         else:
-            errand.attempt(handler)
+            deferred.attempt(handler)
 
     def _status(self, *_: object) -> object:
         return {
@@ -170,12 +167,12 @@ class MessageHandlers:
     ) -> None:
         self._shell = shell
         self._peers = shell.peers
-        self._here = self.here = TaskRequests(shell, store or shell.info.store_dir)
-        self.desk = self._make_desk()
-        self.desk.add(
+        self.task_requests = TaskRequests(shell, store or shell.info.store_dir)
+        self.answers = self._make_answers()
+        self.answers.add(
             {
-                questions.Project: lambda errand: shell.upkeep.when_folded(lambda: errand.answer(None)),
-                questions.Said: answered_by(self._here.said),
+                questions.Project: lambda deferred: shell.background.when_folded(lambda: deferred.answer(None)),
+                questions.Said: answered_by(self.task_requests.said),
             }
         )
         self._on_close = on_close
@@ -199,26 +196,26 @@ class MessageHandlers:
         self._looked = shell.loop.time()
         shell.loop.call_later(self._look, self._look_for_silence)
 
-    def _make_desk(self) -> Answers:
+    def _make_answers(self) -> Answers:
         shell = self._shell
-        return Answers(shell.queries, shell.store, shell.peers, shell.info, shell.faults)
+        return Answers(shell.queries, shell.store, shell.peers, shell.info, shell.handler_errors)
 
     # --- what connections call ---------------------------------------------------------------------
 
-    def heard(self, connection: PeerConnection, messages: list[Message]) -> None:
+    def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Messages arrived; what goes wrong with them concerns their sender."""
         try:
             self._hear(connection, messages)
-        except Exception as error:  # noqa: BLE001 -- see `server.faults`
+        except Exception as error:  # noqa: BLE001 -- see `server.handler_errors`
             kinds = ", ".join(sorted({type(message).__name__ for message in messages}))
-            self._shell.faults.concern(connection, f"a message ({kinds})", error)
+            self._shell.handler_errors.concern(connection, f"a message ({kinds})", error)
         if self._shell.dirty:
             self._shell.flush()
 
     def _hear(self, connection: PeerConnection, messages: list[Message]) -> None:
         executor = self._peers.by_connection.get(connection)
         if executor is None and connection not in self._peers.clients:
-            if not self._greet(connection, messages[0]):
+            if not self._on_hello(connection, messages[0]):
                 return
             del messages[0]
             executor = self._peers.by_connection.get(connection)
@@ -227,7 +224,7 @@ class MessageHandlers:
         else:
             self._hear_client(self._peers.clients[connection], messages)
 
-    def lost(self, connection: PeerConnection) -> None:
+    def on_lost(self, connection: PeerConnection) -> None:
         """A connection is gone."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
@@ -242,7 +239,7 @@ class MessageHandlers:
 
     # --- greetings ---------------------------------------------------------------------------------
 
-    def _greet(self, connection: PeerConnection, message: Message) -> bool:
+    def _on_hello(self, connection: PeerConnection, message: Message) -> bool:
         """Let a peer in by its first message."""
         if not isinstance(message, ClientHello | ExecutorHello):
             connection.refuse(f"the first message must be a hello, not {type(message).__name__}", "ProtocolError")
@@ -257,7 +254,7 @@ class MessageHandlers:
             if isinstance(message, ClientHello):
                 self._welcome(connection, message)
             else:
-                self._appoint(connection, message)
+                self._accept_executor(connection, message)
         except BoughError as error:
             connection.refuse(str(error), type(error).__name__)
             return False
@@ -281,20 +278,20 @@ class MessageHandlers:
             )
         )
 
-    def _appoint(self, connection: PeerConnection, hello: ExecutorHello) -> None:
+    def _accept_executor(self, connection: PeerConnection, hello: ExecutorHello) -> None:
         check_python(hello)
         executor = ExecutorPeer(
             connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time()
         )
         self._next_executor += 1
         self._peers.add_executor(executor)
-        self._say_appointed(executor)
+        self._welcome_executor(executor)
         log(f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}")
         self._shell.news(
             ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
         )
 
-    def _say_appointed(self, executor: ExecutorPeer) -> None:
+    def _welcome_executor(self, executor: ExecutorPeer) -> None:
         info = self._shell.info
         executor.connection.say(
             ExecutorWelcome(
@@ -344,13 +341,13 @@ class MessageHandlers:
     def _hear_other(self, executor: ExecutorPeer, message: Message) -> bool:
         """Something that is no report; whether an executor may say it."""
         if type(message) is TaskRequest:
-            self._here.ask(executor, message)
+            self.task_requests.ask(executor, message)
             return True
         return type(message) is Heartbeat
 
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._peers.drop_executor(executor)
-        self._here.lost(executor)
+        self.task_requests.on_lost(executor)
         log(f"executor {executor.number} is gone: {reason}")
         if self.leaving:
             return  # the end of the run says it all: what it ended for us has not cost its tasks anything
@@ -410,9 +407,9 @@ class MessageHandlers:
     def _ask(self, client: ClientPeer, message: Ask) -> None:
         """Answer after the turn that holds everything said before the question."""
         if self._shell.is_busy and type(message.question) is not questions.Said:
-            self._shell.after_turn(lambda: self.desk.ask(client, message))
+            self._shell.after_turn(lambda: self.answers.ask(client, message))
         else:
-            self.desk.ask(client, message)
+            self.answers.ask(client, message)
 
     def _act(self, client: ClientPeer, message: DoAction) -> None:
         if self._shell.is_busy:

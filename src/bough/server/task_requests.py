@@ -1,13 +1,9 @@
-"""What running tasks ask for: attributes, status, progress, locks, early release.
+"""What running tasks ask for and say of themselves: attributes, status, progress, locks, early release.
 
-When and where a task ran last, from the jobs database: its attempts in this run, else those of its namesake before.
-
-Rule: it is read in a thread once the tables have caught up; the core never waits for it.
-
-What running tasks ask for and say of themselves, see `wire.questions.HereQuestion`.
-
-Who waits for a lock gets it in the order of asking. Locks outlive the server, waiting for one does not: executors ask
-again. Rule: only a task that is with the executor that speaks for it is listened to, and it owns only what it took.
+See `wire.questions.HereQuestion`. Tasks get a lock in the order of asking. Locks outlive the server, waiting for one
+does not: executors ask again. When and where a task ran last is read from the jobs database in a thread: its attempts
+in this run, else those of the task of the same name before. Rule: a task is heard only through the executor that has
+it, and owns only the locks that it took.
 """
 
 from __future__ import annotations
@@ -58,7 +54,7 @@ class History:
     def find(self, task: TaskInfo, then: Callable[[Past], None]) -> None:
         """Call back with `lastStart`, `lastCompletion` and `lastHost`, as far as they are known."""
         wanted = (int(task.record), task.index, task.spec.name, task.workflow, task.path)
-        self._shell.upkeep.when_folded(lambda: self._begin(wanted, then))
+        self._shell.background.when_folded(lambda: self._begin(wanted, then))
 
     def _begin(self, wanted: tuple[int, int, str, str, str], then: Callable[[Past], None]) -> None:
         asked = self._shell.loop.run_in_executor(None, self._read, wanted)
@@ -192,7 +188,7 @@ class TaskRequests:
         else:
             self._begin(asked)
 
-    def lost(self, executor: TaskPeer) -> None:
+    def on_lost(self, executor: TaskPeer) -> None:
         """What an executor's tasks wait for they will ask for again, if it comes back."""
         for name, waiting in list(self._waiting.items()):
             self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
@@ -206,7 +202,7 @@ class TaskRequests:
         except BoughError as error:
             asked.refuse(error)
         except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
-            text = self._shell.faults.note(f"the question {asked.question!r:.200} of a task failed", error)
+            text = self._shell.handler_errors.note(f"the question {asked.question!r:.200} of a task failed", error)
             asked.refuse(InternalError(text))
 
     def _attempt(self, asked: _Asked) -> Attempt:

@@ -26,7 +26,7 @@ class Workshop(Harness):
     def __init__(self, folder: Path, machine: Machine | None = None) -> None:
         super().__init__(folder, machine)
         self.services = Features(self.shell, self.numbers, str(folder), FeatureOptions())
-        self.reception.desk.add(self.services.handlers)
+        self.reception.answers.add(self.services.handlers)
         self.loop.run()
 
     def ask(self, what: str, role: str = "owner", **arguments: object) -> object:

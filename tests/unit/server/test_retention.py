@@ -55,10 +55,10 @@ class Shed(Harness):
         super().__init__(folder)
         (folder / "out").mkdir()
         self.store = self.shell.store = swept = SweptStore(folder, self.store.rows)
-        self.shell.upkeep._store = swept
+        self.shell.background._store = swept
         self.removing = Retention(self.shell, str(folder))
 
-        self.reception.desk.add({questions.Remove: self.removing.remove})
+        self.reception.answers.add({questions.Remove: self.removing.remove})
 
     def remove(self, *names: str, kill: bool = False) -> object:
         peer = Peer(self)

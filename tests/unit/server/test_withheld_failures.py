@@ -20,17 +20,17 @@ class Ear(Bench):
     """A bench, and a client that listens."""
 
     def __init__(self, cores: float = 4, **options: object) -> None:
-        self._teller: TurnMessages | None = None
+        self._turn_messages: TurnMessages | None = None
         self.heard: list[object] = []
         super().__init__(cores, **options)  # type: ignore[arg-type]
         cache = ResultCache(lambda *_: None)
         self.queries = Queries(self.machine)
-        self._teller = TurnMessages(cache, self.queries, WithheldFailures(self.queries))
+        self._turn_messages = TurnMessages(cache, self.queries, WithheldFailures(self.queries))
 
     def tell(self, *news: facts.Fact) -> object:  # type: ignore[override]
         turn = super().tell(*news)
-        if self._teller is not None:
-            self.heard += self._teller.messages(turn.facts)
+        if self._turn_messages is not None:
+            self.heard += self._turn_messages.messages(turn.facts)
         return turn
 
     def ends(self) -> list[tuple[int, str]]:

@@ -101,7 +101,7 @@ class FileRequests:
         try:
             await work
         except Exception as error:  # noqa: BLE001 -- it concerns the peer whose files these are and no other
-            self._shell.faults.concern(peer, "a message about files", error)
+            self._shell.handler_errors.concern(peer, "a message about files", error)
 
     # --- inputs of executors -----------------------------------------------------------------------
 
@@ -226,15 +226,15 @@ class FileRequests:
     def _answered_by(self, find: Callable[[Any], Coroutine[Any, Any, object]]) -> Handler:
         """A handler of a question that is answered when the disk has."""
 
-        async def answer(errand: DeferredRequest[Any]) -> None:
+        async def answer(deferred: DeferredRequest[Any]) -> None:
             try:
-                errand.answer(await find(errand.question))
+                deferred.answer(await find(deferred.question))
             except OSError as error:
-                errand.refuse(StoreFailed(os_error_text(error)))
+                deferred.refuse(StoreFailed(os_error_text(error)))
             except Exception as error:  # noqa: BLE001 -- it concerns the client that asked and no other
-                errand.refuse(error)
+                deferred.refuse(error)
 
-        return lambda errand: self._begin(errand.client.connection, answer(errand))
+        return lambda deferred: self._begin(deferred.client.connection, answer(deferred))
 
     async def _have(self, question: questions.Have) -> list[bytes]:
         """Those of some digests, to which a workflow refers from now on, whose content is here."""

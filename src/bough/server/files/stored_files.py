@@ -48,7 +48,7 @@ class StoredFiles:
         self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
         self._removed: set[int] = set()  # runs that were removed, and whose contents were not
         shell.on_facts.append(self._hear_removals)
-        shell.upkeep.when_folded(self._find_removed)
+        shell.background.when_folded(self._find_removed)
         shell.store.keep_contents(contents.folder)
         self._sweep()
 

@@ -1,14 +1,10 @@
-"""Workflows that are over leave the memory of the server, the oldest first; the store has all of them.
+"""Finished workflows leave the memory of the server, the oldest first, and are read again when they are asked for.
 
-The last few stay, since what has just ended is what people ask about. One that leaves is written into the store first,
-a slice at a time if it is big, and then forgotten by a fact. Rule: what finished work takes is bounded, however much
-there was of it; one that somebody acts on, or is a client of, stays.
-
-Retired workflows for who asks about them, or acts on them.
-
-Who asks is answered from a copy beside the core, read from the store in a thread and forgotten after a while. Who acts
-has the workflow back in the core first. Rule: asking writes nothing; whatever cannot be found is said to be unknown by
-whoever answers the question.
+The last few stay, since people ask about what has just ended. A workflow that leaves is written into the store, in
+slices if it is big, and then removed from the core by a fact. A question about a retired workflow is answered from a
+copy that is read in a thread and dropped after a while; an action brings the workflow back into the core first. Rule:
+what finished workflows take is bounded; one that has a client, or that an action names, stays; a question writes
+nothing.
 """
 
 from __future__ import annotations
@@ -304,7 +300,7 @@ class RetiredWorkflows:
     def _in_thread(self, load: Callable[[], T], then: Callable[[asyncio.Future[T]], None]) -> None:
         """Read when the tables have caught up."""
         loop = self._shell.loop
-        self._shell.upkeep.when_folded(lambda: loop.run_in_executor(None, load).add_done_callback(then))
+        self._shell.background.when_folded(lambda: loop.run_in_executor(None, load).add_done_callback(then))
 
 
 def _weight(copies: dict[int, RetiredCopy]) -> int:

@@ -65,18 +65,18 @@ class ManualTasks:
 
     # --- taking --------------------------------------------------------------------------------------
 
-    def take(self, errand: DeferredRequest[questions.Take]) -> None:
+    def take(self, deferred: DeferredRequest[questions.Take]) -> None:
         """Give a person the task that the person has, or the next that is ready, or say why there is none."""
-        wanted = errand.question
+        wanted = deferred.question
         name = _check_name(wanted.name)
         host = name.rpartition("@")[2] if "@" in name else _check_host(wanted.host)
         scope = TakeScope(self._shell, wanted.queue, wanted.group)
         if name in self._coming:  # the same person asked twice at once
-            self._shell.after_turn(lambda: errand.attempt(self.take))
+            self._shell.after_turn(lambda: deferred.attempt(self.take))
             return
         attempt = self._attempt_of(name)
         if attempt is not None:
-            errand.answer(self._given(attempt))
+            deferred.answer(self._given(attempt))
             return
         number = self._spare or self._numbers.new_executor()
         self._spare = None
@@ -85,12 +85,12 @@ class ManualTasks:
         self._coming.add(name)
         self._shell.news(
             TakeTask(request, number, name if "@" in name else f"{name}@{host}", host, scope.groups),
-            then=lambda: self._taken(errand, name, number, scope, self._answers.pop(request, None)),
+            then=lambda: self._taken(deferred, name, number, scope, self._answers.pop(request, None)),
         )
 
     def _taken(
         self,
-        errand: DeferredRequest[questions.Take],
+        deferred: DeferredRequest[questions.Take],
         name: str,
         number: ExecutorId,
         scope: TakeScope,
@@ -100,7 +100,9 @@ class ManualTasks:
         if order is None or not order.span:
             self._coming.discard(name)
             self._spare = number
-            errand.attempt(lambda same: same.answer(scope.why_nothing(elsewhere=order is not None and order.elsewhere)))
+            deferred.attempt(
+                lambda same: same.answer(scope.why_nothing(elsewhere=order is not None and order.elsewhere))
+            )
             return
         self._manual.add(number)
         self._since[number] = self._shell.clock.now()
@@ -110,9 +112,9 @@ class ManualTasks:
 
         def synced() -> None:
             self._coming.discard(name)
-            errand.attempt(lambda same: same.answer(self._given(self._queries.attempt(order.span))))
+            deferred.attempt(lambda same: same.answer(self._given(self._queries.attempt(order.span))))
 
-        self._shell.upkeep.when_synced(synced)
+        self._shell.background.when_synced(synced)
 
     def _given(self, attempt: Attempt | None) -> dict[str, object]:
         if attempt is None:  # in the same moment
@@ -121,15 +123,15 @@ class ManualTasks:
 
     # --- ending --------------------------------------------------------------------------------------
 
-    def done(self, errand: DeferredRequest[questions.Done]) -> None:
+    def done(self, deferred: DeferredRequest[questions.Done]) -> None:
         """A person says how the task ended that the person took; said again it changes nothing."""
-        said = errand.question
+        said = deferred.question
         name = _check_name(said.name)
         record, index, task = self._find(said)
         attempt = self._queries.attempt_at(record, index)
         state = self._queries.state_of(record, index)
         if attempt is None or state not in OCCUPYING:
-            errand.answer({"id": task, "state": state.label if state is not None else "", "changed": False})
+            deferred.answer({"id": task, "state": state.label if state is not None else "", "changed": False})
             return
         executor = self._queries.executor(attempt.executor)
         if executor is None or not executor.is_manual:
@@ -141,7 +143,7 @@ class ManualTasks:
             self._shell.news(SpanReturned(attempt.span, index, index + 1))
         else:
             self._end(said, attempt, index)
-        self._shell.news(ExecutorLost(executor.number, "its task has ended"), then=lambda: self._ended(errand, task))
+        self._shell.news(ExecutorLost(executor.number, "its task has ended"), then=lambda: self._ended(deferred, task))
 
     def _end(self, said: questions.Done, attempt: Attempt, index: int) -> None:
         now = self._shell.clock.now()
@@ -160,10 +162,10 @@ class ManualTasks:
             return
         self._shell.news(ElementFailed(attempt.span, index, failure, detail))
 
-    def _ended(self, errand: DeferredRequest[questions.Done], task: str) -> None:
-        state = self._queries.state_of(errand.question.record, errand.question.index)
+    def _ended(self, deferred: DeferredRequest[questions.Done], task: str) -> None:
+        state = self._queries.state_of(deferred.question.record, deferred.question.index)
         value = {"id": task, "state": state.label if state is not None else "", "changed": True}
-        self._shell.upkeep.when_synced(lambda: errand.answer(value))
+        self._shell.background.when_synced(lambda: deferred.answer(value))
 
     def _drop_idle(self) -> None:
         """Executors of people whose task was cancelled, killed or taken from them go."""
@@ -177,9 +179,9 @@ class ManualTasks:
 
     # --- what a task asks for and what is known of it ------------------------------------------------
 
-    def here(self, errand: DeferredRequest[questions.Here]) -> None:
+    def here(self, deferred: DeferredRequest[questions.Here]) -> None:
         """What a task that a person took says of itself or asks for, as tasks on other executors do."""
-        asked = errand.question
+        asked = deferred.question
         record, index, task = self._find(asked)
         attempt = self._queries.attempt_at(record, index)
         executor = self._queries.executor(attempt.executor) if attempt is not None else None
@@ -190,15 +192,15 @@ class ManualTasks:
         name = asked.question.name if isinstance(asked.question, questions.Lock) else ""
         person = TaskPerson(
             executor.number,
-            errand,
+            deferred,
             lambda: self._requests.ask(person, msgspec.structs.replace(message, question=questions.Unlock(name))),
         )
         self._requests.ask(person, message)
 
-    def task(self, errand: DeferredRequest[questions.Task]) -> None:
+    def task(self, deferred: DeferredRequest[questions.Task]) -> None:
         """All that there is to know of one task, to run it manually."""
-        record, index, _ = self._find(errand.question)
-        errand.answer(self._describe(record, index))
+        record, index, _ = self._find(deferred.question)
+        deferred.answer(self._describe(record, index))
 
     def _describe(self, record: RecordId, index: int) -> dict[str, object]:
         """A task's attributes, and what its command is made of."""
@@ -322,14 +324,14 @@ class TakeScope:
 
 
 class TaskPerson:
-    """A person who took a task and speaks for it: what `task_requests` answers goes to the errand.
+    """A person who took a task and speaks for it: what `task_requests` answers goes to the deferred.
 
     `gone` is called when the person left before getting a lock that the person waited for.
     """
 
-    def __init__(self, number: ExecutorId, errand: DeferredRequest[questions.Here], gone: Callable[[], None]) -> None:
+    def __init__(self, number: ExecutorId, deferred: DeferredRequest[questions.Here], gone: Callable[[], None]) -> None:
         self.number = number
-        self._errand = errand
+        self._errand = deferred
         self._gone = gone
 
     @property

@@ -1,14 +1,8 @@
-"""A sample a second, kept for an hour; the /metrics page.
+"""A sample of a service's counters every second, kept for an hour; the page /metrics for Prometheus.
 
-What a service counts, once a second, kept for the last hour.
-
-A sample is made of counters that are kept anyway. Rule: what a second costs does not grow with the number of tasks;
-the tasks by state are summed over groups, and where there are many groups, not every second.
-
-`GET /metrics` for Prometheus: an HTTP responder of one page.
-
-Rule: it reads one small request within a few seconds, answers and hangs up; it is bound to the loopback address
-unless another one was named.
+Rule: a sample reads counters that are kept anyway, so its cost does not grow with the number of tasks; where there are
+many groups, the tasks by state are not summed every second. The page reads one small request, answers and closes the
+connection; it is bound to the loopback address unless another one was named.
 """
 
 from __future__ import annotations
@@ -163,10 +157,10 @@ class Statistics:
 
     # --- answers ---------------------------------------------------------------------------------------
 
-    def answer(self, errand: DeferredRequest[questions.Statistics]) -> None:
+    def answer(self, deferred: DeferredRequest[questions.Statistics]) -> None:
         """The samples of the last so many seconds, oldest first."""
-        wanted = list(self.samples)[-max(1, errand.question.seconds) :]
-        errand.answer([msgspec.structs.asdict(sample) for sample in wanted])
+        wanted = list(self.samples)[-max(1, deferred.question.seconds) :]
+        deferred.answer([msgspec.structs.asdict(sample) for sample in wanted])
 
 
 _PATIENCE = 5.0  # seconds for a request

@@ -1,14 +1,9 @@
-"""What operators are told without asking, and the command that tells them.
+"""What operators are told without asking, and the command or mail program that tells them.
 
-What the operator is told of without asking: workflows that are over or stuck, overlong tasks, hosts in trouble.
-
-Facts are looked at as they are written, the rest every few seconds. Rule: the same thing is not said twice within an
-hour, and nothing here waits for whoever brings the message (see `messenger`).
-
-Who brings messages to people: a command of the user's, or the machine's own mail program.
-
-Rule: a few at once, each with a time limit, all of its own process group; what they print goes to the log, and the
-server never waits for them.
+`Notices` looks at facts as they are written, and every few seconds for silent executors, overlong tasks and workflows
+that are stuck. `NoticeCommand` runs the user's command or the machine's mail program. Rule: the same thing is not told
+twice within an hour; commands run a few at once, each with a time limit and a process group of its own, and the server
+never waits for them.
 """
 
 from __future__ import annotations
@@ -249,11 +244,11 @@ class NoticeCommand:
             words, body = self._mail(notice)
             self._put(("mail", words, body, notice))
 
-    def _put(self, errand: tuple[str, list[str], bytes, OperatorNotice]) -> None:
+    def _put(self, deferred: tuple[str, list[str], bytes, OperatorNotice]) -> None:
         if len(self._waiting) >= _MOST_WAITING:
             log("too many notices wait to be brought; this one is only in the log")
             return
-        self._waiting.append(errand)
+        self._waiting.append(deferred)
         self._next()
 
     def _next(self) -> None:

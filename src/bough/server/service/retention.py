@@ -1,15 +1,10 @@
-"""Workflows removed on request or by age; space given back.
+"""Workflows removed on request or by age, and the space they took given back.
 
-Files with what tasks wrote to stdout and stderr, when the last task that wrote to one is removed.
-
-Executors share a file between the tasks of a slot. Rule: a file is deleted only when the jobs database names it no
-more, the executor that made it is gone, and nothing was written to it for longer than executors look for their server.
-
-Workflows that are removed with their records, by hand or by age, and the space that they took given back.
-
-First the core forgets the workflow, then a snapshot without it is saved, then its facts are taken out of the journal,
-a slice at a time between turns. Rule: what goes on is not removed; a workflow is gone for its users as soon as the
-removal is written, and whatever of the space is not given back when the server ends is given back by the next one.
+The core forgets the workflow, a snapshot without it is saved, then its facts are taken out of the journal, a slice at a
+time between turns; what an ending server leaves, the next one does. Files with the output of tasks are shared by the
+tasks of a slot. Rule: a workflow that is running is not removed; a file with output is deleted only when the jobs
+database names it no more, the executor that made it is gone, and it has not changed for longer than executors look for
+their server.
 """
 
 from __future__ import annotations
@@ -100,7 +95,7 @@ class Retention:
 
     def start(self) -> None:
         """Go on with what an earlier server left, and look for old workflows now and then."""
-        self._shell.loop.call_later(_BEGIN, self._shell.upkeep.when_folded, self._sweep)
+        self._shell.loop.call_later(_BEGIN, self._shell.background.when_folded, self._sweep)
         if self._keep:
             self._shell.loop.call_later(_FIRST_LOOK, self._look)
 
@@ -111,9 +106,9 @@ class Retention:
 
     # --- by name -----------------------------------------------------------------------------------------
 
-    def remove(self, errand: DeferredRequest[questions.Remove]) -> None:
+    def remove(self, deferred: DeferredRequest[questions.Remove]) -> None:
         """Remove the workflows that are named; those that go on only if they are to be killed."""
-        names, kill = errand.question.workflows, errand.question.kill
+        names, kill = deferred.question.workflows, deferred.question.kill
 
         def found(runs: dict[int, str]) -> None:
             for one in self._known(runs):
@@ -121,14 +116,14 @@ class Retention:
                     raise UserError(
                         f"workflow {one.name}, run {one.run}, is running: {why}; wait for it, or say --kill to end it"
                     )
-            self._remove(runs, errand.answer)
+            self._remove(runs, deferred.answer)
 
         def answered(done: asyncio.Future[dict[int, str]]) -> None:
             error = done.exception()
             if error is not None:
-                errand.refuse(_told(error))
+                deferred.refuse(_told(error))
             else:
-                errand.attempt(lambda _: found(done.result()))
+                deferred.attempt(lambda _: found(done.result()))
 
         self._ask(lambda: self._named([str(name) for name in names]), answered)
 
@@ -166,14 +161,14 @@ class Retention:
 
     # --- by age ------------------------------------------------------------------------------------------
 
-    def prune(self, errand: DeferredRequest[questions.Prune]) -> None:
+    def prune(self, deferred: DeferredRequest[questions.Prune]) -> None:
         """Remove the workflows that ended so many seconds ago, or only say which."""
-        seconds, dry = errand.question.seconds, errand.question.dry_run
+        seconds, dry = deferred.question.seconds, deferred.question.dry_run
 
         def found(old: list[dict[str, object]]) -> None:
-            self._remove({} if dry else _runs(old), lambda _: errand.answer(old))
+            self._remove({} if dry else _runs(old), lambda _: deferred.answer(old))
 
-        self._find_old(seconds, found, errand.refuse)
+        self._find_old(seconds, found, deferred.refuse)
 
     def _look(self) -> None:
         if self._stopped:
@@ -219,7 +214,7 @@ class Retention:
             if not self._stopped:  # else it may have been cancelled, and nobody waits for it
                 then(done)
 
-        self._shell.upkeep.when_folded(ask)
+        self._shell.background.when_folded(ask)
 
     # --- how ---------------------------------------------------------------------------------------------
 
@@ -244,7 +239,7 @@ class Retention:
             said = [f"{one['name']} (run {one['run']})" for one in removed[:_TOLD]]
             more = [f"and {len(removed) - _TOLD} more"] if len(removed) > _TOLD else []
             log(f"workflows removed: {', '.join(said + more) or 'none'}")
-            self._shell.upkeep.when_synced(lambda: then(removed))
+            self._shell.background.when_synced(lambda: then(removed))
 
         self._shell.after_turn(lambda: self._forget(set(names), _TURNS, gone))
 
@@ -258,7 +253,7 @@ class Retention:
             self._shell.after_turn(lambda: self._forget({one.run for one in left}, tries - 1, then))
             return
         self._removed = True
-        self._shell.upkeep.save_snapshot(self._queries.turn)
+        self._shell.background.save_snapshot(self._queries.turn)
         then()
         self._sweep()
 
@@ -283,7 +278,7 @@ class Retention:
             give_back()
             if self._removed:
                 self._removed = False
-                self._shell.upkeep.when_folded(self._delete_outputs)
+                self._shell.background.when_folded(self._delete_outputs)
         else:
             self._shell.loop.call_later(wait, self._clean)
 

@@ -1,11 +1,11 @@
-"""What clients of a service ask besides: what there is of their workflow, how it went, who is there.
+"""Answers that only a service gives: the inventory of a workflow, its outcomes, the executors.
 
 An inventory is {"records": [{"id", "kind", "is_command", "key", "occurrence", "after" and "inputs" [(on, id, index)],
 "name", "group", "length", "is_array", "table", "pages" (a digest), "element_after", "open", "state", "counts",
 "failed", "command", "writes"}], "groups": [{"id", "name", "parent", "closed", "settled", "failed"}]}.
 
-Rule: as in `questions`: a question changes nothing. What has ended is told again in slices, so that a client that
-comes back to a big workflow keeps nobody waiting.
+Rule: a question changes nothing. Outcomes are told in slices, so that a client that reconnects to a big workflow delays
+no other peer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ServiceAnswers(Answers):
     """See the module."""
 
     def __init__(self, shell: Shell, workflows: Workflows, returning: ReturningExecutors) -> None:
-        super().__init__(shell.queries, shell.store, shell.peers, shell.info, shell.faults)
+        super().__init__(shell.queries, shell.store, shell.peers, shell.info, shell.handler_errors)
         self._shell = shell
         self._workflows = workflows
         self._returning = returning
@@ -81,12 +81,12 @@ class ServiceAnswers(Answers):
 
     # --- outcomes ----------------------------------------------------------------------------------
 
-    def _tell_outcomes(self, errand: DeferredRequest[questions.Outcomes]) -> None:
+    def _tell_outcomes(self, deferred: DeferredRequest[questions.Outcomes]) -> None:
         """Answer how many records are known, then tell of everything among them that has ended."""
-        client, run_of = errand.client, self._queries.find_run
-        runs = [(record, first, run_of(record)) for record, first in errand.question.records]
+        client, run_of = deferred.client, self._queries.find_run
+        runs = [(record, first, run_of(record)) for record, first in deferred.question.records]
         own = [(record, first) for record, first, run in runs if run is not None and client.run in {0, run}]
-        errand.answer(len(own))
+        deferred.answer(len(own))
         self._tell(client, self._outcomes(own), lambda: self._workflows.let_close(client.run))
 
     def _tell(self, client: ClientPeer, messages: Iterator[Message], then: Callable[[], None]) -> None:

@@ -1,18 +1,14 @@
-"""Workflows opened, joined, amended, left, ended.
+"""The workflows of a service and their clients: opened, joined, amended, left, ended.
 
-The workflows of a service and their clients: opened, joined, left, and ended.
+A workflow continues without its client. A client may submit a changed description of a running workflow: the difference
+is found, applied and told as {"added", "changed", "removed": paths of tasks, "unchanged": how many, "again": paths of
+those of them that had started and run again, "retried": how many had not succeeded and will be retried, "groups":
+{"added", "changed", "removed": paths}, "ids", "group_ids": the numbers of all tasks and groups of the description, in its
+order}.
 
-A workflow goes on without its client. Rule: a client touches nothing but its own workflow: the numbers it was
-given, and groups below its own.
-
-Clients that change the description of a workflow that goes on: what is different is found, applied and told.
-
-The answer: {"added", "changed", "removed": paths of tasks, "unchanged": how many, "again": paths of those of them that
-had started and run again, "retried": how many had not succeeded and are tried again, "groups": {"added", "changed",
-"removed": paths}, "ids", "group_ids": the numbers of all tasks and groups of the description, in its order}.
-
-Rule: all of a description is looked at before anything changes, and the difference is one fact of one turn, so that a
-server that is killed leaves the old workflow or the new one. Who asked hears of it when it is on the disk.
+Rule: a client changes only its own workflow: the numbers it was given, and groups below its own. A difference is one
+fact of one turn, so that a server that is killed leaves the old workflow or the new one, and it is told when it is on
+the disk.
 """
 
 from __future__ import annotations
@@ -45,8 +41,8 @@ class Workflows:
         self._opening: dict[int, RunOpened] = {}  # those whose turn has not come yet
         self._owed: dict[int, bool] = {}  # runs whose clients are still to hear something, and whether they ended since
         self._names: set[str] | None = None  # of all workflows that the store knows; None: not read yet
-        shell.on_settle = self._settled
-        shell.upkeep.when_folded(self._read_names)
+        shell.on_group_finished = self._settled
+        shell.background.when_folded(self._read_names)
         self._close_settled()
 
     # --- coming ------------------------------------------------------------------------------------
@@ -58,7 +54,7 @@ class Workflows:
             info = self._shell.info
             connection.say(Welcome(VERSION, info.run, 0, 0, info.store_dir, embedded=False, ids=0))
             return
-        found = self._going_on(hello.workflow)
+        found = self._running(hello.workflow)
         if found is None and hello.join:
             raise UnknownName(f"no workflow of the name {hello.workflow!r} goes on; bough status shows which do")
         if found is None:
@@ -66,7 +62,7 @@ class Workflows:
         else:
             self._join(connection, hello, *found)
 
-    def _going_on(self, name: str) -> tuple[int, int, bool] | None:
+    def _running(self, name: str) -> tuple[int, int, bool] | None:
         """The run, the group and the memos of the workflow of a name that has not ended."""
         for opened in self._opening.values():
             if opened.name == name:
@@ -142,7 +138,7 @@ class Workflows:
             ids=given.many,
             closed=self.is_closed(group),
         )
-        self._shell.after_turn(lambda: self._shell.upkeep.when_synced(lambda: connection.send(welcome)))
+        self._shell.after_turn(lambda: self._shell.background.when_synced(lambda: connection.send(welcome)))
 
     def more_numbers(self, client: ClientPeer, count: int) -> object:
         """Another range for a client that has used up its own."""
@@ -328,7 +324,7 @@ class Amendments:
             if not message.watched or not client.connection.is_open:
                 self._workflows.let_close(client.run)  # else when it has heard of all ends that it asks for
 
-        self._shell.upkeep.when_synced(tell)
+        self._shell.background.when_synced(tell)
 
     def _again(self, found: Difference, failed: set[int]) -> list[str]:
         """What had started, is not changed itself, and runs again."""

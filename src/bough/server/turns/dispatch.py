@@ -98,8 +98,8 @@ class SpanSender:
                 run=run,
             )
         say = executor.connection.say
-        if run and run not in executor.workplaces:
-            executor.workplaces.add(run)
+        if run and run not in executor.directories_sent:
+            executor.directories_sent.add(run)
             say(self._directory_of(run))
         for blob in blobs:
             executor.has(blob.id)

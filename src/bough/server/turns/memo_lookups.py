@@ -1,4 +1,4 @@
-"""Questions of the core for successes of earlier runs, answered from the store.
+"""Memo lookups: the core asks for successes of earlier runs, the store answers.
 
 Loose tasks are looked up together, a batch in one statement. Rule: answers are news of the next turn, and looking
 takes only a slice of time between two turns; a store that cannot be asked has found nothing, because running again is
