@@ -18,6 +18,9 @@ from collections.abc import Callable, Collection
 VARIABLE = b"BOUGH_RUN="
 _EXECUTOR = b"bough.executor"
 _TICK = 0.02
+SUFFIX = ".hidden"  # of the notes; `bough.executor.worker.command_runner` writes them
+_MARK = ".bough-"
+_PART = ".part"  # as `bough.executor.worker.serialisation` names them
 
 
 def find(mark: str, spare: Collection[int] = ()) -> list[int]:
@@ -120,11 +123,6 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:  # it has just ended, or is not ours to look at
         return b""
-
-
-SUFFIX = ".hidden"  # of the notes; `bough.executor.worker.command_runner` writes them
-_MARK = ".bough-"
-_PART = ".part"  # as `bough.executor.worker.serialisation` names them
 
 
 def clear(output_dir: str) -> int:

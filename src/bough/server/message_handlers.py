@@ -1,9 +1,9 @@
 """Greetings, messages and questions of a server's peers: one handler a message type, one a kind of question.
 
 `MessageHandlers` turns what clients and executors say into news for the shell; `Answers` answers what clients ask (see
-`wire.questions`). Rule: a peer says first what it is, and a message that it may not send ends its connection. A question
-is answered or refused once, after the turn that holds everything said before it; an error in a handler concerns the
-peer that asked.
+`wire.questions`). Rule: a peer says first what it is, and a message that it may not send ends its connection. A
+question is answered or refused once, after the turn that holds everything said before it; an error in a handler
+concerns the peer that asked.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ from bough.wire.executor_messages import (
 )
 from bough.wire.questions import Question
 from bough.wire.relay_channels import RelayHello
+
+SILENCE = 30.0  # seconds after which an executor is taken for lost
+_LOOK = 5.0
+_RANGE = 1 << 32  # ids between one client and the next
+Message = FromClient | FromExecutor | RelayHello
 
 
 class Answers:
@@ -145,13 +150,6 @@ class Answers:
             hello = executor.hello
             cores[hello.site] = cores.get(hello.site, 0) + hello.capacity.cores
         return {site: int(count) if float(count).is_integer() else count for site, count in cores.items()}
-
-
-SILENCE = 30.0  # seconds after which an executor is taken for lost
-_LOOK = 5.0
-_RANGE = 1 << 32  # ids between one client and the next
-
-Message = FromClient | FromExecutor | RelayHello
 
 
 class MessageHandlers:

@@ -19,6 +19,7 @@ from bough.wire.client_messages import Answer, Ask, Refused
 from bough.wire.executor_messages import ExecutorHello
 
 _MOST_BLOBS = 1_000  # that an executor is known to have
+Q = TypeVar("Q")
 
 
 class ClientPeer:
@@ -130,7 +131,6 @@ class Peers:
         return requests
 
 
-Q = TypeVar("Q")
 Handler = Callable[["DeferredRequest[Any]"], None]  # answers one kind of question, now or later
 
 

@@ -28,6 +28,7 @@ from bough.wire.framing import Frames
 DIRECTORY: Final = "spill"
 SUFFIX: Final = ".spill"
 _HEAD: Final = 4  # bytes of a frame's length
+PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
 
 
 def read_spills(directory: Path | str) -> list[tuple[int, list[WorkNews]]]:
@@ -73,9 +74,6 @@ def _reports(data: bytes) -> list[Report]:
             break
         at = end
     return reports
-
-
-PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
 
 
 def recover(store: Store, last: LastRun, policy: PlacementPolicy, *, spill_dir: str, mark: str, now: Seconds) -> None:

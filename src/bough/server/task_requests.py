@@ -42,6 +42,9 @@ SELECT tasks.id FROM tasks JOIN runs ON runs.run = tasks.run
 WHERE tasks.id < ? AND tasks.name = ? AND runs.name = ? AND coalesce(groups.path, '') = ?
 ORDER BY tasks.id DESC LIMIT 3
 """
+_KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
+Value = dict[str, str | float | int | bool | None]
+Owner = tuple[int, int]  # span and index of the task that has a lock
 
 
 class History:
@@ -99,12 +102,6 @@ def _result(done: asyncio.Future[Past]) -> Past:
         raise error
     log(f"when a task ran last cannot be read: {error}")
     return {"lastStart": None, "lastCompletion": None, "lastHost": None}
-
-
-_KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
-
-Value = dict[str, str | float | int | bool | None]
-Owner = tuple[int, int]  # span and index of the task that has a lock
 
 
 class TaskStatus(msgspec.Struct):

@@ -50,6 +50,12 @@ if TYPE_CHECKING:
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
 _MOMENT = 0.5  # seconds that the jobs database may keep a script waiting; what is left is folded by the next who asks
 _STUCK = 5.0  # seconds that a store that cannot be written is waited for
+_LEAVING = 15.0  # seconds a server whose script is gone may take to leave its store
+_LOOK = 2.0
+_PATIENCE = 1.0  # seconds of catching up before the script is told why it waits
+_TURNS = 64  # folded at a time meanwhile
+_BEHIND = "the jobs database is brought up to date with the last run first"
+_UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script is gone
 
 
 class Shutdown:
@@ -199,14 +205,6 @@ class Shutdown:
     def _finish(self, code: int) -> None:
         if not self.finished.done():
             self.finished.set_result(code)
-
-
-_LEAVING = 15.0  # seconds a server whose script is gone may take to leave its store
-_LOOK = 2.0
-_PATIENCE = 1.0  # seconds of catching up before the script is told why it waits
-_TURNS = 64  # folded at a time meanwhile
-_BEHIND = "the jobs database is brought up to date with the last run first"
-_UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script is gone
 
 
 class Started(msgspec.Struct):

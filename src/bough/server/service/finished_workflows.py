@@ -50,6 +50,15 @@ _PAUSE = 0.005
 _ELEMENTS = 64
 _DEEDS = frozenset({Amended, Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried})
 _HEARD = _DEEDS | {RunClosed, RunRemoved, RunRetired, RunRevived}
+T = TypeVar("T")
+MOST: Final = 64  # workflows that are looked at
+MOST_RECORDS: Final = 200_000  # of these together; one alone may be bigger
+_LOOKED_AT_FOR: Final = 60.0  # seconds after the last question
+_TOGETHER: Final = 500  # numbers in one statement
+_RECORDS: Final = "SELECT DISTINCT abs(run) FROM tasks WHERE id IN ({})"
+_GROUP: Final = "SELECT max(abs(run)) FROM groups WHERE id = ?"
+_KEPT: Final = "SELECT data FROM snapshots WHERE run = ?"
+_IS_RUN: Final = "SELECT 1 FROM runs WHERE run = ? AND grp != 0"
 
 
 class _Leaving:
@@ -191,17 +200,6 @@ class FinishedWorkflows:
         """The turn is made; of what is still here something was tried again in that turn."""
         self._said.clear()
         self._look_in(0.0)
-
-
-T = TypeVar("T")
-MOST: Final = 64  # workflows that are looked at
-MOST_RECORDS: Final = 200_000  # of these together; one alone may be bigger
-_LOOKED_AT_FOR: Final = 60.0  # seconds after the last question
-_TOGETHER: Final = 500  # numbers in one statement
-_RECORDS: Final = "SELECT DISTINCT abs(run) FROM tasks WHERE id IN ({})"
-_GROUP: Final = "SELECT max(abs(run)) FROM groups WHERE id = ?"
-_KEPT: Final = "SELECT data FROM snapshots WHERE run = ?"
-_IS_RUN: Final = "SELECT 1 FROM runs WHERE run = ? AND grp != 0"
 
 
 class RetiredWorkflows:

@@ -27,6 +27,10 @@ KEPT = 3600  # samples
 _EVERY = 1.0  # seconds
 _SHARE = 0.005  # of the time that summing over groups may take
 _MINUTE = 60
+_PATIENCE = 5.0  # seconds for a request
+_MOST_BYTES = 8192  # of its head
+_MOST_AT_ONCE = 32
+LOOPBACK = "127.0.0.1"
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -161,12 +165,6 @@ class Statistics:
         """The samples of the last so many seconds, oldest first."""
         wanted = list(self.samples)[-max(1, deferred.question.seconds) :]
         deferred.answer([msgspec.structs.asdict(sample) for sample in wanted])
-
-
-_PATIENCE = 5.0  # seconds for a request
-_MOST_BYTES = 8192  # of its head
-_MOST_AT_ONCE = 32
-LOOPBACK = "127.0.0.1"
 
 
 def read_address(text: str) -> tuple[str, int]:

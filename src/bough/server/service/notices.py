@@ -39,6 +39,11 @@ KINDS = ("finished", "stuck", "overlong", "silent", "suspended", "lost")
 _LOOK = 5.0  # seconds between two looks
 _AGAIN = 3600.0  # seconds within which the same thing is not said again
 _NAMED = 5  # tasks of a silent executor that are named
+LIMIT = 30.0  # seconds for one message
+_AT_ONCE = 3
+_MOST_WAITING = 100
+_MOST_PRINTED = 2000  # bytes of what a command says that are logged
+_PLACES = "/usr/sbin:/usr/lib:/usr/bin:/bin"
 
 
 class OperatorNotice(msgspec.Struct, frozen=True):
@@ -212,13 +217,6 @@ class Notices:
             text = f"workflow {workflow.name}, run {run}, can go on no more: {why}"
             self._tell(OperatorNotice("stuck", text, workflow.name), run)
         self._stuck = set(found)
-
-
-LIMIT = 30.0  # seconds for one message
-_AT_ONCE = 3
-_MOST_WAITING = 100
-_MOST_PRINTED = 2000  # bytes of what a command says that are logged
-_PLACES = "/usr/sbin:/usr/lib:/usr/bin:/bin"
 
 
 class NoticeCommand:

@@ -37,6 +37,21 @@ _NAMED_FILES = " UNION ".join(
     for stream in ("stdout", "stderr")
 )
 _LENT = "SELECT 1 FROM borrowed WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = borrowed.source) LIMIT 1"
+_SLICE = 200  # turns of the journal looked at between two turns
+_PAUSE = 0.005  # seconds between two slices
+_AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
+_TURNS = 20  # that a workflow which is told to end is waited for
+_LOOK = 3600.0  # seconds between looks for old workflows, at the most
+_LOOK_LEAST = 1.0  # and at the least
+_LOOKS = 5  # in the time for which they are kept
+_BEGIN = 1.0  # seconds after the start: first of all the server serves
+_FIRST_LOOK = 5.0
+_OLD = "SELECT run, name, closed FROM runs WHERE grp != 0 AND closed IS NOT NULL AND closed < ? ORDER BY run"
+_NAMED = "SELECT run, name FROM runs WHERE grp != 0 AND (name = ? OR (name = ? AND run = ?) OR run = ?) ORDER BY run"
+_NAMES = "SELECT DISTINCT name FROM runs WHERE grp != 0 ORDER BY name LIMIT 50"
+_TOLD = 5  # names in the log
+_DIGITS = 19  # of a number of a run
+T = TypeVar("T")
 
 
 def delete_unused(where: str, folder: str, working: Container[int], now: float) -> int:
@@ -61,23 +76,6 @@ def _files(folder: str, working: Container[int]) -> list[str]:
         if made and int(made[1]) not in working and entry.is_file(follow_symlinks=False):
             found.append(entry.path)
     return found
-
-
-_SLICE = 200  # turns of the journal looked at between two turns
-_PAUSE = 0.005  # seconds between two slices
-_AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
-_TURNS = 20  # that a workflow which is told to end is waited for
-_LOOK = 3600.0  # seconds between looks for old workflows, at the most
-_LOOK_LEAST = 1.0  # and at the least
-_LOOKS = 5  # in the time for which they are kept
-_BEGIN = 1.0  # seconds after the start: first of all the server serves
-_FIRST_LOOK = 5.0
-_OLD = "SELECT run, name, closed FROM runs WHERE grp != 0 AND closed IS NOT NULL AND closed < ? ORDER BY run"
-_NAMED = "SELECT run, name FROM runs WHERE grp != 0 AND (name = ? OR (name = ? AND run = ?) OR run = ?) ORDER BY run"
-_NAMES = "SELECT DISTINCT name FROM runs WHERE grp != 0 ORDER BY name LIMIT 50"
-_TOLD = 5  # names in the log
-_DIGITS = 19  # of a number of a run
-T = TypeVar("T")
 
 
 class Retention:

@@ -74,6 +74,8 @@ from bough.wire.questions import Question
 from bough.wire.relay_channels import FromRelay, RelayHello, RelayWelcome
 
 _MOST_STRANGERS = 512  # channels of one relay that have not proven anything yet
+_ASKING = frozenset({Ask, Subscribe, CloseSession})
+_GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
 class RelayPeers:
@@ -156,10 +158,6 @@ class _ChannelListener:
         gate.over.add_done_callback(over)
         self._strangers.add(stranger, speaks=True)
         channel.begin(gate)
-
-
-_ASKING = frozenset({Ask, Subscribe, CloseSession})
-_GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
 class ServiceHandlers(MessageHandlers):

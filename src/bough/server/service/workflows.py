@@ -3,8 +3,8 @@
 A workflow continues without its client. A client may submit a changed description of a running workflow: the difference
 is found, applied and told as {"added", "changed", "removed": paths of tasks, "unchanged": how many, "again": paths of
 those of them that had started and run again, "retried": how many had not succeeded and will be retried, "groups":
-{"added", "changed", "removed": paths}, "ids", "group_ids": the numbers of all tasks and groups of the description, in its
-order}.
+{"added", "changed", "removed": paths}, "ids", "group_ids": the numbers of all tasks and groups of the description, in
+its order}.
 
 Rule: a client changes only its own workflow: the numbers it was given, and groups below its own. A difference is one
 fact of one turn, so that a server that is killed leaves the old workflow or the new one, and it is told when it is on

@@ -15,6 +15,9 @@ import msgspec
 
 from bough.model.ids import ExecutorId, Seconds
 
+_NOTED = 5.0  # seconds of difference that are spoken of
+_boot_time = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
 
 class RunInfo(msgspec.Struct, frozen=True):
     """One run of one workflow, as its server knows it."""
@@ -34,12 +37,6 @@ class RunInfo(msgspec.Struct, frozen=True):
     def folder(self, name: str) -> str:
         """A folder of the store."""
         return f"{self.store_dir}/{name}"
-
-
-_NOTED = 5.0  # seconds of difference that are spoken of
-
-
-_boot_time = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class Clock:

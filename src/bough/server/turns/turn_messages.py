@@ -44,6 +44,9 @@ from bough.server.turns.result_parts import ResultCache, part
 from bough.server.turns.run_info import Clock
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
+Message = TasksSucceeded | TasksFailed | TasksRunning
+_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
+
 
 class _Withheld(msgspec.Struct):
     """What is withheld because of one group."""
@@ -92,9 +95,6 @@ class WithheldFailures:
     def __bool__(self) -> bool:
         """Whether anything is withheld."""
         return bool(self._withheld)
-
-
-Message = TasksSucceeded | TasksFailed | TasksRunning
 
 
 class TurnMessages:
@@ -273,9 +273,6 @@ def cut_details(details: tuple[Detail, ...], start: int, stop: int, shift: int) 
     if not shift:
         return tuple(wanted)
     return tuple(msgspec.structs.replace(detail, index=detail.index + shift) for detail in wanted)
-
-
-_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
 
 
 class OperatorMessages:
