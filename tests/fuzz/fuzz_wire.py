@@ -161,10 +161,10 @@ class Ears:
 
     heard_count = 0
 
-    def heard(self, _connection: PeerConnection, messages: list[typing.Any]) -> None:
+    def on_messages(self, _connection: PeerConnection, messages: list[typing.Any]) -> None:
         self.heard_count += len(messages)
 
-    def lost(self, _connection: PeerConnection) -> None:
+    def on_lost(self, _connection: PeerConnection) -> None:
         pass
 
 

@@ -301,7 +301,7 @@ def test_postgresql_is_told_when_who_asked_is_gone(url: str, trick: str) -> None
         with open_jobs(url) as jobs:
             window.ask(asked(line, 1, statement))
             await _until(lambda: _sleepers(jobs) == 1)
-            window.lost(line)
+            window.on_lost(line)
             await _until(lambda: _sleepers(jobs) == 0)
             window.ask(asked(line, 2, "select 3 as three"))
             answer = await line.answer()

@@ -205,7 +205,9 @@ class Histories(RuleBasedStateMachine):
         state = self.machine.state
         seen = picture(state)
         return {
-            "records": {id_: one for id_, one in seen["records"].items() if self.machine.workflow_of(id_) == run},
+            "records": {
+                id_: one for id_, one in seen["records"].items() if state.records[id_].group.workflow.run == run
+            },
             "groups": {id_: one for id_, one in seen["groups"].items() if state.groups[id_].workflow.run == run},
             "workflows": {run: seen["workflows"][run]},
         }

@@ -16,7 +16,7 @@ from itertools import islice
 import msgspec
 
 from bough.core import lifecycle, retirement
-from bough.core.actions import amend, reset, task_actions
+from bough.core.actions import amend, manual, reset, task_actions
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, validation
@@ -74,6 +74,7 @@ class Intake:
             facts.Reset: self._on_reset,
             facts.Amended: self._on_amended,
             facts.DeclaredDone: self._on_declared,
+            facts.TakeTask: self._on_take,
             facts.Prioritised: self._record,
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
@@ -366,6 +367,10 @@ class Intake:
                 done = task_actions.success(record, low, high)
                 key = key_of(self._state, record, low) if task_actions.kind_of(record) is Kind.COMMAND else done.key
                 self._record(msgspec.structs.replace(done, key=key))
+
+    def _on_take(self, event: facts.TakeTask) -> None:
+        for fact in manual.take(self._state, self._effects, event):
+            self._record(fact)
 
     # --- what is due by the clock -----------------------------------------------------------------
 

@@ -27,14 +27,14 @@ from bough.core.records.array_record import (
 from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
-from bough.core.records.task_record import Success, TaskRecord
+from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.core.storable import shortened
 from bough.model import ranges
 from bough.model.events import facts
 from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
-from bough.model.outcomes import Cause, Failure
+from bough.model.outcomes import Cause, Failure, Success
 from bough.model.runtimes import SHORT
 from bough.model.states import OCCUPYING
 

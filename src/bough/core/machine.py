@@ -17,17 +17,13 @@ from bough.core.actions.dry_run import Deed, survey
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.intake import Intake
-from bough.core.records.array_record import Record
-from bough.core.records.task_record import Success
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.state import State
-from bough.model.events.facts import CallsEnded, Fact, News, WorkNews
+from bough.model.events.facts import Fact, News
 from bough.model.events.orders import Order
-from bough.model.ids import ExecutorId, Seconds, SpanId
-from bough.model.resources import Needs
+from bough.model.ids import Seconds
 from bough.model.states import TaskState
-from bough.model.tasks import Dep, On
 from bough.policy.interface import Policies
 
 
@@ -60,7 +56,6 @@ class Machine:
         self.state = State(policies, pickup)
         self.state.turn = last_turn
         self.state.last_span = last_span
-        self.asides: list[State] = []  # retired workflows that are looked at; no turn sees them
         self._placement = Placement(self.state, Random(seed))
         self._intake = Intake(self.state)
 
@@ -154,59 +149,12 @@ class Machine:
 
     def explain(self, record: int, index: int = 0) -> list[str]:
         """Why a task is not running, or how it ended; one line a reason."""
-        return explain.explain(self._state_with(record), record, index)
+        return explain.explain(self.state, record, index)
 
     def counts(self) -> dict[str, int]:
         """Tasks by state, over all groups."""
         totals = [sum(column) for column in zip(*(g.counts for g in self.state.groups.values()), strict=True)]
         return {TaskState(number).label: count for number, count in enumerate(totals)}
-
-    def stranded(self) -> dict[Needs, int]:
-        """Needs of ready tasks that no executor there is could ever meet, each with the first such record."""
-        able = list(self.state.executors.values())
-        found: dict[Needs, int] = {}
-        for queue in self.state.waiting:
-            head = queue.head()
-            if able and head is not None and not any(executor.could_fit(queue.needs) for executor in able):
-                found[queue.needs] = head[4].id
-        return found
-
-    def held_by(self, executor: int) -> list[SpanId]:
-        """The spans that an executor is believed to have."""
-        known = self.state.executors.get(ExecutorId(executor))
-        return [span.id for span in known.spans.values()] if known is not None else []
-
-    def is_known(self, span: int, executor: int) -> bool:
-        """Whether what an executor has of a span may still be of use."""
-        held = self.state.spans.get(span) or self.state.attempts.late.get(span)
-        return held is not None and held.executor.id == executor
-
-    def is_foreign(self, news: WorkNews, executor: int) -> bool:
-        """Whether news is about a span that another executor has: nobody may speak for somebody else's tasks."""
-        spans, late = self.state.spans, self.state.attempts.late
-        numbers = (news.span,)
-        if type(news) is CallsEnded:
-            numbers = range(news.span + news.start, news.span + news.start + len(news.seconds))  # type: ignore[assignment]
-        for number in numbers:
-            held = spans.get(number) or late.get(number)
-            if held is not None and held.executor.id != executor:
-                return True
-        return False
-
-    def workflow_of(self, record: int) -> int:
-        """The run that a record belongs to."""
-        return self.state.records[record].group.workflow.run
-
-    def find(self, record: int) -> Record | None:
-        """A record, also one of a retired workflow that is looked at; for who asks, never for who acts."""
-        return self._state_with(record).records.get(record)
-
-    def _state_with(self, record: int) -> State:
-        if record not in self.state.records:
-            for aside in self.asides:
-                if record in aside.records:
-                    return aside
-        return self.state
 
     def touched(self, deed: Deed) -> int:
         """How many tasks a deed would change now."""
@@ -215,11 +163,3 @@ class Machine:
     def left_out(self, deed: Deed) -> list[str]:
         """What of its target a deed would not change although it was meant, and why."""
         return survey(self.state, deed)[1]
-
-    def result_turns(self, dep: Dep) -> list[Success]:
-        """Where the results lie that a dependency points at: successes in order of their elements."""
-        record = self.state.records.get(dep.id) or self._state_with(dep.id).records[dep.id]
-        if dep.on is not On.TASK:
-            return list(record.successes())
-        found = record.success_of(dep.index)
-        return [found] if found is not None else []

@@ -22,11 +22,11 @@ from bough.core.records.array_record import READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
-from bough.core.records.task_record import Success, TaskRecord
+from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, Timer, TimerKind
 from bough.model.events.facts import ExecutorJoined
 from bough.model.ids import ROOT, ExecutorId, Seconds, SpanId
-from bough.model.outcomes import Failure
+from bough.model.outcomes import Failure, Success
 from bough.model.ranges import Ranges
 from bough.model.runtimes import RunTime
 from bough.model.states import ENDED, StateWindow, TaskState

@@ -28,6 +28,7 @@ DECODED: Final = frozenset(
         facts.SpanReturned,
         facts.MemoLookedUp,
         facts.DeclaredDone,
+        facts.TakeTask,
     }
 )
 _LONGEST_MESSAGE: Final = 4_000  # characters of a message that the core puts together

@@ -92,3 +92,14 @@ class ResultFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 Results = bytes | ResultFile | None  # a pickled list of values; None: commands have none
+
+
+class Success(msgspec.Struct, frozen=True, gc=False):
+    """Where elements [start, stop) succeeded: the turn that says so (0: several), and the original if it was reused."""
+
+    start: int
+    stop: int
+    turn: int
+    source: int
+    source_start: int
+    attempt: int

@@ -1,12 +1,33 @@
-"""Digest, link or copy, remove a tree: what client and executor share on one machine."""
+"""How the bytes of files move on one machine: digest, link or copy, into a content store and out of it.
+
+Client, executor and server share it. Rule: a path holds a complete file or none; a copy is written under a hidden name
+beside its path first.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
+from collections.abc import Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
+from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
+
+if TYPE_CHECKING:
+    from bough.movers.content_store import ContentStore
+
+
+class ContentCopy(NamedTuple):
+    """A content to be copied to a path; until the copy is complete it has a hidden name beside that."""
+
+    digest: bytes
+    path: str
+    hidden: str
+    mode: int = 0o644
 
 
 def put(content: str, path: str) -> None:
@@ -29,3 +50,56 @@ def digest_of(path: str) -> bytes:
         while data := file.read(PIECE):
             digest.update(data)
     return digest.digest()
+
+
+def bring_in(store: ContentStore, path: str) -> tuple[bytes, int]:
+    """Copy a file as it is now into a store; the digest and size of what was read. OSError: it cannot be read."""
+    with open(path, "rb") as source:
+        incoming = store.receive()
+        try:
+            while data := source.read(PIECE):
+                incoming.write(data)
+            return incoming.finish(), incoming.size
+        except BaseException:
+            incoming.drop()
+            raise
+
+
+def give_out(store: ContentStore, copies: Sequence[ContentCopy]) -> list[int]:
+    """Copy contents of a store to their paths: all, or none, unless the last renames fail.
+
+    The answer has their times of change in nanoseconds. OSError when one cannot be written.
+    """
+    try:
+        times = [_copy_out(store, one) for one in copies]
+        for one in copies:
+            os.replace(one.hidden, one.path)
+    except BaseException:
+        for one in copies:
+            with contextlib.suppress(OSError):
+                os.unlink(one.hidden)
+        raise
+    return times
+
+
+def _copy_out(store: ContentStore, copy: ContentCopy) -> int:
+    os.makedirs(os.path.dirname(copy.path), exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(copy.hidden)
+    with open(copy.hidden, "xb", opener=_as_umask_allows) as target:
+        allowed = os.fstat(target.fileno()).st_mode  # all that the umask leaves
+        os.fchmod(target.fileno(), copy.mode & 0o777 & allowed)
+        digest, offset = blake2b(digest_size=DIGEST), 0
+        while data := store.read(copy.digest, offset, PIECE):
+            digest.update(data)
+            target.write(data)
+            offset += len(data)
+        if digest.digest() != copy.digest:
+            raise OSError(errno.EIO, "the content was damaged in the store", copy.path)
+        target.flush()
+        os.fsync(target.fileno())
+        return kept_time(os.fstat(target.fileno()).st_mtime_ns)
+
+
+def _as_umask_allows(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o777)

@@ -1,16 +1,10 @@
-"""What killed processes left: processes by mark, half-written outputs.
+"""What killed processes left behind: processes, half-written outputs and results.
 
-Processes that a dead run left behind: found by the mark in their environment, and ended.
-
-Everything an executor starts, and the executor itself, has `BOUGH_RUN=<store id>:<run>` in its
-environment. Whoever holds the store's lock may end whatever bears the store's id, except itself,
-its ancestors and its own children. Rule: processes are ended by number, one by one or by the group
-one of ours leads, never by name.
-
-Half-written outputs of commands whose workers were killed: found by the workers' notes, and deleted.
-
-So are big results that were cut short. Rule: only for a time at which no worker of the store runs, or after a time in
-which none would take so long, and only what bears a hidden name is touched.
+Everything an executor starts, and the executor itself, has `BOUGH_RUN=<store id>:<run>` in its environment. The holder
+of a store's lock may end every process that bears the store's id, except itself, its ancestors and its own children.
+Notes of workers name the outputs of commands that they had begun. Rule: processes are ended by number, one by one or by
+the group that one of ours leads, never by name; files are deleted only if they have a hidden name and no worker can
+still be writing to them.
 """
 
 from __future__ import annotations
@@ -24,6 +18,9 @@ from collections.abc import Callable, Collection
 VARIABLE = b"BOUGH_RUN="
 _EXECUTOR = b"bough.executor"
 _TICK = 0.02
+SUFFIX = ".hidden"  # of the notes; `bough.executor.worker.command_runner` writes them
+_MARK = ".bough-"
+_PART = ".part"  # as `bough.executor.worker.serialisation` names them
 
 
 def find(mark: str, spare: Collection[int] = ()) -> list[int]:
@@ -126,11 +123,6 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:  # it has just ended, or is not ours to look at
         return b""
-
-
-SUFFIX = ".hidden"  # of the notes; `bough.executor.worker.command_runner` writes them
-_MARK = ".bough-"
-_PART = ".part"  # as `bough.executor.worker.serialisation` names them
 
 
 def clear(output_dir: str) -> int:

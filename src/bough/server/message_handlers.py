@@ -1,14 +1,9 @@
-"""Greetings and messages of a server's peers, one handler a message type.
+"""Greetings, messages and questions of a server's peers: one handler a message type, one a kind of question.
 
-Answers to what clients ask, see `wire.questions`: one table, with one handler for each kind of question.
-
-Rule: a question is answered or refused, once; whatever a handler raises concerns who asked. Who may only read is
-refused what changes something.
-
-Who comes in and what they say: greetings, and messages turned into news for the shell.
-
-Rule: a connection says first who it is; what a client or an executor may not say, or says before its
-greeting, is refused and ends the connection.
+`MessageHandlers` turns what clients and executors say into news for the shell; `Answers` answers what clients ask (see
+`wire.questions`). Rule: a peer says first what it is, and a message that it may not send ends its connection. A
+question is answered or refused once, after the turn that holds everything said before it; an error in a handler
+concerns the peer that asked.
 """
 
 from __future__ import annotations
@@ -19,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bough import logs
-from bough.core.actions.dry_run import survey
-from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, UnknownName, UserError
 from bough.model.blobs import is_blob
 from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, PagesAdded, Submitted, WorkNews
 from bough.model.ids import ExecutorId
-from bough.model.states import TaskState
+from bough.model.states import LABELS
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
@@ -59,16 +53,23 @@ from bough.wire.executor_messages import (
 from bough.wire.questions import Question
 from bough.wire.relay_channels import RelayHello
 
+SILENCE = 30.0  # seconds after which an executor is taken for lost
+_LOOK = 5.0
+_RANGE = 1 << 32  # ids between one client and the next
+Message = FromClient | FromExecutor | RelayHello
+
 
 class Answers:
     """See the module. What is answered here every server knows; a service adds its own."""
 
-    def __init__(self, machine: Machine, store: Store, peers: Peers, info: RunInfo, faults: HandlerErrors) -> None:
-        self._machine = machine
+    def __init__(
+        self, queries: Queries, store: Store, peers: Peers, info: RunInfo, handler_errors: HandlerErrors
+    ) -> None:
+        self._queries = queries
         self._store = store
         self._peers = peers
         self._info = info
-        self._faults = faults
+        self._faults = handler_errors
         self._handlers: dict[type[Question[Any]], Handler] = {
             questions.Status: answered_by(self._status),
             questions.Explain: answered_by(self._explain),
@@ -85,23 +86,20 @@ class Answers:
 
     def ask(self, client: ClientPeer, message: Ask) -> None:
         """Answer a question, now or later."""
-        errand: DeferredRequest[Question[Any]] = DeferredRequest(client, message, self._faults)
+        deferred: DeferredRequest[Question[Any]] = DeferredRequest(client, message, self._faults)
         kind = type(message.question)
         handler = self._handlers.get(kind)
         if handler is None:
-            errand.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
+            deferred.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
         elif kind.changes and client.connection.role == "read":
-            errand.refuse(UserError("this access file is for reading only"))
+            deferred.refuse(UserError("this access file is for reading only"))
         else:
-            errand.attempt(handler)
+            deferred.attempt(handler)
 
     def _status(self, *_: object) -> object:
         return {
-            "counts": self._machine.counts(),
-            "groups": {
-                group.id: {TaskState(state).label: count for state, count in enumerate(group.counts) if count}
-                for group in self._machine.state.groups.values()
-            },
+            "counts": dict(zip(LABELS, self._queries.counts().by_state, strict=True)),
+            "groups": {group: counts.labels() for group, counts in self._queries.counts_by_group().items()},
             "executors": [
                 {
                     "executor": executor.number,
@@ -117,7 +115,7 @@ class Answers:
 
     def _explain(self, _: ClientPeer, question: questions.Explain) -> object:
         try:
-            return self._machine.explain(question.record, question.index)
+            return self._queries.explain(question.record, question.index)
         except KeyError:
             raise UnknownName(f"there is no task {question.record}") from None
 
@@ -154,13 +152,6 @@ class Answers:
         return {site: int(count) if float(count).is_integer() else count for site, count in cores.items()}
 
 
-SILENCE = 30.0  # seconds after which an executor is taken for lost
-_LOOK = 5.0
-_RANGE = 1 << 32  # ids between one client and the next
-
-Message = FromClient | FromExecutor | RelayHello
-
-
 class MessageHandlers:
     """The listener of every connection of a server."""
 
@@ -174,12 +165,12 @@ class MessageHandlers:
     ) -> None:
         self._shell = shell
         self._peers = shell.peers
-        self._here = self.here = TaskRequests(shell, store or shell.info.store_dir)
-        self.desk = self._make_desk()
-        self.desk.add(
+        self.task_requests = TaskRequests(shell, store or shell.info.store_dir)
+        self.answers = self._make_answers()
+        self.answers.add(
             {
-                questions.Project: lambda errand: shell.upkeep.when_folded(lambda: errand.answer(None)),
-                questions.Said: answered_by(self._here.said),
+                questions.Project: lambda deferred: shell.background.when_folded(lambda: deferred.answer(None)),
+                questions.Said: answered_by(self.task_requests.said),
             }
         )
         self._on_close = on_close
@@ -203,26 +194,26 @@ class MessageHandlers:
         self._looked = shell.loop.time()
         shell.loop.call_later(self._look, self._look_for_silence)
 
-    def _make_desk(self) -> Answers:
+    def _make_answers(self) -> Answers:
         shell = self._shell
-        return Answers(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
+        return Answers(shell.queries, shell.store, shell.peers, shell.info, shell.handler_errors)
 
     # --- what connections call ---------------------------------------------------------------------
 
-    def heard(self, connection: PeerConnection, messages: list[Message]) -> None:
+    def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Messages arrived; what goes wrong with them concerns their sender."""
         try:
             self._hear(connection, messages)
-        except Exception as error:  # noqa: BLE001 -- see `server.faults`
+        except Exception as error:  # noqa: BLE001 -- see `server.handler_errors`
             kinds = ", ".join(sorted({type(message).__name__ for message in messages}))
-            self._shell.faults.concern(connection, f"a message ({kinds})", error)
+            self._shell.handler_errors.concern(connection, f"a message ({kinds})", error)
         if self._shell.dirty:
             self._shell.flush()
 
     def _hear(self, connection: PeerConnection, messages: list[Message]) -> None:
         executor = self._peers.by_connection.get(connection)
         if executor is None and connection not in self._peers.clients:
-            if not self._greet(connection, messages[0]):
+            if not self._on_hello(connection, messages[0]):
                 return
             del messages[0]
             executor = self._peers.by_connection.get(connection)
@@ -231,7 +222,7 @@ class MessageHandlers:
         else:
             self._hear_client(self._peers.clients[connection], messages)
 
-    def lost(self, connection: PeerConnection) -> None:
+    def on_lost(self, connection: PeerConnection) -> None:
         """A connection is gone."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
@@ -247,7 +238,7 @@ class MessageHandlers:
 
     # --- greetings ---------------------------------------------------------------------------------
 
-    def _greet(self, connection: PeerConnection, message: Message) -> bool:
+    def _on_hello(self, connection: PeerConnection, message: Message) -> bool:
         """Let a peer in by its first message."""
         if not isinstance(message, ClientHello | ExecutorHello):
             connection.refuse(f"the first message must be a hello, not {type(message).__name__}", "ProtocolError")
@@ -263,7 +254,7 @@ class MessageHandlers:
                 self._welcome(connection, message)
                 logs.debug("client-connected", f"the client {message.pid} on {message.host} connected")
             else:
-                self._appoint(connection, message)
+                self._accept_executor(connection, message)
         except BoughError as error:
             connection.refuse(str(error), type(error).__name__)
             return False
@@ -287,14 +278,14 @@ class MessageHandlers:
             )
         )
 
-    def _appoint(self, connection: PeerConnection, hello: ExecutorHello) -> None:
+    def _accept_executor(self, connection: PeerConnection, hello: ExecutorHello) -> None:
         check_python(hello)
         executor = ExecutorPeer(
             connection, ExecutorId(self._next_executor), hello, time.time(), self._shell.loop.time()
         )
         self._next_executor += 1
         self._peers.add_executor(executor)
-        self._say_appointed(executor)
+        self._welcome_executor(executor)
         logs.info(
             "executor-joined",
             f"executor {executor.number} joined: {hello.site}, {hello.host}, pid {hello.pid}, {hello.capacity}",
@@ -303,7 +294,7 @@ class MessageHandlers:
             ExecutorJoined(executor.number, hello.site, hello.host, hello.pid, hello.capacity, hello.until)
         )
 
-    def _say_appointed(self, executor: ExecutorPeer) -> None:
+    def _welcome_executor(self, executor: ExecutorPeer) -> None:
         info = self._shell.info
         executor.connection.say(
             ExecutorWelcome(
@@ -336,7 +327,7 @@ class MessageHandlers:
 
     def _own(self, executor: ExecutorPeer, news: Sequence[WorkNews]) -> Sequence[WorkNews]:
         """News without what is about the tasks of other executors."""
-        is_foreign = self._shell.machine.is_foreign
+        is_foreign = self._shell.queries.is_foreign
         foreign = [one for one in news if is_foreign(one, executor.number)]
         if not foreign:
             return news
@@ -356,13 +347,13 @@ class MessageHandlers:
     def _hear_other(self, executor: ExecutorPeer, message: Message) -> bool:
         """Something that is no report; whether an executor may say it."""
         if type(message) is TaskRequest:
-            self._here.ask(executor, message)
+            self.task_requests.ask(executor, message)
             return True
         return type(message) is Heartbeat
 
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._peers.drop_executor(executor)
-        self._here.lost(executor)
+        self.task_requests.on_lost(executor)
         if self.leaving:
             logs.info("executor-left", f"executor {executor.number} left")
             return  # the end of the run says it all: what it ended for us has not cost its tasks anything
@@ -426,9 +417,9 @@ class MessageHandlers:
     def _ask(self, client: ClientPeer, message: Ask) -> None:
         """Answer after the turn that holds everything said before the question."""
         if self._shell.is_busy and type(message.question) is not questions.Said:
-            self._shell.after_turn(lambda: self.desk.ask(client, message))
+            self._shell.after_turn(lambda: self.answers.ask(client, message))
         else:
-            self.desk.ask(client, message)
+            self.answers.ask(client, message)
 
     def _act(self, client: ClientPeer, message: DoAction) -> None:
         if self._shell.is_busy:
@@ -437,10 +428,9 @@ class MessageHandlers:
             self._do(client, message)
 
     def _do(self, client: ClientPeer, message: DoAction) -> None:
-        deed = message.deed
-        count, left_out = survey(self._shell.machine.state, deed)
-        answer = Answer(message.request, {"tasks": count} | ({"left_out": left_out} if left_out else {}))
-        self._shell.news(deed, then=lambda: client.connection.say(answer))
+        preview = self._shell.queries.preview(message.deed)
+        value = {"tasks": preview.count} | ({"left_out": preview.not_changed} if preview.not_changed else {})
+        self._shell.news(message.deed, then=lambda: client.connection.say(Answer(message.request, value)))
 
     def _close(self, client: ClientPeer, message: CloseSession) -> None:
         if client.owner:

@@ -46,10 +46,10 @@ _ANSWERS = frozenset({Answer, FileLocated, FilePiece})
 class Listener(Protocol):
     """Who is told what arrives."""
 
-    def heard(self, connection: PeerConnection, messages: list[Message]) -> None:
+    def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Messages arrived, in order."""
 
-    def lost(self, connection: PeerConnection) -> None:
+    def on_lost(self, connection: PeerConnection) -> None:
         """The connection is gone; called once."""
 
 
@@ -123,7 +123,7 @@ class PeerConnection(asyncio.Protocol):
         """Tell the listener."""
         self._transport = None
         self._leave()
-        self._listener.lost(self)
+        self._listener.on_lost(self)
 
     def _leave(self) -> None:
         self._queue.clear()
@@ -146,7 +146,7 @@ class PeerConnection(asyncio.Protocol):
     def _take(self, messages: list[Message]) -> None:
         """Pass messages on, unless too many requests are open: then they wait, and so does what is not read yet."""
         if self._share is None:
-            self._listener.heard(self, messages)
+            self._listener.on_messages(self, messages)
             return
         quota = self._share.quota
         room = 0 if self._is_full else min(quota.at_once, quota.requests - self._unanswered)
@@ -192,7 +192,7 @@ class PeerConnection(asyncio.Protocol):
                     self._asked += 1
                 elif message.request:  # type: ignore[union-attr]
                     self._submitted.append(message.request)  # type: ignore[union-attr]
-        self._listener.heard(self, messages)
+        self._listener.on_messages(self, messages)
 
     def _answered(self, messages: Sequence[object]) -> None:
         """Something is sent: requests may be answered by it."""
@@ -237,7 +237,7 @@ class PeerConnection(asyncio.Protocol):
             self._dirty.append(self)
         self._outbox.append(message)
 
-    def say_later(self, message: object, loop: asyncio.AbstractEventLoop, patience: float = _LATER) -> None:
+    def say_later(self, message: object, loop: asyncio.AbstractEventLoop, wait: float = _LATER) -> None:
         """Send a message with the next one that is sent, or in a moment: an acknowledgement that nobody waits for.
 
         One timer stands while there is something to say now and then; it is not set anew for every message.
@@ -245,7 +245,7 @@ class PeerConnection(asyncio.Protocol):
         self._later.append(message)
         if self._timer is None:
             self._is_late = True
-            self._timer = loop.call_later(patience, self._look_later, loop, patience)
+            self._timer = loop.call_later(wait, self._look_later, loop, wait)
 
     def stream(self, messages: Sequence[object], loop: asyncio.AbstractEventLoop) -> None:
         """Say something that more of the kind will follow: if the peer only listens, several go together."""
@@ -256,11 +256,11 @@ class PeerConnection(asyncio.Protocol):
             self._later += messages[:-1]
             self.say_later(messages[-1], loop, _STREAM)
 
-    def _look_later(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+    def _look_later(self, loop: asyncio.AbstractEventLoop, wait: float) -> None:
         self._timer = None
         if self._later and not self._is_late:  # what the timer was set for has gone; this came after it
             self._is_late = True
-            self._timer = loop.call_later(patience, self._look_later, loop, patience)
+            self._timer = loop.call_later(wait, self._look_later, loop, wait)
         else:
             self._send_later()
 

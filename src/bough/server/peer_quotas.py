@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from bough.server.peer_connection import PeerConnection
 
 OWNER = "owner"  # who comes by the Unix socket, and may do all
+FREE = 1 << 16  # bytes of an incomplete frame that nobody counts
+_PATIENCE = 10.0  # seconds in which a frame that keeps others waiting must grow by `_GROWTH` bytes, or become complete
+_GROWTH = 1 << 20
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -39,9 +42,6 @@ QUOTAS = {
     "execute": Quota(ROLE_FRAME["execute"], 1 << 16, 4096, 4096, MAX_FRAME, 64 << 20, 256 << 20, 256 << 20),
     "read": Quota(ROLE_FRAME["read"], 256, 16, 1, 1000, 1 << 20, 32 << 20, 32 << 20),
 }
-FREE = 1 << 16  # bytes of an incomplete frame that nobody counts
-_PATIENCE = 10.0  # seconds in which a frame that keeps others waiting must grow by `_GROWTH` bytes, or become complete
-_GROWTH = 1 << 20
 
 
 class Share:

@@ -1,15 +1,8 @@
-"""Clients, executors, whose request is whose; a request that is answered later.
+"""The peers that are connected, and requests of clients that are answered later.
 
-Who is connected: clients and executors, and whose question is whose.
-
-Requests of different clients share one number space inside the core: `internal` gives a number,
-`whose` finds the client and its own number again. Rule: a number lives for one turn only, because
-the core answers within the turn.
-
-A question of a client on its way to its answer, which may come some turns later.
-
-Rule: whatever goes wrong on the way is said to who asked, once, and harms nobody else: a `BoughError` refuses the
-question, anything else is our bug, which is logged with its story and costs the peer its connection.
+Requests of different clients share one number space inside the core. Rule: such a number lives for one turn only,
+because the core answers within the turn. An error on the way to an answer is told to the client that asked, once: a
+`BoughError` refuses the question; anything else is a bug of ours, which is logged and ends the connection.
 """
 
 from __future__ import annotations
@@ -26,6 +19,7 @@ from bough.wire.client_messages import Answer, Ask, Refused
 from bough.wire.executor_messages import ExecutorHello
 
 _MOST_BLOBS = 1_000  # that an executor is known to have
+Q = TypeVar("Q")
 
 
 class ClientPeer:
@@ -53,6 +47,7 @@ class ExecutorPeer:
         "acknowledged",
         "blobs",
         "connection",
+        "directories_sent",
         "hello",
         "joined",
         "kept",
@@ -62,7 +57,6 @@ class ExecutorPeer:
         "ready",
         "reported",
         "shared",
-        "workplaces",
     )
 
     def __init__(
@@ -80,7 +74,7 @@ class ExecutorPeer:
         self.leaving = ""  # why it wants no more work
         self.shared = True  # it sees the server's store
         self.kept: list[SendSpan] | None = None  # work that waits until it asks for it; None: it need not ask
-        self.workplaces: set[int] = set()  # workflows of which it was told where their commands run
+        self.directories_sent: set[int] = set()  # workflows of which it was told where their commands run
 
     def has(self, blob: BlobId) -> None:
         """It is sent a blob; when it was sent many they are forgotten, and sent again if they are needed."""
@@ -137,18 +131,17 @@ class Peers:
         return requests
 
 
-Q = TypeVar("Q")
 Handler = Callable[["DeferredRequest[Any]"], None]  # answers one kind of question, now or later
 
 
 class DeferredRequest(Generic[Q]):
     """See the module."""
 
-    def __init__(self, client: ClientPeer, message: Ask, faults: HandlerErrors) -> None:
+    def __init__(self, client: ClientPeer, message: Ask, handler_errors: HandlerErrors) -> None:
         self.client = client
         self.question: Q = message.question  # type: ignore[assignment]
         self._request = message.request
-        self._faults = faults
+        self._faults = handler_errors
 
     def answer(self, value: object) -> None:
         """Say what came of it."""
@@ -172,4 +165,4 @@ class DeferredRequest(Generic[Q]):
 
 def answered_by(find: Callable[[ClientPeer, Any], object]) -> Handler:
     """A handler that answers at once with what a function finds."""
-    return lambda errand: errand.answer(find(errand.client, errand.question))
+    return lambda deferred: deferred.answer(find(deferred.client, deferred.question))

@@ -1,15 +1,9 @@
-"""After a crash: replay the run, take in spilled reports, close it.
+"""After a crash of an embedded server: end what its run left, take in what executors could not report, close the run.
 
-Reports that executors could not deliver: one file each in `spill/`, frames of `Report` one after the other.
-
-The name is the executor's number, `3.spill`. Rule: a torn tail (the executor was killed while
-writing) costs that report only.
-
-After a crash: end what the dead run left behind, take in what it could not report, and close it.
-
-The crashed run is replayed into a machine of its own, so that late reports are judged as they would
-have been. Rule: one turn holds all of it, so that a recovery that is itself cut short leaves either
-nothing or everything, and spilled reports are deleted only after it is written.
+Executors spill reports that they cannot deliver to files in `spill/`, named by their numbers, frames of `Report` one
+after the other. The crashed run is replayed into a machine of its own, so that late reports are judged as they would
+have been. Rule: one turn holds all of a recovery, so that one that is cut short leaves nothing or everything; spill
+files are deleted only after it is written, and one that was torn by a kill costs its last report only.
 """
 
 from __future__ import annotations
@@ -34,6 +28,7 @@ from bough.wire.framing import Frames
 DIRECTORY: Final = "spill"
 SUFFIX: Final = ".spill"
 _HEAD: Final = 4  # bytes of a frame's length
+PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
 
 
 def read_spills(directory: Path | str) -> list[tuple[int, list[WorkNews]]]:
@@ -79,9 +74,6 @@ def _reports(data: bytes) -> list[Report]:
             break
         at = end
     return reports
-
-
-PATIENCE = 3.0  # seconds an executor of the dead run gets to end its tasks and spill
 
 
 def recover(store: Store, last: LastRun, policies: Policies, *, spill_dir: str, mark: str, now: Seconds) -> None:

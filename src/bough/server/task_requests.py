@@ -1,13 +1,9 @@
-"""What running tasks ask for: attributes, status, progress, locks, early release.
+"""What running tasks ask for and say of themselves: attributes, status, progress, locks, early release.
 
-When and where a task ran last, from the jobs database: its attempts in this run, else those of its namesake before.
-
-Rule: it is read in a thread once the tables have caught up; the core never waits for it.
-
-What running tasks ask for and say of themselves, see `wire.questions.HereQuestion`.
-
-Who waits for a lock gets it in the order of asking. Locks outlive the server, waiting for one does not: executors ask
-again. Rule: only a task that is with the executor that speaks for it is listened to, and it owns only what it took.
+See `wire.questions.HereQuestion`. Tasks get a lock in the order of asking. Locks outlive the server, waiting for one
+does not: executors ask again. When and where a task ran last is read from the jobs database in a thread: its attempts
+in this run, else those of the task of the same name before. Rule: a task is heard only through the executor that has
+it, and owns only the locks that it took.
 """
 
 from __future__ import annotations
@@ -20,12 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from bough import logs
-from bough.core.records.array_record import Record
-from bough.core.records.attempts import Span
-from bough.core.records.locks import LockOwner
+from bough.core.queries.answers import Attempt, TaskInfo
 from bough.errors import BoughError, InternalError, UserError
 from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanAlive
-from bough.model.ids import ExecutorId, GroupId, Seconds
+from bough.model.ids import ExecutorId, Seconds
 from bough.server.turns.shell import Shell
 from bough.wire import questions
 from bough.wire.executor_messages import TaskAnswer, TaskRequest
@@ -48,6 +42,9 @@ SELECT tasks.id FROM tasks JOIN runs ON runs.run = tasks.run
 WHERE tasks.id < ? AND tasks.name = ? AND runs.name = ? AND coalesce(groups.path, '') = ?
 ORDER BY tasks.id DESC LIMIT 3
 """
+_KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
+Value = dict[str, str | float | int | bool | None]
+Owner = tuple[int, int]  # span and index of the task that has a lock
 
 
 class History:
@@ -57,11 +54,10 @@ class History:
         self._shell = shell
         self._where = where
 
-    def find(self, record: Record, index: int, then: Callable[[Past], None]) -> None:
+    def find(self, task: TaskInfo, then: Callable[[Past], None]) -> None:
         """Call back with `lastStart`, `lastCompletion` and `lastHost`, as far as they are known."""
-        group = record.group
-        wanted = (record.id, index, record.spec.name, group.workflow.name, group.path)
-        self._shell.upkeep.when_folded(lambda: self._begin(wanted, then))
+        wanted = (int(task.record), task.index, task.spec.name, task.workflow, task.path)
+        self._shell.background.when_folded(lambda: self._begin(wanted, then))
 
     def _begin(self, wanted: tuple[int, int, str, str, str], then: Callable[[Past], None]) -> None:
         asked = self._shell.loop.run_in_executor(None, self._read, wanted)
@@ -106,11 +102,6 @@ def _result(done: asyncio.Future[Past]) -> Past:
         raise error
     logs.warning("history-unreadable", f"when a task ran last cannot be read: {error}")
     return {"lastStart": None, "lastCompletion": None, "lastHost": None}
-
-
-_KEPT = 1000  # texts of tasks that have ended are looked for when there are so many, and again at twice as many
-
-Value = dict[str, str | float | int | bool | None]
 
 
 class TaskStatus(msgspec.Struct):
@@ -169,13 +160,13 @@ class TaskRequests:
 
     def __init__(self, shell: Shell, where: str) -> None:
         self._shell = shell
-        self._state = shell.machine.state
+        self._queries = shell.queries
         self._history = History(shell, where)
         self._said: dict[tuple[int, int], TaskStatus] = {}  # by span and index
         self._most_said = _KEPT
         self._waiting: dict[str, deque[_Asked]] = {}  # for a lock
         self._taking: set[str] = set()  # locks that the first of those takes just now
-        self._do: dict[type, Callable[[_Asked, Span], None]] = {
+        self._do: dict[type, Callable[[_Asked, Attempt], None]] = {
             questions.Attributes: self._attributes,
             questions.SetStatus: self._status,
             questions.Progress: self._progress,
@@ -194,7 +185,7 @@ class TaskRequests:
         else:
             self._begin(asked)
 
-    def lost(self, executor: TaskPeer) -> None:
+    def on_lost(self, executor: TaskPeer) -> None:
         """What an executor's tasks wait for they will ask for again, if it comes back."""
         for name, waiting in list(self._waiting.items()):
             self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
@@ -204,32 +195,31 @@ class TaskRequests:
             if isinstance(asked.question, questions.Forget):
                 self._forget(asked)
             else:
-                self._do[type(asked.question)](asked, self._span(asked))
+                self._do[type(asked.question)](asked, self._attempt(asked))
         except BoughError as error:
             asked.refuse(error)
         except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
-            text = self._shell.faults.note(f"the question {asked.question!r:.200} of a task failed", error)
+            text = self._shell.handler_errors.note(f"the question {asked.question!r:.200} of a task failed", error)
             asked.refuse(InternalError(text))
 
-    def _span(self, asked: _Asked) -> Span:
-        """The span of who asks; UserError when it is not with the executor that speaks for it."""
+    def _attempt(self, asked: _Asked) -> Attempt:
+        """The attempt that asks; UserError when it is not with the executor that speaks for it."""
         message = asked.message
-        span = self._state.spans.get(message.span)
-        known = span is not None and (span.record.id, span.attempt) == (message.record, message.attempt)
-        if span is None or not known or span.executor.id != asked.executor.number or not span.has(message.index):
+        found = self._queries.attempt_of(asked.executor.number, message.span, message.index)
+        if found is None or found.is_late or (found.record, found.attempt) != (message.record, message.attempt):
             raise UserError(f"task {message.record}.{message.index} has ended, or is run elsewhere by now")
-        return span
+        return found
 
     # --- what it says of itself --------------------------------------------------------------------
 
-    def _status(self, asked: _Asked, span: Span) -> None:
+    def _status(self, asked: _Asked, attempt: Attempt) -> None:
         said = self._note(asked)
         said.text = asked.question.text[: questions.LONGEST_SAID]
-        self._alive(asked, span)
+        self._alive(asked, attempt)
 
-    def _progress(self, asked: _Asked, span: Span) -> None:
+    def _progress(self, asked: _Asked, attempt: Attempt) -> None:
         self._note(asked).progress = asked.question.share
-        self._alive(asked, span)
+        self._alive(asked, attempt)
 
     def _note(self, asked: _Asked) -> TaskStatus:
         if len(self._said) >= self._most_said:
@@ -240,28 +230,29 @@ class TaskRequests:
         return said
 
     def _is_there(self, span: int, index: int) -> bool:
-        known = self._state.spans.get(span)
-        return known is not None and known.has(index)
+        attempt = self._queries.attempt(span)
+        return attempt is not None and attempt.has(index)
 
-    def _alive(self, asked: _Asked, span: Span) -> None:
-        if span.record.spec.limits.resend_after:
-            self._shell.news(SpanAlive(span.id))
+    def _alive(self, asked: _Asked, attempt: Attempt) -> None:
+        if self._queries.spec_of(attempt.record).limits.resend_after:
+            self._shell.news(SpanAlive(attempt.span))
         asked.answer({})
 
     def said(self, *_: object) -> list[dict[str, object]]:
         """What tasks that run say of themselves: the answer to the question "said"."""
         found: list[dict[str, object]] = []
         for (number, index), said in self._said.items():
-            if self._is_there(number, index):
-                record = self._state.spans[number].record
+            attempt = self._queries.attempt(number)
+            if attempt is not None and attempt.has(index):
+                task = self._queries.task(attempt.record, index)
                 found.append(
                     {
-                        "id": f"{record.id}.{index}" if record.is_array else str(record.id),
-                        "record": record.id,
+                        "id": task.id,
+                        "record": task.record,
                         "index": index,
-                        "name": record.spec.name,
-                        "group": record.group.path,
-                        "run": record.group.workflow.run,
+                        "name": task.spec.name,
+                        "group": task.path,
+                        "run": task.run,
                         "text": said.text,
                         "progress": said.progress,
                         "since": said.since,
@@ -271,44 +262,43 @@ class TaskRequests:
 
     # --- attributes --------------------------------------------------------------------------------
 
-    def _attributes(self, asked: _Asked, span: Span) -> None:
-        record, index = span.record, asked.message.index
-        spec, group = record.spec, record.group
-        own: Value = {**record.attributes}
+    def _attributes(self, asked: _Asked, attempt: Attempt) -> None:
+        task = self._queries.task(attempt.record, asked.message.index)
+        own: Value = {**task.attributes}
         system: Value = {
-            "id": f"{record.id}.{index}" if record.is_array else str(record.id),
-            "record": record.id,
-            "index": index,
-            "attempt": span.attempt,
-            "name": spec.name,
-            "group": group.path,
-            "workflow": group.workflow.name,
-            "kind": spec.kind.name.lower(),
-            "cores": record.needs.cores,
-            "priority": record.priority,
-            "executor": span.executor.id,
-            "host": span.executor.host,
+            "id": task.id,
+            "record": task.record,
+            "index": task.index,
+            "attempt": attempt.attempt,
+            "name": task.spec.name,
+            "group": task.path,
+            "workflow": task.workflow,
+            "kind": task.spec.kind.name.lower(),
+            "cores": task.needs.cores,
+            "priority": task.priority,
+            "executor": attempt.executor,
+            "host": attempt.host,
         }
         if asked.question.past:
-            self._history.find(record, index, lambda past: asked.answer({**own, **system, **past}))
+            self._history.find(task, lambda past: asked.answer({**own, **system, **past}))
         else:
             asked.answer({**own, **system})
 
     # --- early release -----------------------------------------------------------------------------
 
-    def _release(self, asked: _Asked, span: Span) -> None:
-        group = span.record.group
-        if group.workflow.group is group:
+    def _release(self, asked: _Asked, attempt: Attempt) -> None:
+        group = self._queries.group_of(attempt.record)
+        if group is None or group.is_workflow:
             raise UserError("the task is in no group that it could release")
-        new = not (group.released or group.settled)
-        self._shell.news(GroupReleased(GroupId(group.id)), then=lambda: asked.answer({"released": new}))
+        new = not (group.released or group.finished)
+        self._shell.news(GroupReleased(group.id), then=lambda: asked.answer({"released": new}))
 
     # --- locks -------------------------------------------------------------------------------------
 
-    def _lock(self, asked: _Asked, _: Span) -> None:
+    def _lock(self, asked: _Asked, _: Attempt) -> None:
         name = asked.lock
         waiting = self._waiting.setdefault(name, deque())
-        owner = self._state.locks.get(name)
+        owner = self._queries.lock_owner(name)
         if owner == _as_owner(asked):
             asked.answer({"taken": True, "new": False})
             return
@@ -324,13 +314,13 @@ class TaskRequests:
         waiting = self._waiting.get(name)
         while waiting and name not in self._taking:
             first = waiting[0]
-            owner = self._state.locks.get(name)
+            owner = self._queries.lock_owner(name)
             if owner == _as_owner(first):
                 waiting.popleft()
                 first.answer({"taken": True, "new": True})
                 continue
             try:
-                self._span(first)
+                self._attempt(first)
             except UserError as error:
                 waiting.popleft()
                 first.refuse(error)
@@ -350,14 +340,14 @@ class TaskRequests:
     def _after_turn(self) -> None:
         """A lock may have been freed by the end of its owner."""
         if self._waiting:
-            for name in [name for name in self._waiting if name not in self._state.locks]:
+            for name in [name for name in self._waiting if self._queries.lock_owner(name) is None]:
                 self._serve(name)
 
-    def _unlock(self, asked: _Asked, _: Span) -> None:
+    def _unlock(self, asked: _Asked, _: Attempt) -> None:
         name = asked.lock
-        owner = self._state.locks.get(name)
+        owner = self._queries.lock_owner(name)
         if owner != _as_owner(asked):
-            who = f"it belongs to task {self._name_of(owner)}" if owner else "nobody has it"
+            who = f"it belongs to task {self._name_of(owner)}" if owner else "it is not locked"
             raise UserError(f"the lock {name!r} is not the task's own: {who}")
         freed = LockFreed(name, asked.message.span, asked.message.index)
         self._shell.news(freed, then=lambda: asked.answer({"freed": True}))
@@ -372,21 +362,22 @@ class TaskRequests:
 
     def _refuse_deadlock(self, asked: _Asked) -> None:
         """A task that waits for one that waits for it would wait for ever."""
-        me, seen = _as_owner(asked), set[LockOwner]()
+        me, seen = _as_owner(asked), set[Owner]()
         names = [asked.lock]
         while names:
             name = names.pop()
-            owner = self._state.locks.get(name)
+            owner = self._queries.lock_owner(name)
             if owner == me:
                 raise UserError(f"waiting for the lock {asked.lock!r} would never end: its owner waits for {name!r}")
             if owner is not None and owner not in seen:
                 seen.add(owner)
                 names += [lock for lock, some in self._waiting.items() if any(_as_owner(one) == owner for one in some)]
 
-    def _name_of(self, owner: LockOwner) -> str:
-        record = self._state.spans[owner.span].record
-        return f"{record.id}.{owner.index}" if record.is_array else str(record.id)
+    def _name_of(self, owner: Owner) -> str:
+        attempt = self._queries.attempt(owner[0])
+        assert attempt is not None
+        return self._queries.label(attempt.record, owner[1])
 
 
-def _as_owner(asked: _Asked) -> LockOwner:
-    return LockOwner(asked.message.span, asked.message.index)
+def _as_owner(asked: _Asked) -> Owner:
+    return asked.message.span, asked.message.index

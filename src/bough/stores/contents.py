@@ -9,29 +9,18 @@ only when no run refers to it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import NamedTuple, Self
+from typing import Self
 
 from bough import private
 from bough.errors import StoreFailed
-from bough.model.outcomes import kept_time
 from bough.wire.file_messages import DIGEST, PIECE
 
 _HIDDEN = ".part-"
 _SLICE = 100  # contents deleted at a time
-
-
-class Wanted(NamedTuple):
-    """A content to be copied to a path; until the copy is complete it has a hidden name beside that."""
-
-    digest: bytes
-    path: str
-    hidden: str
-    mode: int = 0o644
 
 
 class Contents:
@@ -40,8 +29,6 @@ class Contents:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._numbers = itertools.count(1)
-        self._mask = os.umask(0)
-        os.umask(self._mask)
 
     def path(self, digest: bytes) -> str:
         """Where a content lies, or would."""
@@ -76,43 +63,6 @@ class Contents:
         """Begin to write a content; without a digest its name is known only at the end."""
         private.make_folder(self.folder)
         return Incoming(self, digest, f"{self.folder}/{_HIDDEN}{os.getpid()}-{next(self._numbers)}")
-
-    def take_in(self, path: str) -> tuple[bytes, int]:
-        """Copy a file as it is now; the digest and size of what was read. OSError when it cannot be read."""
-        with open(path, "rb") as source, self.receive() as incoming:
-            while data := source.read(PIECE):
-                incoming.write(data)
-            return incoming.finish(), incoming.size
-
-    def give_out(self, files: Sequence[Wanted]) -> list[int]:
-        """Write copies to their paths: all, or none, unless the last renames fail.
-
-        The answer has their times of change in nanoseconds. OSError when one cannot be written.
-        """
-        try:
-            times = [self._copy_out(one) for one in files]
-            for one in files:
-                os.replace(one.hidden, one.path)
-        except OSError:
-            for one in files:
-                with contextlib.suppress(OSError):
-                    os.unlink(one.hidden)
-            raise
-        return times
-
-    def _copy_out(self, wanted: Wanted) -> int:
-        os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
-        with open(self.path(wanted.digest), "rb") as source, open(wanted.hidden, "wb") as target:
-            os.fchmod(target.fileno(), wanted.mode & 0o777 & ~self._mask)
-            digest = blake2b(digest_size=DIGEST)
-            while data := source.read(PIECE):
-                digest.update(data)
-                target.write(data)
-            if digest.digest() != wanted.digest:
-                raise OSError(errno.EIO, "the content was damaged in the store", wanted.path)
-            target.flush()
-            os.fsync(target.fileno())
-            return kept_time(os.fstat(target.fileno()).st_mtime_ns)
 
     def sweep(self) -> None:
         """Delete contents that were left half-written; only the holder of the store may call this."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bough.core.queries.facade import Queries
 from bough.core.state import TimerKind
 from bough.model.events.facts import (
     Cancelled,
@@ -421,7 +422,7 @@ def test_what_was_cancelled_meanwhile_is_ended_on_a_lost_executor_that_returns()
     bench.tell(Cancelled(on(1)))
     assert [(stop.executor, stop.span) for stop in bench.stops] == [(1, span)]
     assert bench.tell(SpanEnded(span, 0, 1, 1.0)).facts == []
-    assert not bench.machine.is_known(span, 1)
+    assert not Queries(bench.machine).is_wanted(span, 1)
 
 
 def test_one_that_drains_gets_nothing_new_and_ends_what_it_has() -> None:

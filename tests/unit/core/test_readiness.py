@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bough.core.queries.facade import Queries
 from bough.model.events.facts import Cancelled, GroupClosed, MemoLookedUp, Retried, SpanEnded
 from bough.model.ids import GroupId, MemoKey, RecordId
 from bough.model.outcomes import Cause, Failure
@@ -55,7 +56,7 @@ def test_what_is_found_is_done_without_running() -> None:
     bench.submit(task(1, key=KEY), task(2, 1))
     bench.tell(recalled(1, source=40, attempt=3))
     assert bench.states(1, 2) == ["done", "placed"]
-    (success,) = bench.machine.result_turns(on(1))
+    (success,) = Queries(bench.machine).results_of(on(1))
     assert (success.turn, success.source, success.source_start, success.attempt) == (5, 40, 0, 3)
 
 

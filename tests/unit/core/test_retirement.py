@@ -10,8 +10,10 @@ from msgspec import structs
 
 from bough.core import retirement
 from bough.core.invariants import picture
+from bough.core.queries.facade import Queries
 from bough.model.events import facts
 from bough.model.ids import GroupId
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
 from bough.testing.builders import BOOM, array, executor, group, on_group, task
 from tests.unit.core.core_bench import Bench, on
@@ -107,15 +109,16 @@ def test_one_that_left_can_be_looked_at_beside_the_core() -> None:
     bench = finished()
     data = kept(bench)
     bench.tell(facts.RunRetired(2))
-    machine = bench.machine
-    assert machine.find(100) is None
+    queries = Queries(bench.machine)
+    assert not queries.can_find(100)
 
-    machine.asides.append(retirement.aside(machine.state, data))
+    queries.look_at([queries.read_retired(data)])
 
-    assert machine.find(100).state_of(0) == machine.find(100).state
-    assert "failed" in machine.explain(100)[0]
-    assert [success.start for success in machine.result_turns(Dep(On.ARRAY, 101))] == [0, 1, 2, 3, 4]
-    assert set(machine.state.records) == {200}
+    assert queries.state_of(100, 0) is TaskState.FAILED
+    assert "failed" in queries.explain(100, 0)[0]
+    assert [success.start for success in queries.results_of(Dep(On.ARRAY, 101))] == [0, 1, 2, 3, 4]
+    assert not queries.has_record(100)
+    assert set(bench.machine.state.records) == {200}
 
 
 def test_the_memory_of_one_that_left_is_free_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.model.events.facts import ExecutorDrained
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
@@ -195,7 +196,7 @@ def test_where_the_results_of_a_dependency_lie() -> None:
     bench.submit(array(1, 3), task(2))
     turns = {index: bench.end(1, index).number for index in (2, 0, 1)}
     turns[-1] = bench.end(2).number
-    found = bench.machine.result_turns
+    found = Queries(bench.machine).results_of
     assert [(s.start, s.turn) for s in found(on_array(1))] == [(i, turns[i]) for i in range(3)]
     assert [s.turn for s in found(on_element(1, 2))] == [turns[2]]
     assert [s.turn for s in found(on(2))] == [turns[-1]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from bough.core.queries.facade import Queries
 from bough.model.events import facts
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
@@ -119,4 +120,4 @@ def test_memos_are_a_workflows_own_matter() -> None:
     bench.submit(task(100, group=2, key=b"k"), task(200, group=3, key=b"k"))
     assert [order.record for order in bench.recalls] == [100]
     assert bench.states(100, 200) == ["waiting", "ready"]
-    assert bench.machine.workflow_of(100) == 2
+    assert Queries(bench.machine).run_of(100) == 2

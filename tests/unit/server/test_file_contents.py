@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bough.errors import StoreFailed
-from bough.stores.contents import Contents, FileReferences, Wanted
+from bough.movers.local import ContentCopy, bring_in, give_out
+from bough.stores.contents import Contents, FileReferences
 from bough.wire.file_messages import DIGEST, PIECE
 from tests.second_user import umask
 
@@ -63,7 +64,7 @@ def test_a_piece_is_never_longer_than_a_message_may_carry(tmp_path: Path) -> Non
 def test_files_are_taken_in_as_they_are_and_left_alone(tmp_path: Path) -> None:
     contents = Contents(str(tmp_path / "files"))
     (tmp_path / "a.txt").write_bytes(b"hello")
-    assert contents.take_in(str(tmp_path / "a.txt")) == (digest_of(b"hello"), 5)
+    assert bring_in(contents, str(tmp_path / "a.txt")) == (digest_of(b"hello"), 5)
     (tmp_path / "a.txt").write_bytes(b"other")
     assert contents.read(digest_of(b"hello"), 0, 100) == b"hello"
 
@@ -71,12 +72,12 @@ def test_files_are_taken_in_as_they_are_and_left_alone(tmp_path: Path) -> None:
 def test_outputs_appear_all_or_none(tmp_path: Path) -> None:
     contents = Contents(str(tmp_path / "files"))
     digest = add(contents, b"hello")
-    good = Wanted(digest, str(tmp_path / "deep/a"), str(tmp_path / "deep/.a"), 0o4755)
-    bad = Wanted(digest_of(b"missing"), str(tmp_path / "deep/b"), str(tmp_path / "deep/.b"))
-    with pytest.raises(OSError):
-        contents.give_out([good, bad])
+    good = ContentCopy(digest, str(tmp_path / "deep/a"), str(tmp_path / "deep/.a"), 0o4755)
+    bad = ContentCopy(digest_of(b"missing"), str(tmp_path / "deep/b"), str(tmp_path / "deep/.b"))
+    with pytest.raises(StoreFailed):
+        give_out(contents, [good, bad])
     assert list((tmp_path / "deep").iterdir()) == []
-    times = contents.give_out([good])
+    times = give_out(contents, [good])
     assert (tmp_path / "deep/a").stat().st_mtime_ns == times[0]
     assert (tmp_path / "deep/a").stat().st_mode & 0o7777 in {0o755, 0o750, 0o700}
 
@@ -111,7 +112,7 @@ def test_a_content_that_was_damaged_in_the_store_is_not_given_out(tmp_path: Path
     digest = add(contents, b"hello")
     Path(contents.path(digest)).write_bytes(b"jello")
     with pytest.raises(OSError, match="damaged in the store"):
-        contents.give_out([Wanted(digest, str(tmp_path / "a"), str(tmp_path / ".a"))])
+        give_out(contents, [ContentCopy(digest, str(tmp_path / "a"), str(tmp_path / ".a"))])
     assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
@@ -121,7 +122,7 @@ def test_contents_are_private_and_what_is_given_out_follows_the_umask(tmp_path: 
         contents = Contents(str(tmp_path / "files"))
         digest = add(contents, b"hello")
         FileReferences(contents).add(1, [digest])
-        contents.give_out([Wanted(digest, str(tmp_path / "deep/a"), str(tmp_path / "deep/.a"), 0o666)])
+        give_out(contents, [ContentCopy(digest, str(tmp_path / "deep/a"), str(tmp_path / "deep/.a"), 0o666)])
     modes = {stat.S_ISDIR(path.stat().st_mode): path.stat().st_mode & 0o777 for path in (tmp_path / "files").rglob("*")}
     assert modes == {True: 0o700, False: 0o600}
     assert (tmp_path / "deep/a").stat().st_mode & 0o777 == 0o666 & ~mask

@@ -40,7 +40,7 @@ class Office(Harness):
 
     @property
     def here(self) -> list[int]:
-        return [run for run in self.machine.state.workflows if run > 1]
+        return [run for run in self.shell.queries.runs() if run > 1]
 
     def wait(self, seconds: float = 1.0) -> None:
         for _ in range(10):
@@ -142,7 +142,7 @@ def test_what_is_looked_at_is_bounded_and_forgotten_after_a_while(
     tasks = []
     for name in ("one", "two", "three"):
         run = office.finish(name, tasks=3)
-        tasks.append(next(office.machine.state.workflows[run].group.records()).id)
+        tasks.append(office.shell.queries.records_of(run)[0])
         office.wait()
     for turn, now, facts in office.store.rows:
         store.append(turn, now, facts)
@@ -155,9 +155,9 @@ def test_what_is_looked_at_is_bounded_and_forgotten_after_a_while(
         peer.say(Ask(number, question("explain", record=task)))
         (answer,) = peer.said(Answer)
         assert "is done" in answer.value[0]
-    assert len(office.machine.asides) == 1, "two of them would be more than may be"
-    assert office.machine.find(tasks[-1]) is not None
+    find = office.shell.queries.can_find
+    assert [find(task) for task in tasks] == [False, False, True], "two of them would be more than may be"
     assert office.here == []
     office.wait(finished_workflows._LOOKED_AT_FOR + 1)
-    assert office.machine.asides == []
+    assert not any(map(find, tasks))
     store.close()

@@ -33,14 +33,14 @@ def broken(*_: object) -> object:
 def test_a_bug_in_a_handler_costs_the_asker_its_connection_and_nobody_else_anything(
     house: Harness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    house.reception.desk.add({questions.Status: broken})
+    house.reception.answers.add({questions.Status: broken})
     asker, other = house.client("one"), house.client("two")
 
     asker.say(Ask(1, question("status")))
     (refused,) = asker.said(Refused)
     assert (refused.kind, "RuntimeError: a bug of ours" in refused.message) == ("InternalError", True)
     assert asker.transport.closed
-    assert house.shell.faults.count == 1
+    assert house.shell.handler_errors.count == 1
     assert "in broken" in capsys.readouterr().err  # its story is in the log
 
     other.say(Ask(1, question("processors")))
@@ -48,7 +48,7 @@ def test_a_bug_in_a_handler_costs_the_asker_its_connection_and_nobody_else_anyth
 
 
 def test_a_bug_that_shows_after_the_turn_does_not_end_the_server(house: Harness) -> None:
-    house.reception.desk.add({questions.Status: broken})
+    house.reception.answers.add({questions.Status: broken})
     client, fatal = house.client("one"), []
     house.shell.on_fatal = fatal.append
     task = TaskSpec(client.welcome.first_id, Kind.COMMAND, b"", b"call", group=client.welcome.group)
@@ -124,7 +124,7 @@ def test_who_may_only_read_is_refused_what_changes_something(
         "question": questions.Alive(),
     }  # fmt: skip
     fields = {field.name: given[field.name] for field in kind.fields if field.name in given}
-    house.reception.desk.add({kind.cls: broken})
+    house.reception.answers.add({kind.cls: broken})
     reader.say(Ask(1, kind.cls(**fields)))
     [refused] = reader.said(Refused)
     assert "for reading only" in refused.message

@@ -7,11 +7,11 @@ import pytest
 from test_service_life import PATIENCE, Harness, Peer
 
 from bough.core.machine import Machine
-from bough.core.records.array_record import DONE, PLACED, READY
 from bough.model.events.facts import Cancelled, ExecutorLost, Held, SpanEnded, SpanReturned
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Kind, Limits, On, TaskExtras, TaskSpec
 from bough.policies.policy_registry import load_policies
 from bough.server.service.features import FeatureOptions, Features
@@ -26,7 +26,7 @@ class Workshop(Harness):
     def __init__(self, folder: Path, machine: Machine | None = None) -> None:
         super().__init__(folder, machine)
         self.services = Features(self.shell, self.numbers, str(folder), FeatureOptions())
-        self.reception.desk.add(self.services.handlers)
+        self.reception.answers.add(self.services.handlers)
         self.loop.run()
 
     def ask(self, what: str, role: str = "owner", **arguments: object) -> object:
@@ -71,7 +71,7 @@ def test_the_same_task_is_given_again_until_it_is_done(shop: Workshop) -> None:
     assert shop.take()["answer"] == "none"
     shop.done(second, "bob")
     assert shop.take()["answer"] == "done"
-    assert shop.machine.state.executors == {}
+    assert shop.shell.queries.executors() == []
 
 
 def test_saying_done_again_changes_nothing(shop: Workshop) -> None:
@@ -198,8 +198,8 @@ def test_a_task_of_any_needs_can_be_taken_and_nothing_comes_with_it(shop: Worksh
 
     assert shop.take("ann")["cores"] == 64
     assert shop.take("bob")["id"] == str(many[0])
-    taken = [len(hand.spans) for hand in shop.machine.state.executors.values() if hand.site == "hand"]
-    assert taken == [1, 1]
+    taken = [(executor.site, executor.spans) for executor in shop.shell.queries.executors() if executor.is_manual]
+    assert taken == [("manual", 1), ("manual", 1)]
 
 
 def test_a_task_that_is_cancelled_leaves_the_hand_free(shop: Workshop) -> None:
@@ -212,7 +212,7 @@ def test_a_task_that_is_cancelled_leaves_the_hand_free(shop: Workshop) -> None:
     assert shop.take()["id"] == str(second)
     assert shop.done(first)["state"] == "cancelled"
     shop.done(second)
-    assert shop.machine.state.executors == {}
+    assert shop.shell.queries.executors() == []
 
 
 def test_who_has_what_survives_a_server_that_is_started_anew(tmp_path: Path) -> None:
@@ -273,7 +273,8 @@ def test_what_belongs_to_the_host_of_an_executor_is_not_given_to_a_hand(shop: Wo
     submit(client, urgent, request=10)
     executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
 
-    assert [shop.machine.state.records[number].state for number in (one, two, urgent.id)] == [DONE, READY, PLACED]
+    states = [shop.shell.queries.state_of(number, 0) for number in (one, two, urgent.id)]
+    assert states == [TaskState.DONE, TaskState.READY, TaskState.PLACED]
     assert shop.take("ann")["id"] == str(other)
     assert shop.take("bob")["answer"] == "none"
 

@@ -39,11 +39,9 @@ class Shelf:
 
 
 def lookups(shelf: Shelf, records: range, *, memos: bool = True, runs: dict[int, int] | None = None) -> MemoLookups:
-    machine = SimpleNamespace(
-        state=SimpleNamespace(records=dict.fromkeys(records)), workflow_of=lambda record: (runs or {})[record]
-    )
+    queries = SimpleNamespace(has_record=records.__contains__, run_of=lambda record: (runs or {})[record])
     info = SimpleNamespace(memos=memos, embedded=runs is None)
-    return MemoLookups(cast(Any, shelf), cast(Any, machine), cast(Any, info))
+    return MemoLookups(cast(Any, shelf), cast(Any, queries), cast(Any, info))
 
 
 def loose(record: int) -> LookUpMemo:

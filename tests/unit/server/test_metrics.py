@@ -8,6 +8,8 @@ import msgspec
 from server_fakes import FakeLoop
 
 from bough.core.machine import Machine
+from bough.core.queries.answers import TaskCounts
+from bough.core.queries.facade import Queries
 from bough.model.events.facts import ElementFailed, MemoLookedUp, Skipped, SpanEnded
 from bough.model.outcomes import Cause, Failure
 from bough.policies.policy_registry import load_policies
@@ -19,7 +21,7 @@ from bough.server.service.prometheus_text import exposition
 
 def make() -> tuple[FakeLoop, Statistics]:
     loop = FakeLoop()
-    return loop, Statistics(loop, Machine(load_policies("fifo")), Peers())  # type: ignore[arg-type]
+    return loop, Statistics(loop, Queries(Machine(load_policies("fifo"))), Peers())  # type: ignore[arg-type]
 
 
 def test_a_sample_a_second_is_kept_for_an_hour_and_no_longer() -> None:
@@ -67,15 +69,15 @@ def test_summing_over_many_groups_is_not_done_every_second() -> None:
     loop, statistics = make()
     calls = []
 
-    class Slow(Machine):
-        def counts(self) -> dict[str, int]:
+    class Slow(Queries):
+        def counts(self, groups: object = None) -> TaskCounts:
             calls.append(1)
             end = module.time.perf_counter() + 0.05
             while module.time.perf_counter() < end:
                 pass
-            return {"ready": 7}
+            return TaskCounts((0, 0, 7, 0, 0, 0, 0, 0, 0))
 
-    statistics._machine = Slow(load_policies("fifo"))
+    statistics._queries = Slow(Machine(load_policies("fifo")))
     samples = [statistics.sample() for _ in range(5)]
 
     assert len(calls) == 1

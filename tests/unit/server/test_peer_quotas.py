@@ -32,10 +32,10 @@ class Ears:
         self.heard_ones: list[object] = []
         self.lost_ones: list[PeerConnection] = []
 
-    def heard(self, connection: PeerConnection, messages: list[Any]) -> None:
+    def on_messages(self, connection: PeerConnection, messages: list[Any]) -> None:
         self.heard_ones += messages
 
-    def lost(self, connection: PeerConnection) -> None:
+    def on_lost(self, connection: PeerConnection) -> None:
         self.lost_ones.append(connection)
 
 

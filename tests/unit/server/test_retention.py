@@ -55,10 +55,10 @@ class Shed(Harness):
         super().__init__(folder)
         (folder / "out").mkdir()
         self.store = self.shell.store = swept = SweptStore(folder, self.store.rows)
-        self.shell.upkeep._store = swept
+        self.shell.background._store = swept
         self.removing = Retention(self.shell, str(folder))
 
-        self.reception.desk.add({questions.Remove: self.removing.remove})
+        self.reception.answers.add({questions.Remove: self.removing.remove})
 
     def remove(self, *names: str, kill: bool = False) -> object:
         peer = Peer(self)
@@ -97,8 +97,8 @@ def test_a_workflow_is_forgotten_then_a_snapshot_is_saved_then_the_journal_is_sw
     assert shed.remove("survey") == [{"run": 2, "name": "survey"}]
 
     assert [fact.run for fact in shed.facts(RunRemoved)] == [2]
-    assert shed.machine.state.records == {}
-    assert shed.store.snapshots[-1][0] == shed.machine.state.turn
+    assert shed.shell.queries.record_count == 0
+    assert shed.store.snapshots[-1][0] == shed.shell.queries.turn
     shed.loop.advance(1)
     shed.loop.advance(1)
     assert shed.store.calls == [1, 1, 1]
@@ -114,7 +114,7 @@ def test_a_queue_in_which_all_has_ended_can_be_removed(shed: Shed) -> None:
     back.hang_up()
 
     assert shed.remove("queue") == [{"run": 2, "name": "queue"}]
-    assert list(shed.machine.state.groups) == [0]
+    assert list(shed.shell.queries.counts_by_group()) == [0]
 
 
 def test_what_goes_on_is_refused_unless_it_is_to_be_killed(shed: Shed) -> None:
@@ -122,7 +122,7 @@ def test_what_goes_on_is_refused_unless_it_is_to_be_killed(shed: Shed) -> None:
     client.submit(3)
 
     refused = shed.remove("survey")
-    assert "goes on: 3 ready" in refused.message
+    assert "is running: 3 ready" in refused.message
     assert shed.facts(Cancelled) == []
     assert shed.remove("survey", kill=True) == [{"run": 2, "name": "survey"}]
     assert client.said(Closed)

@@ -7,6 +7,7 @@ import pytest
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.model.blobs import blob_id
 from bough.model.events.facts import (
     ElementFailed,
@@ -103,7 +104,7 @@ class Harness:
             turn = self.machine.turn(0, [RunOpened(1, "server", "here", 1, token="t")])
             self.store.append(turn.number, 0, turn.facts)
         else:
-            self.store.rows = [(number + 1, 0.0, []) for number in range(machine.state.turn)]
+            self.store.rows = [(number + 1, 0.0, []) for number in range(Queries(machine).turn)]
         info = RunInfo(1, str(folder), "t:1", memos=True, embedded=False, token="t")
         self.numbers = IdRanges(str(folder))
         self.numbers.beyond(record=0, group=0, run=1, executor=0)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pickle
 
+from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.model.events.facts import (
     ExecutorJoined,
     ExecutorLost,
@@ -14,8 +16,9 @@ from bough.model.events.facts import (
 )
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
+from bough.policies.policy_registry import load_placement
 from bough.server.turns.result_parts import ResultCache
-from bough.server.turns.turn_messages import TurnMessages
+from bough.server.turns.turn_messages import TurnMessages, WithheldFailures
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 JOINED = ExecutorJoined(1, "local", "node", 5, Needs(1))
@@ -25,7 +28,8 @@ def a_teller(*successes: SpanEnded) -> TurnMessages:
     cache = ResultCache(lambda *_: None)
     for success in successes:
         cache.remember(success)
-    return TurnMessages(cache, lambda _: ())
+    queries = Queries(Machine(load_placement("fifo")))
+    return TurnMessages(cache, queries, WithheldFailures(queries))
 
 
 def test_a_span_goes_out_starts_and_comes_back_in_parts() -> None:

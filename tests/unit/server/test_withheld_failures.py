@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bough.core.queries.facade import Queries
 from bough.model.events import facts
 from bough.model.outcomes import Cause, Failure
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.turn_messages import TurnMessages, WithheldFailures
@@ -18,16 +20,17 @@ class Ear(Bench):
     """A bench, and a client that listens."""
 
     def __init__(self, cores: float = 4, **options: object) -> None:
-        self._teller: TurnMessages | None = None
+        self._turn_messages: TurnMessages | None = None
         self.heard: list[object] = []
         super().__init__(cores, **options)  # type: ignore[arg-type]
         cache = ResultCache(lambda *_: None)
-        self._teller = TurnMessages(cache, lambda _: (), patience=WithheldFailures(self.machine.state))
+        self.queries = Queries(self.machine)
+        self._turn_messages = TurnMessages(cache, self.queries, WithheldFailures(self.queries))
 
     def tell(self, *news: facts.Fact) -> object:  # type: ignore[override]
         turn = super().tell(*news)
-        if self._teller is not None:
-            self.heard += self._teller.messages(turn.facts)
+        if self._turn_messages is not None:
+            self.heard += self._turn_messages.messages(turn.facts)
         return turn
 
     def ends(self) -> list[tuple[int, str]]:
@@ -104,7 +107,7 @@ def test_elements_of_an_array_are_told_one_by_one_when_there_is_no_more_hope(ear
     ear.tell(*closed(1))
     for _ in range(2):
         for index in range(3):
-            if ear.machine.state.records[1].state_of(index) != 5:
+            if ear.queries.state_of(1, index) is not TaskState.DONE:
                 ear.end(1, index) if index == 1 else ear.fail(1, index)
     bad = [(one.start, one.stop) for one in ear.heard if type(one) is TasksFailed]
     assert sorted(bad) == [(0, 1), (2, 3)]

@@ -33,14 +33,14 @@ class Inside:
         self.lost_count = 0
         self.answer: Callable[[PeerConnection, object], None] = lambda _connection, _message: None
 
-    def heard(self, connection: PeerConnection, messages: list) -> None:
+    def on_messages(self, connection: PeerConnection, messages: list) -> None:
         if connection not in self.connections:
             self.connections.append(connection)
         for message in messages:
             self.messages.append((connection.role, message))
             self.answer(connection, message)
 
-    def lost(self, connection: PeerConnection) -> None:
+    def on_lost(self, connection: PeerConnection) -> None:
         self.lost_count += 1
 
 

@@ -12,11 +12,12 @@ from bough.core.graph import dependencies
 from bough.core.graph.closure import Closure, Part, has_released
 from bough.core.records.array_record import HELD, READY, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
-from bough.core.records.task_record import Success, TaskRecord
+from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
 from bough.model.events import facts
 from bough.model.ids import RecordId
+from bough.model.outcomes import Success
 from bough.model.states import ENDED
 
 _ENDED = bytes(sorted(int(state) for state in ENDED))

@@ -24,10 +24,10 @@ import msgspec
 
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.ready_queue import ReadyQueue
-from bough.core.records.task_record import Success, TaskRecord
+from bough.core.records.task_record import TaskRecord
 from bough.model import ranges
 from bough.model.ids import Seconds
-from bough.model.outcomes import Failure
+from bough.model.outcomes import Failure, Success
 from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime

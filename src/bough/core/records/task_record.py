@@ -12,7 +12,7 @@ import msgspec
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.ready_queue import ReadyQueue
 from bough.model.ids import MemoKey, Seconds
-from bough.model.outcomes import Failure
+from bough.model.outcomes import Failure, Success
 from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
@@ -20,17 +20,6 @@ from bough.model.states import TaskState
 from bough.model.tasks import NO_EXTRAS, Dep, Kind, TaskSpec
 
 _WAITING, _DONE = int(TaskState.WAITING), int(TaskState.DONE)
-
-
-class Success(msgspec.Struct, frozen=True, gc=False):
-    """Where elements [start, stop) succeeded: the turn that says so (0: several) and, if recalled, the original."""
-
-    start: int
-    stop: int
-    turn: int
-    source: int
-    source_start: int
-    attempt: int
 
 
 class FailureHistory(msgspec.Struct, gc=False):

@@ -352,6 +352,19 @@ class Stopping(msgspec.Struct, frozen=True, array_like=True, tag="stp"):
     """Nothing new is placed any more; what waits will not run in this run."""
 
 
+class TakeTask(msgspec.Struct, frozen=True, array_like=True, tag="tak"):
+    """A person wants the next command that is ready in some groups; the core answers with `AnswerTake`.
+
+    It becomes facts about an executor that stands for the person, and is no fact itself.
+    """
+
+    request: Count
+    executor: ExecutorId  # the number of that executor, if there is something to take
+    name: Label  # of the person, and the host, as ann@desk
+    host: Label  # of commands with affinity to a host those of this one go first
+    groups: tuple[GroupId, ...]
+
+
 Fact = (
     RunOpened
     | RunClosed
@@ -391,7 +404,7 @@ Fact = (
 )
 
 WorkNews = SpanStarted | SpanEnded | CallsEnded | ElementFailed | SpanReturned  # what executors report
-News = Fact | CallsEnded | DeclaredDone  # what the core hears
+News = Fact | CallsEnded | DeclaredDone | TakeTask  # what the core hears
 
 encode_facts = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode

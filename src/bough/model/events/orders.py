@@ -81,4 +81,12 @@ class TellGroupFinished(msgspec.Struct, frozen=True, array_like=True):
     failed: bool
 
 
-Order = SendSpan | StopSpan | LookUpMemo | Refuse | TellGroupFinished
+class AnswerTake(msgspec.Struct, frozen=True, array_like=True):
+    """Tell a person which span was taken, or that there is nothing to take (span 0)."""
+
+    request: int
+    span: SpanId = SpanId(0)
+    elsewhere: bool = False  # nothing in the groups that were named, but something in the workflows around them
+
+
+Order = SendSpan | StopSpan | LookUpMemo | Refuse | TellGroupFinished | AnswerTake

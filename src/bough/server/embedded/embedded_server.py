@@ -1,15 +1,9 @@
-"""From opening the run to its ordered end.
+"""The server of one session, from opening its run to its ordered end: one workflow, one owner, one executor.
 
-How a run ends: when all is done, when it is told to stop, or when its script is gone.
-
-The order is always the same: nothing new is placed, executors leave and their last reports are
-taken in, the end of the run is written, the store is closed. Rule: an end that was asked for writes
-`RunClosed`; only a crash leaves it out.
-
-The server of one session: one run of one workflow, one owner, one executor on this machine.
-
-Rule: it lives as long as its owner's connection. Nothing is accepted before the store is open and
-what an earlier run left is settled.
+It lives as long as its owner's connection. A run ends when all is done, when the server is told to stop, or when the
+script is gone, always in the same order: nothing new is placed, executors leave and their last reports are taken in,
+the end of the run is written, the store is closed. Rule: nothing is accepted before the store is open and a crashed run
+is recovered; an end that was asked for writes `RunClosed`, and only a crash leaves it out.
 """
 
 from __future__ import annotations
@@ -56,14 +50,20 @@ if TYPE_CHECKING:
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
 _MOMENT = 0.5  # seconds that the jobs database may keep a script waiting; what is left is folded by the next who asks
 _STUCK = 5.0  # seconds that a store that cannot be written is waited for
+_LEAVING = 15.0  # seconds a server whose script is gone may take to leave its store
+_LOOK = 2.0
+_PATIENCE = 1.0  # seconds of catching up before the script is told why it waits
+_TURNS = 64  # folded at a time meanwhile
+_BEHIND = "the jobs database is brought up to date with the last run first"
+_UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script is gone
 
 
 class Shutdown:
     """See the module. `finished` is the server's exit code once everything is over."""
 
     def __init__(self, shell: Shell, run: int, announce: Callable[[], None]) -> None:
-        self.reception: MessageHandlers | None = None
-        self.supervisor: LocalExecutor | None = None
+        self.handlers: MessageHandlers | None = None
+        self.local_executor: LocalExecutor | None = None
         self.finished: asyncio.Future[int] = shell.loop.create_future()
         self._shell = shell
         self._run = run
@@ -126,7 +126,7 @@ class Shutdown:
             await self._stop_placing(reason)
             await self._let_executors_go(grace)
             if await self._written(RunClosed(self._run, reason)):
-                await self._shell.upkeep.stop()
+                await self._shell.background.stop()
                 self._close_store()
                 await self._say_goodbye(Closed(reason))
                 self._finish(0)
@@ -159,17 +159,17 @@ class Shutdown:
 
     async def _let_executors_go(self, grace: float) -> None:
         """Executors end what they run, say what they know and exit; what they say late still counts."""
-        if self.reception is not None:
-            self.reception.leaving = True
-        if self.supervisor is not None:
-            self.supervisor.retire()
+        if self.handlers is not None:
+            self.handlers.leaving = True
+        if self.local_executor is not None:
+            self.local_executor.retire()
             if not self._shell.peers.executors:
-                self.supervisor.kill()  # it has not even joined
+                self.local_executor.kill()  # it has not even joined
         self._tell_executors(grace)
-        self._shell.upkeep.when_folded(lambda: None)  # there is time for it while they leave
+        self._shell.background.when_folded(lambda: None)  # there is time for it while they leave
         until = self._shell.loop.time() + grace + _SPARE
-        if self.supervisor is not None:
-            await self.supervisor.gone(grace + _SPARE)
+        if self.local_executor is not None:
+            await self.local_executor.gone(grace + _SPARE)
         while self._shell.peers.executors and self._shell.loop.time() < until:
             await asyncio.sleep(0.005)
         if not self._shell.peers.executors:
@@ -197,21 +197,13 @@ class Shutdown:
         """Leave without closing the run: executors spill, and the next run recovers what is true."""
         for executor in self._shell.peers.executors.values():
             executor.connection.close()
-        if self.supervisor is not None:
-            await self.supervisor.gone(_SPARE)
+        if self.local_executor is not None:
+            await self.local_executor.gone(_SPARE)
         self._finish(code)
 
     def _finish(self, code: int) -> None:
         if not self.finished.done():
             self.finished.set_result(code)
-
-
-_LEAVING = 15.0  # seconds a server whose script is gone may take to leave its store
-_LOOK = 2.0
-_PATIENCE = 1.0  # seconds of catching up before the script is told why it waits
-_TURNS = 64  # folded at a time meanwhile
-_BEHIND = "the jobs database is brought up to date with the last run first"
-_UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script is gone
 
 
 class Started(msgspec.Struct):
@@ -327,34 +319,34 @@ def catch_up(store: Store, tell: Callable[[], None], patience: float = _PATIENCE
 async def _live(started: Started, store: SqliteStore, machine: Machine, info: RunInfo) -> int:
     loop = asyncio.get_running_loop()
     shell = make_shell(loop, machine, store, info)
-    closing = Shutdown(shell, info.run, lambda: _publish(started, info.run, closing=True))
-    reception = MessageHandlers(shell, closing.close, closing.owner_lost)
-    closing.reception = reception
+    shutdown = Shutdown(shell, info.run, lambda: _publish(started, info.run, closing=True))
+    handlers = MessageHandlers(shell, shutdown.close, shutdown.owner_lost)
+    shutdown.handlers = handlers
     mark = info.marker.partition(":")[0] + ":"
-    supervisor = LocalExecutor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
-    closing.supervisor = supervisor
-    reception.on_executor_lost.append(supervisor.lost)
-    shell.on_turn.append(lambda: supervisor.need() if machine.state.waiting else None)
-    loop.set_exception_handler(lambda _, context: closing.fail(internal_error(context)))
+    local_executor = LocalExecutor(loop, started.command, started.executor_pid, lambda: _sweep(mark, info))
+    shutdown.local_executor = local_executor
+    handlers.on_executor_lost.append(local_executor.lost)
+    shell.on_turn.append(lambda: local_executor.need() if shell.queries.has_ready else None)
+    loop.set_exception_handler(lambda _, context: shutdown.fail(internal_error(context)))
     for number in (signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, lambda: None)
-    loop.add_signal_handler(signal.SIGTERM, closing.terminate)
+    loop.add_signal_handler(signal.SIGTERM, shutdown.terminate)
     _publish(started, info.run)
     owner = socket.socket(fileno=started.options.fd)
-    await loop.create_unix_connection(lambda: PeerConnection(reception, shell.dirty, trusted=True), sock=owner)
+    await loop.create_unix_connection(lambda: PeerConnection(handlers, shell.dirty, trusted=True), sock=owner)
     quotas = Quotas()
     server = Acceptor(
         started.listener,
-        lambda: PeerConnection(reception, shell.dirty, quotas=quotas),
+        lambda: PeerConnection(handlers, shell.dirty, quotas=quotas),
         logs.reporter("peer-refused", logs.WARNING),
     )
-    _watch_parent(loop, started.options.client, closing)
+    _watch_parent(loop, started.options.client, shutdown)
     FullDiskNotice(loop, info.store_dir, shell.announce)
     logs.info("run-opened", f"run {info.run} of {started.options.name} opened in {info.store_dir}")
     gc.freeze()  # what was loaded stays; looking through it again and again is what makes big runs slow
     gc.set_threshold(1_000_000, 50, 100)
     gc.enable()
-    code = await closing.finished
+    code = await shutdown.finished
     server.close()
     if code == 0:
         logs.info("run-closed", f"run {info.run} closed")
@@ -363,12 +355,12 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
     return code
 
 
-def _watch_parent(loop: asyncio.AbstractEventLoop, parent: int, closing: Shutdown) -> None:
+def _watch_parent(loop: asyncio.AbstractEventLoop, parent: int, shutdown: Shutdown) -> None:
     """See that the script lives, also when somebody it forked still holds its end of the connection."""
     if os.getppid() != parent:
-        closing.owner_lost()
+        shutdown.owner_lost()
     else:
-        loop.call_later(_LOOK, _watch_parent, loop, parent, closing)
+        loop.call_later(_LOOK, _watch_parent, loop, parent, shutdown)
 
 
 def _publish(started: Started, run: int, *, closing: bool = False) -> None:

@@ -1,15 +1,9 @@
-"""What tasks wrote, wherever it lies.
+"""What tasks wrote to stdout and stderr: read here, or from the executor that has it.
 
-What tasks wrote, wherever it lies: read here, or fetched from the executor that has it.
-
-Asked for by record, index, stream ("stdout" or "stderr"), offset and length. The offset counts from the beginning of
-the task's own output, or of the file when `path` is given (and `executor`, who has it), as the jobs database says.
-Rule: files are read only below the store's own output folder; an executor keeps the same rule for its own.
-
-What tasks wrote on machines whose files the server cannot read: short outputs come with their report and stay here.
-
-Rule: an output that was kept here is named by its place here from then on, so that whoever reads it need not know
-where its task ran, nor whether its executor is still there.
+A client names a task and an offset in its own output, or a file and an offset in that, as the jobs database has them.
+Executors whose files the server cannot read send short outputs with their reports; the server keeps them, and from then
+on they are named by their place here. Rule: files are read only below the store's own output folder, and executors
+keep the same rule for their own.
 """
 
 from __future__ import annotations
@@ -46,19 +40,19 @@ class TaskOutput:
         self._asked: dict[int, tuple[DeferredRequest[questions.Output], ExecutorPeer]] = {}
         self._last = 0
 
-    def ask(self, errand: DeferredRequest[questions.Output]) -> None:
+    def ask(self, deferred: DeferredRequest[questions.Output]) -> None:
         """Answer, now or when the executor has."""
-        wanted = errand.question
+        wanted = deferred.question
         record, index, stream = wanted.record, wanted.index, wanted.stream
         offset, length, path, executor = wanted.offset, min(MOST, wanted.length), wanted.path, wanted.executor
         if not path:
-            span = next((s for s in self._shell.machine.state.spans.values() if _covers(s, record, index)), None)
-            if span is not None:
-                self._forward(errand, span.executor.id, ReadOutput(0, record, index, stream, "", offset, length))
+            attempt = self._shell.queries.attempt_at(record, index)
+            if attempt is not None:
+                self._forward(deferred, attempt.executor, ReadOutput(0, record, index, stream, "", offset, length))
                 return
             found, executor = self._of_success(record, index, stream)
             if found is None:
-                errand.answer(OutputReply(b""))
+                deferred.answer(OutputReply(b""))
                 return
             path, length = found.path, max(0, min(length, found.length - offset))
             offset += found.offset
@@ -67,15 +61,15 @@ class TaskOutput:
             executor = ExecutorId(int(named[1])) if named else executor
         data = _read(self._shell.info.folder("out"), path, offset, length)
         if data is not None:
-            errand.answer(OutputReply(data))
+            deferred.answer(OutputReply(data))
         else:
-            self._forward(errand, executor, ReadOutput(0, record, index, stream, path, offset, length))
+            self._forward(deferred, executor, ReadOutput(0, record, index, stream, path, offset, length))
 
     def _of_success(self, record: int, index: int, stream: str) -> tuple[Stream | None, ExecutorId]:
         """Where a task that succeeded wrote to, and the executor that ran it."""
-        if self._shell.machine.find(record) is None:
+        if not self._shell.queries.can_find(record):
             raise UnknownName(f"there is no task {record}")
-        found = self._shell.machine.result_turns(Dep(On.TASK, record, index))
+        found = self._shell.queries.results_of(Dep(On.TASK, record, index))
         if not found:
             raise UserError(f"task {record}.{index} has not run, or has not succeeded; name the path that it wrote to")
         at = index - found[0].start + found[0].source_start
@@ -83,12 +77,12 @@ class TaskOutput:
         detail = next((detail for detail in span.details if detail.index == at), None)
         return (getattr(detail, stream) if detail is not None else None), span.executor
 
-    def _forward(self, errand: DeferredRequest[questions.Output], number: ExecutorId, fetch: ReadOutput) -> None:
+    def _forward(self, deferred: DeferredRequest[questions.Output], number: ExecutorId, fetch: ReadOutput) -> None:
         executor = self._shell.peers.executors.get(number)
         if executor is None:
             raise UserError(f"executor {number}, which has this output, is not here")
         self._last += 1
-        self._asked[self._last] = (errand, executor)
+        self._asked[self._last] = (deferred, executor)
         executor.connection.send(msgspec.structs.replace(fetch, request=self._last))
 
     def fetched(self, executor: ExecutorPeer, message: OutputRead) -> None:
@@ -98,14 +92,10 @@ class TaskOutput:
             del self._asked[message.request]
             asked[0].answer(OutputReply(message.data, message.more, message.error))
 
-    def lost(self, executor: ExecutorPeer) -> None:
+    def on_lost(self, executor: ExecutorPeer) -> None:
         """What an executor was asked for will not come."""
         for number in [number for number, asked in self._asked.items() if asked[1] is executor]:
             self._asked.pop(number)[0].refuse(PeerLost("the executor that has this output is gone"))
-
-
-def _covers(span: object, record: int, index: int) -> bool:
-    return span.record.id == record and any(low <= index < high for low, high in span.left)  # type: ignore[attr-defined]
 
 
 def _read(folder: str, path: str, offset: int, length: int) -> bytes | None:

@@ -1,5 +1,5 @@
 """The server that outlives scripts.
 
-It offers `service` and what only a service has, such as many workflows, roles, relays, manual tasks, notices,
-metrics, retention.
+It offers `service`, and what only a service has: many workflows and their clients, roles, relays, executors that
+reconnect, manual tasks, notices, metrics, retention, SQL for remote clients.
 """

@@ -1,7 +1,7 @@
-"""What a service offers besides running tasks: work by hand, statistics, notices, removal; opened and closed together.
+"""What a service offers besides running tasks: manual tasks, metrics, notices, retention; opened and closed together.
 
-It is asked for as questions are, see `wire.questions`, and answered when it is done. Rule: none of it is needed for a
-task to run, and none of it may change anything for somebody who only reads.
+Clients ask for them by questions, see `wire.questions`. Rule: no task needs them to run, and a peer that may only read
+changes nothing by them.
 """
 
 from __future__ import annotations
@@ -40,28 +40,33 @@ class Features:
     """See the module. `handlers` are for the desk."""
 
     def __init__(
-        self, shell: Shell, numbers: IdRanges, where: str, extras: FeatureOptions, here: TaskRequests | None = None
+        self,
+        shell: Shell,
+        numbers: IdRanges,
+        where: str,
+        extras: FeatureOptions,
+        task_requests: TaskRequests | None = None,
     ) -> None:
         self._extras = extras
-        self.statistics = Statistics(shell.loop, shell.machine, shell.peers)
-        self._removing = Retention(shell, where, extras.keep)
+        self.statistics = Statistics(shell.loop, shell.queries, shell.peers)
+        self._retention = Retention(shell, where, extras.keep)
         self._notices: Notices | None = None
-        self._messenger: NoticeCommand | None = None
+        self._notice_command: NoticeCommand | None = None
         self._page: MetricsPage | None = None
-        taking = ManualTasks(shell, numbers, here or TaskRequests(shell, where))
+        manual = ManualTasks(shell, numbers, task_requests or TaskRequests(shell, where))
         shell.on_facts.append(self.statistics.hear)
         if extras.notify or extras.notify_mail:
-            self._messenger = NoticeCommand(extras.notify, extras.notify_mail)
-            self._notices = Notices(shell, extras.rules, self._messenger.say)
+            self._notice_command = NoticeCommand(extras.notify, extras.notify_mail)
+            self._notices = Notices(shell, extras.rules, self._notice_command.say)
             shell.on_facts.append(self._notices.hear)
         self.handlers: dict[type[Question[Any]], Handler] = {
             questions.Statistics: self.statistics.answer,
-            questions.Take: taking.take,
-            questions.Task: taking.task,
-            questions.Done: taking.done,
-            questions.Here: taking.here,
-            questions.Remove: self._removing.remove,
-            questions.Prune: self._removing.prune,
+            questions.Take: manual.take,
+            questions.Task: manual.task,
+            questions.Done: manual.done,
+            questions.Here: manual.here,
+            questions.Remove: self._retention.remove,
+            questions.Prune: self._retention.prune,
         }
 
     async def open(self) -> None:
@@ -72,14 +77,14 @@ class Features:
             port = await self._page.open(host, port)
             logs.info("metrics-served", f"metrics are at http://{host}:{port}/metrics")
         self.statistics.start()
-        self._removing.start()
+        self._retention.start()
         if self._notices is not None:
             self._notices.start()
 
     def stop(self) -> None:
         """Begin nothing more: the store is about to be closed."""
         self.statistics.stop()
-        self._removing.stop()
+        self._retention.stop()
         if self._notices is not None:
             self._notices.stop()
 
@@ -88,5 +93,5 @@ class Features:
         self.stop()
         if self._page is not None:
             await self._page.close()
-        if self._messenger is not None:
-            await self._messenger.close()
+        if self._notice_command is not None:
+            await self._notice_command.close()

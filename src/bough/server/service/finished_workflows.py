@@ -1,14 +1,10 @@
-"""Workflows that are over leave the memory of the server, the oldest first; the store has all of them.
+"""Finished workflows leave the memory of the server, the oldest first, and are read again when they are asked for.
 
-The last few stay, since what has just ended is what people ask about. One that leaves is written into the store first,
-a slice at a time if it is big, and then forgotten by a fact. Rule: what finished work takes is bounded, however much
-there was of it; one that somebody acts on, or is a client of, stays.
-
-Retired workflows for who asks about them, or acts on them.
-
-Who asks is answered from a copy beside the core, read from the store in a thread and forgotten after a while. Who acts
-has the workflow back in the core first. Rule: asking writes nothing; whatever cannot be found is said to be unknown by
-whoever answers the question.
+The last few stay, since people ask about what has just ended. A workflow that leaves is written into the store, in
+slices if it is big, and then removed from the core by a fact. A question about a retired workflow is answered from a
+copy that is read in a thread and dropped after a while; an action brings the workflow back into the core first. Rule:
+what finished workflows take is bounded; one that has a client, or that an action names, stays; a question writes
+nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +15,8 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from bough import logs
-from bough.core import retirement
-from bough.core.queries import below, workflows_of
-from bough.core.records.group_record import Workflow
-from bough.core.state import State
+from bough.core.queries.answers import RetiredCopy
+from bough.core.queries.facade import Queries
 from bough.errors import StoreFailed
 from bough.model.events.facts import (
     Amended,
@@ -56,14 +50,23 @@ _PAUSE = 0.005
 _ELEMENTS = 64
 _DEEDS = frozenset({Amended, Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried})
 _HEARD = _DEEDS | {RunClosed, RunRemoved, RunRetired, RunRevived}
+T = TypeVar("T")
+MOST: Final = 64  # workflows that are looked at
+MOST_RECORDS: Final = 200_000  # of these together; one alone may be bigger
+_LOOKED_AT_FOR: Final = 60.0  # seconds after the last question
+_TOGETHER: Final = 500  # numbers in one statement
+_RECORDS: Final = "SELECT DISTINCT abs(run) FROM tasks WHERE id IN ({})"
+_GROUP: Final = "SELECT max(abs(run)) FROM groups WHERE id = ?"
+_KEPT: Final = "SELECT data FROM snapshots WHERE run = ?"
+_IS_RUN: Final = "SELECT 1 FROM runs WHERE run = ? AND grp != 0"
 
 
 class _Leaving:
     """A workflow on its way out."""
 
-    def __init__(self, workflow: Workflow) -> None:
-        self.workflow = workflow
-        self.pieces = retirement.pieces(workflow)
+    def __init__(self, run: int, queries: Queries) -> None:
+        self.run = run
+        self.pieces = queries.retired_pieces(run)
         self.kept: list[bytes] = []
 
 
@@ -72,7 +75,7 @@ class FinishedWorkflows:
 
     def __init__(self, shell: Shell, is_owed: Callable[[int], bool]) -> None:
         self._shell = shell
-        self._state = shell.machine.state
+        self._queries = shell.queries
         self._is_owed = is_owed
         self.on_gone: list[Callable[[int], None]] = []  # told of runs that left, or were removed
         self._over: dict[int, tuple[float, int]] = {}  # by run: when it ended and what it weighs; the oldest first
@@ -83,9 +86,9 @@ class FinishedWorkflows:
         self._look_at = 0.0
         self._stopped = False
         shell.on_facts.append(self._hear)
-        for workflow in workflows_of(self._state):
+        for workflow in self._queries.workflows():
             if workflow.closed:
-                self._note(workflow)
+                self._note(workflow.run)
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -104,18 +107,18 @@ class FinishedWorkflows:
             return
         for fact in facts:
             if isinstance(fact, RunClosed | RunRevived):
-                workflow = self._state.workflows.get(fact.run)
-                if workflow is not None and workflow.group.id != ROOT:
-                    self._note(workflow)
+                workflow = self._queries.workflow(fact.run)
+                if workflow is not None and workflow.group != ROOT:
+                    self._note(fact.run)
             elif isinstance(fact, RunRetired | RunRemoved):
                 self._gone(fact.run)
             elif type(fact) in _DEEDS:
                 self._leaving = None  # it may be about that one, which is not any more as it was
 
-    def _note(self, workflow: Workflow) -> None:
-        self._forget(workflow.run)
-        weight = sum(1 + len(group.members) + sum(group.counts) // _ELEMENTS for group in below(workflow.group))
-        self._over[workflow.run] = (self._shell.loop.time(), weight)
+    def _note(self, run: int) -> None:
+        self._forget(run)
+        weight = sum(1 + records + tasks // _ELEMENTS for records, tasks in self._queries.group_sizes(run))
+        self._over[run] = (self._shell.loop.time(), weight)
         self._weight += weight
         self._look_in(_SOON)
 
@@ -174,8 +177,8 @@ class FinishedWorkflows:
                 continue
             if many <= KEPT and weight <= KEPT_RECORDS and now - ended < KEPT_FOR:
                 return None
-            if retirement.may_retire(self._state, run) and not self._shell.peers.of_run(run) and not self._is_owed(run):
-                return _Leaving(self._state.workflows[run])
+            if self._queries.may_retire(run) and not self._shell.peers.of_run(run) and not self._is_owed(run):
+                return _Leaving(run, self._queries)
         return None
 
     # --- how they leave ----------------------------------------------------------------------------------
@@ -186,9 +189,9 @@ class FinishedWorkflows:
             leaving.kept.append(piece)
             if monotonic() >= until:
                 return True
-        run = leaving.workflow.run
-        self._shell.results.forget_all(record.id for record in leaving.workflow.group.records())
-        self._shell.store.save_snapshot(self._state.turn, run, retirement.pack(leaving.kept))
+        run, queries = leaving.run, self._queries
+        self._shell.results.forget_all(queries.records_of(run))
+        self._shell.store.save_snapshot(queries.turn, run, queries.pack_retired(leaving.kept))
         self._shell.news(RunRetired(run))
         self._said.add(run)
         return False
@@ -199,26 +202,15 @@ class FinishedWorkflows:
         self._look_in(0.0)
 
 
-T = TypeVar("T")
-MOST: Final = 64  # workflows that are looked at
-MOST_RECORDS: Final = 200_000  # of these together; one alone may be bigger
-_LOOKED_AT_FOR: Final = 60.0  # seconds after the last question
-_TOGETHER: Final = 500  # numbers in one statement
-_RECORDS: Final = "SELECT DISTINCT abs(run) FROM tasks WHERE id IN ({})"
-_GROUP: Final = "SELECT max(abs(run)) FROM groups WHERE id = ?"
-_KEPT: Final = "SELECT data FROM snapshots WHERE run = ?"
-_IS_RUN: Final = "SELECT 1 FROM runs WHERE run = ? AND grp != 0"
-
-
 class RetiredWorkflows:
     """See the module. `where`: the store's folder or database."""
 
     def __init__(self, shell: Shell, where: str, leaving: FinishedWorkflows) -> None:
         self._shell = shell
-        self._machine = shell.machine
+        self._queries = shell.queries
         self._where = where
         self._leaving = leaving
-        self._beside: dict[int, State] = {}  # by run; who was asked for last comes last
+        self._beside: dict[int, RetiredCopy] = {}  # by run; who was asked for last comes last
         self._timer: asyncio.TimerHandle | None = None
         leaving.on_gone.append(self._drop)
 
@@ -226,31 +218,31 @@ class RetiredWorkflows:
 
     def look_up(self, records: Iterable[int], then: Callable[[], None]) -> bool:
         """Have the workflows of records at hand, as far as there are such, then call back; False: they are."""
-        missing = [record for record in dict.fromkeys(records) if self._machine.find(record) is None]
+        missing = [record for record in dict.fromkeys(records) if not self._queries.can_find(record)]
         if not missing:
             return False
 
-        def load() -> dict[int, State]:
+        def load() -> dict[int, RetiredCopy]:
             with open_jobs(self._where) as jobs:
-                found: dict[int, State] = {}
+                found: dict[int, RetiredCopy] = {}
                 for run in _runs_of(jobs, missing)[:MOST]:
                     if run not in self._beside and _weight(found) < MOST_RECORDS:
                         made = self._read(jobs, run)
                         found |= {run: made} if made is not None else {}
                 return found
 
-        def loaded(done: asyncio.Future[dict[int, State]]) -> None:
+        def loaded(done: asyncio.Future[dict[int, RetiredCopy]]) -> None:
             self._put(_result(done, {}))
             then()
 
         self._in_thread(load, loaded)
         return True
 
-    def _read(self, jobs: Jobs, run: int) -> State | None:
+    def _read(self, jobs: Jobs, run: int) -> RetiredCopy | None:
         kept = _kept(jobs, run)
-        return retirement.aside(self._machine.state, kept) if kept else None
+        return self._queries.read_retired(kept) if kept else None
 
-    def _put(self, found: dict[int, State]) -> None:
+    def _put(self, found: dict[int, RetiredCopy]) -> None:
         self._beside.update(found)
         while len(self._beside) > MOST or (len(self._beside) > 1 and _weight(self._beside) > MOST_RECORDS):
             del self._beside[next(iter(self._beside))]
@@ -269,17 +261,14 @@ class RetiredWorkflows:
         self._tell()
 
     def _tell(self) -> None:
-        self._machine.asides = list(self._beside.values())
+        self._queries.look_at(self._beside.values())
 
     # --- acting ------------------------------------------------------------------------------------------
 
     def revive(self, target: Dep, then: Callable[[], None]) -> bool:
         """Have the workflow of a record or a group in the core, then call back; False: it is there."""
-        state = self._machine.state
-        group = state.groups.get(target.id) if target.is_group else None
-        if not target.is_group and (record := state.records.get(target.id)) is not None:
-            group = record.group
-        if group is not None and not self._leaving.is_leaving(group.workflow.run):
+        known = self._queries.run_named_by(target)
+        if known is not None and not self._leaving.is_leaving(known):
             return False
 
         def load() -> tuple[int, bytes]:
@@ -290,13 +279,13 @@ class RetiredWorkflows:
                     runs = _runs_of(jobs, [target.id])
                 for run in runs:
                     if jobs.query(_IS_RUN, (run,))[1] and (kept := _kept(jobs, run)):
-                        retirement.unpack(kept)  # so that it is known to be readable
+                        self._queries.check_retired(kept)  # so that it is known to be readable
                         return run, kept
             return 0, b""
 
         def loaded(done: asyncio.Future[tuple[int, bytes]]) -> None:
             run, kept = _result(done, (0, b""))
-            if run and run not in state.workflows:
+            if run and not self._queries.has_run(run):
                 logs.info("workflow-restored", f"run {run} is in memory again, because a command acts on it")
                 self._shell.news(RunRevived(run, kept), then=then)
                 self._drop(run)
@@ -309,11 +298,11 @@ class RetiredWorkflows:
     def _in_thread(self, load: Callable[[], T], then: Callable[[asyncio.Future[T]], None]) -> None:
         """Read when the tables have caught up."""
         loop = self._shell.loop
-        self._shell.upkeep.when_folded(lambda: loop.run_in_executor(None, load).add_done_callback(then))
+        self._shell.background.when_folded(lambda: loop.run_in_executor(None, load).add_done_callback(then))
 
 
-def _weight(states: dict[int, State]) -> int:
-    return sum(len(state.records) for state in states.values())
+def _weight(copies: dict[int, RetiredCopy]) -> int:
+    return sum(copy.record_count for copy in copies.values())
 
 
 def _runs_of(jobs: Jobs, records: Sequence[int]) -> list[int]:

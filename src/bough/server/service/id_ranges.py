@@ -1,7 +1,7 @@
 """The numbers that a service gives: to clients for their records and groups, to runs and to executors.
 
 They stand in the file `numbers` of the store's folder, one a line: the service's own run and the turn that opened
-it, each range with the run it was given to, each executor. Rule: a number is on the disk before anybody hears of it,
+it, each range with the run it was given to, each executor. Rule: a number is on the disk before a peer hears of it,
 so that none is given twice, whatever happens to the server.
 """
 

@@ -1,54 +1,35 @@
-"""Tasks that a person takes, runs and reports; no policy of its own any more.
+"""Tasks that a person takes, runs and reports.
 
-Executors played by people: each has one task that somebody took by hand, and is gone when that is over.
-
-The core knows a hand as an executor of the site "hand" without a process. It joins for one task, which it is given by
-name, and is drained at once. Rule: a hand gets what was taken for it, and nothing else.
-
-What may be taken by hand: the next ready command of a workflow or group, and all that is needed to run it.
-
-Rule: only commands; nothing is unpickled here, so that the text of an array's element is made by who asked for it.
-
-Tasks taken by hand: somebody asks for the next one, runs it as he likes, and says how it ended.
-
-Who has a task is asked by name and told the same task again until he says that it is done. Only commands can be
-taken: functions need a worker of ours. Rule: what is taken stands in the journal before anybody hears of it, so that a
-server that was started anew knows who has what.
+A person asks for the next command by name, and is given the same one again until the person reports its end. The core
+chooses the command and gives it to an executor that stands for the person (see `core.actions.manual`). Only commands
+can be taken: functions need a worker of ours. Rule: what was taken is on the disk before the person hears of it, so
+that a server that was restarted knows which person has which task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from random import Random
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from bough import logs
-from bough.core.queries import TaskCounts, awaits_retry, below, workflows_of
-from bough.core.records.array_record import FAILED, HELD, PLACED, RUNNING, SKIPPED, WAITING, ArrayRecord, Record
-from bough.core.records.attempts import Span
-from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.group_record import GroupRecord, Workflow
-from bough.core.records.ready_queue import Entry, ReadyQueue
-from bough.core.records.task_record import TaskRecord
-from bough.core.state import State
+from bough.core.queries.answers import Attempt, ExecutorInfo, TaskCounts, WorkflowInfo
 from bough.errors import StoreFailed, UnknownName, UserError
 from bough.model.events.facts import (
     ElementFailed,
     ExecutorDrained,
-    ExecutorJoined,
     ExecutorLost,
     SpanEnded,
     SpanReturned,
     SpanStarted,
+    TakeTask,
 )
-from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
+from bough.model.events.orders import AnswerTake
+from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds
 from bough.model.outcomes import Cause, Detail, Failure, Output
-from bough.model.resources import Needs
-from bough.model.states import TaskState
+from bough.model.states import OCCUPYING, TaskState
 from bough.model.tasks import Kind, TaskSpec
-from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, ReadyScan, ReadyWork, View
 from bough.server.peers import DeferredRequest
 from bough.server.service.id_ranges import IdRanges
 from bough.server.task_requests import TaskRequests
@@ -57,37 +38,311 @@ from bough.stores.store_errors import reported
 from bough.wire import questions
 from bough.wire.executor_messages import TaskAnswer, TaskRequest
 
-SITE = "hand"
+_ALL: Final = 1 << 62  # an element that no span reaches
+_LONGEST_NAME: Final = 200  # characters
 
 
-def is_hand(executor: ExecutorRecord) -> bool:
-    """Whether an executor is played by somebody."""
-    return executor.site == SITE and not executor.pid
+class ManualTasks:
+    """See the module."""
+
+    def __init__(self, shell: Shell, numbers: IdRanges, requests: TaskRequests) -> None:
+        self._shell = shell
+        self._queries = shell.queries
+        self._numbers = numbers
+        self._requests = requests
+        self._spare: ExecutorId | None = None  # a number that was given to nobody
+        self._last_request = 0
+        self._answers: dict[int, AnswerTake] = {}  # of the turn that takes effect, by request
+        self._coming: set[str] = set()  # names of persons who are just being given something
+        self._since: dict[ExecutorId, Seconds] = {}  # when each took its task; under an earlier server: not known
+        self._manual: set[ExecutorId] = set(self._queries.manual_executors())
+        for number in self._manual:  # an older version could end between giving a task and saying that it began
+            shell.news(ExecutorDrained(number))
+            for span in self._queries.spans_on(number):
+                shell.news(SpanStarted(span, 0, _ALL))
+        shell.perform[AnswerTake] = lambda order: self._answers.__setitem__(order.request, order)
+        shell.on_turn.append(self._drop_idle)
+
+    # --- taking --------------------------------------------------------------------------------------
+
+    def take(self, deferred: DeferredRequest[questions.Take]) -> None:
+        """Give a person the task that the person has, or the next that is ready, or say why there is none."""
+        wanted = deferred.question
+        name = _check_name(wanted.name)
+        host = name.rpartition("@")[2] if "@" in name else _check_host(wanted.host)
+        scope = TakeScope(self._shell, wanted.queue, wanted.group)
+        if name in self._coming:  # the same person asked twice at once
+            self._shell.after_turn(lambda: deferred.attempt(self.take))
+            return
+        attempt = self._attempt_of(name)
+        if attempt is not None:
+            deferred.answer(self._given(attempt))
+            return
+        number = self._spare or self._numbers.new_executor()
+        self._spare = None
+        self._last_request += 1
+        request = self._last_request
+        self._coming.add(name)
+        self._shell.news(
+            TakeTask(request, number, name if "@" in name else f"{name}@{host}", host, scope.groups),
+            then=lambda: self._taken(deferred, name, number, scope, self._answers.pop(request, None)),
+        )
+
+    def _taken(
+        self,
+        deferred: DeferredRequest[questions.Take],
+        name: str,
+        number: ExecutorId,
+        scope: TakeScope,
+        order: AnswerTake | None,
+    ) -> None:
+        """The core has chosen."""
+        if order is None or not order.span:
+            self._coming.discard(name)
+            self._spare = number
+            deferred.attempt(
+                lambda same: same.answer(scope.why_nothing(elsewhere=order is not None and order.elsewhere))
+            )
+            return
+        self._manual.add(number)
+        self._since[number] = self._shell.clock.now()
+        attempt = self._queries.attempt(order.span)
+        if attempt is not None:
+            logs.info(
+                "task-taken", f"{attempt.host} took task {self._queries.label(attempt.record, attempt.left[0][0])}"
+            )
+
+        def synced() -> None:
+            self._coming.discard(name)
+            deferred.attempt(lambda same: same.answer(self._given(self._queries.attempt(order.span))))
+
+        self._shell.background.when_synced(synced)
+
+    def _given(self, attempt: Attempt | None) -> dict[str, object]:
+        if attempt is None:  # in the same moment
+            return {"answer": "none", "text": "the task that was taken was cancelled; ask again"}
+        return {"answer": "task", "text": "", **self._describe(attempt.record, attempt.left[0][0])}
+
+    # --- ending --------------------------------------------------------------------------------------
+
+    def done(self, deferred: DeferredRequest[questions.Done]) -> None:
+        """A person says how the task ended that the person took; said again it changes nothing."""
+        said = deferred.question
+        name = _check_name(said.name)
+        record, index, task = self._find(said)
+        attempt = self._queries.attempt_at(record, index)
+        state = self._queries.state_of(record, index)
+        if attempt is None or state not in OCCUPYING:
+            deferred.answer({"id": task, "state": state.label if state is not None else "", "changed": False})
+            return
+        executor = self._queries.executor(attempt.executor)
+        if executor is None or not executor.is_manual:
+            raise UserError(
+                f"task {task} runs on executor {attempt.executor} at {attempt.host}, which will say itself how it ends"
+            )
+        _check_owner(executor, name, task)
+        if said.give_back:
+            self._shell.news(SpanReturned(attempt.span, index, index + 1))
+        else:
+            self._end(said, attempt, index)
+        self._shell.news(ExecutorLost(executor.number, "its task has ended"), then=lambda: self._ended(deferred, task))
+
+    def _end(self, said: questions.Done, attempt: Attempt, index: int) -> None:
+        now = self._shell.clock.now()
+        begun = self._since.pop(attempt.executor, 0.0)
+        code, missing = said.exit_code, said.missing
+        outputs = tuple(Output(*each) for each in said.outputs)
+        detail = Detail(index, exit_code=code, started=begun, ended=now, outputs=outputs)
+        if code:
+            failure = Failure(Cause.EXIT, f"exit code {code}, said {attempt.host}", exit_code=code)
+        elif missing:
+            failure = Failure(Cause.MISSING_OUTPUT, f"the declared output {missing} is not there", exit_code=0)
+        else:
+            expected = self._queries.task(attempt.record, index).expected
+            seconds = max(now - begun, 0.0) if begun else max(expected, 1.0)
+            self._shell.news(SpanEnded(attempt.span, index, index + 1, seconds, None, (detail,)))
+            return
+        self._shell.news(ElementFailed(attempt.span, index, failure, detail))
+
+    def _ended(self, deferred: DeferredRequest[questions.Done], task: str) -> None:
+        state = self._queries.state_of(deferred.question.record, deferred.question.index)
+        value = {"id": task, "state": state.label if state is not None else "", "changed": True}
+        self._shell.background.when_synced(lambda: deferred.answer(value))
+
+    def _drop_idle(self) -> None:
+        """Executors of people whose task was cancelled, killed or taken from them go."""
+        for number in list(self._manual):
+            executor = self._queries.executor(number)
+            if executor is None:
+                self._manual.discard(number)
+                self._since.pop(number, None)
+            elif executor.is_draining and not executor.spans:
+                self._shell.news(ExecutorLost(number, "its task has ended"))
+
+    # --- what a task asks for and what is known of it ------------------------------------------------
+
+    def here(self, deferred: DeferredRequest[questions.Here]) -> None:
+        """What a task that a person took says of itself or asks for, as tasks on other executors do."""
+        asked = deferred.question
+        record, index, task = self._find(asked)
+        attempt = self._queries.attempt_at(record, index)
+        executor = self._queries.executor(attempt.executor) if attempt is not None else None
+        if attempt is None or executor is None or not executor.is_manual:
+            raise UserError(f"task {task} was not taken manually; tasks that executors run speak for themselves")
+        _check_owner(executor, _check_name(asked.name), task)
+        message = TaskRequest(0, attempt.span, attempt.record, index, attempt.attempt, asked.question)
+        name = asked.question.name if isinstance(asked.question, questions.Lock) else ""
+        person = TaskPerson(
+            executor.number,
+            deferred,
+            lambda: self._requests.ask(person, msgspec.structs.replace(message, question=questions.Unlock(name))),
+        )
+        self._requests.ask(person, message)
+
+    def task(self, deferred: DeferredRequest[questions.Task]) -> None:
+        """All that there is to know of one task, to run it manually."""
+        record, index, _ = self._find(deferred.question)
+        deferred.answer(self._describe(record, index))
+
+    def _describe(self, record: RecordId, index: int) -> dict[str, object]:
+        """A task's attributes, and what its command is made of."""
+        task, attempt = self._queries.task(record, index), self._queries.attempt_at(record, index)
+        spec, needs, limits = task.spec, task.needs, task.spec.limits
+        return {
+            "id": task.id,
+            "record": record,
+            "index": index,
+            "is_array": task.is_array,
+            "kind": spec.kind.name.lower(),
+            "name": spec.name,
+            "group": task.path,
+            "workflow": task.workflow,
+            "state": task.state.label,
+            "attempt": attempt.attempt if attempt is not None else task.attempt,
+            "host": attempt.host if attempt is not None else "",
+            "cores": needs.cores,
+            "memory": needs.memory,
+            "gpus": needs.gpus,
+            "resources": dict(needs.named),
+            "timeout": limits.timeout,
+            "walltime": limits.walltime,
+            "retries": limits.retries,
+            "priority": task.priority,
+            "release": spec.terms.release,
+            "affinity": bool(spec.terms.same_host_as),
+            "attributes": task.attributes,
+            **self._parts_of_command(record, index),
+        }
+
+    def _parts_of_command(self, record: RecordId, index: int) -> dict[str, object]:
+        """What the text of a command is made of. Nothing is unpickled here: the client makes the text."""
+        spec = self._queries.spec_of(record)
+        payload, body, table = b"", b"", b""
+        pages: list[tuple[int, int, bytes]] = []
+        if isinstance(spec, TaskSpec):
+            if spec.kind is Kind.COMMAND:
+                payload = spec.payload
+                if spec.payload_path:
+                    with reported(spec.payload_path), open(spec.payload_path, "rb") as file:
+                        payload = file.read()
+        elif spec.kind is Kind.COMMAND:
+            store = self._shell.store
+            try:
+                body, table = store.blob(spec.body), store.blob(spec.table) if spec.table else b""
+            except KeyError:
+                raise StoreFailed(f"the command of array {record} was never sent to the server") from None
+            pages = [(page.start, page.stop, page.data) for page in self._queries.pages_of(record, index)]
+        return {"payload": payload, "body": body, "table": table, "pages": pages}
+
+    # --- which person has what -----------------------------------------------------------------------
+
+    def _find(self, task: questions.Task | questions.Done | questions.Here) -> tuple[RecordId, int, str]:
+        """The task that is named, and its id as people write it."""
+        record, index = task.record, task.index
+        length = self._queries.length_of(record)
+        if length is None:
+            raise UnknownName(f"there is no task {record}; see bough status")
+        if not 0 <= index < length:
+            raise UnknownName(f"{record} has {length} tasks, there is no {record}.{index}")
+        return record, index, self._queries.label(record, index)
+
+    def _attempt_of(self, name: str) -> Attempt | None:
+        """The task that a person has."""
+        for number in self._manual:
+            executor = self._queries.executor(number)
+            if executor is not None and executor.spans and _is_of(executor, name):
+                return next(iter(self._queries.attempts_on(number)), None)
+        return None
 
 
-def hands(state: State) -> Iterator[ExecutorRecord]:
-    """Those that the core knows of."""
-    return (executor for executor in state.executors.values() if is_hand(executor))
+class TakeScope:
+    """The workflows, or groups of them, that a person takes tasks from."""
+
+    def __init__(self, shell: Shell, workflow: str = "", group: str = "") -> None:
+        self._shell = shell
+        self._queries = queries = shell.queries
+        self._workflows: list[WorkflowInfo] = queries.workflows_named(workflow) if workflow else queries.workflows()
+        if workflow and not self._workflows:
+            names = ", ".join(dict.fromkeys(one.name for one in queries.workflows())) or "none"
+            raise UnknownName(f"there is no workflow {workflow!r}; there are: {names}")
+        self._tops = tuple(one.group for one in self._workflows)
+        self.groups: tuple[GroupId, ...] = self._tops
+        if group:
+            path = group.strip("/")
+            self.groups = tuple(one.id for top in self._tops for one in queries.subtree(top) if one.path == path)
+            if not self.groups:
+                raise UnknownName(f"there is no group {path!r}; see bough status")
+
+    def why_nothing(self, *, elsewhere: bool) -> dict[str, object]:
+        """Why there is nothing to take: "none" just now, all is "done", or it is "blocked" until a user acts.
+
+        `elsewhere`: something can be taken outside of the groups that were named.
+        """
+        counts = self._queries.counts(self.groups)
+        failed = counts.by_state[TaskState.FAILED] + counts.by_state[TaskState.SKIPPED]
+        value: dict[str, object] = {"counts": counts.labels()}
+        if not counts.unfinished:
+            return {"answer": "done", "text": f"everything has ended: {counts}", "failed": failed, **value}
+        around = self._queries.counts(self._tops)
+        if elsewhere or self._may_become_ready(around):
+            return {"answer": "none", "text": "nothing is ready now; ask again later", **value}
+        held = counts.by_state[TaskState.HELD]
+        if held:
+            text = f"tasks are held ({held}); release them with bough release"
+        elif around.ready:
+            text = f"what is ready ({around.ready}) are functions, which need an executor: bough executor start"
+        else:
+            text = f"nothing can become ready: {counts}; see bough status and bough explain"
+        return {"answer": "blocked", "text": text, **value}
+
+    def _may_become_ready(self, around: TaskCounts) -> bool:
+        """Whether a task may become ready without a user's help."""
+        if around.out or self._shell.is_busy or any(self._queries.awaits_retry(one.run) for one in self._workflows):
+            return True
+        if around.ready and self._queries.takes_functions():
+            return True
+        waiting = around.by_state[TaskState.WAITING]
+        return bool(waiting) and any(self._shell.peers.of_run(one.run) for one in self._workflows)
 
 
 class TaskPerson:
-    """Who took a task by hand and speaks for it: what `server.here` answers goes to the errand.
+    """A person who took a task and speaks for it: what `task_requests` answers goes to the deferred.
 
-    `gone`: called when he has left before he got a lock that he waited for.
+    `gone` is called when the person left before getting a lock that the person waited for.
     """
 
-    def __init__(self, number: ExecutorId, errand: DeferredRequest[questions.Here], gone: Callable[[], None]) -> None:
+    def __init__(self, number: ExecutorId, deferred: DeferredRequest[questions.Here], gone: Callable[[], None]) -> None:
         self.number = number
-        self._errand = errand
+        self._errand = deferred
         self._gone = gone
 
     @property
     def connection(self) -> TaskPerson:
-        """Himself."""
+        """The person itself."""
         return self
 
     def send(self, message: object) -> None:
-        """Answer him."""
+        """Answer the person."""
         assert isinstance(message, TaskAnswer)
         if message.error:
             self._errand.refuse(UserError(message.error))
@@ -97,438 +352,22 @@ class TaskPerson:
             self._gone()
 
 
-class ManualPolicy:
-    """Carries out what was taken by hand first, and leaves the rest to the policy it stands before."""
+def _is_of(executor: ExecutorInfo, name: str) -> bool:
+    return name in {executor.host, executor.host.rpartition("@")[0]}
 
-    def __init__(self, policy: PlacementPolicy) -> None:
-        self.wishes: list[Place] = []  # of the turn that comes next
-        self._policy = policy
 
-    def rank(self, work: ReadyWork, /) -> float:
-        """As the policy says."""
-        return self._policy.rank(work)
-
-    def place(self, view: View, /) -> Iterable[Place]:
-        """What was taken, then what the policy wants for all but hands."""
-        if not self.wishes:
-            return self._policy.place(view)
-        return self._by_hand(view)
-
-    def _by_hand(self, view: View) -> Iterator[Place]:
-        wishes, self.wishes = self.wishes, []
-        yield from wishes
-        yield from self._policy.place(_Others(view, frozenset(wish.executor for wish in wishes)))
-
-
-class _Others:
-    """The world without some executors."""
-
-    def __init__(self, view: View, hidden: frozenset[int]) -> None:
-        self._view = view
-        self._hidden = hidden
-
-    @property
-    def now(self) -> Seconds:
-        """The time."""
-        return self._view.now
-
-    @property
-    def random(self) -> Random:
-        """The only dice."""
-        return self._view.random
-
-    def ready(self) -> ReadyScan:
-        """What is ready, best first."""
-        return self._view.ready()
-
-    def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
-        """The executor that has been open the longest and would take a task of this work."""
-        return self._view.executor_for(work, self._hidden | excluding)
-
-    def executors(self) -> list[ExecutorView]:
-        """Every executor that may take something."""
-        return [executor for executor in self._view.executors() if executor.id not in self._hidden]
-
-    def most_free(self, needs: Needs) -> ExecutorView | None:
-        """The executor with the most free cores, among those that could ever fit these needs."""
-        able = [executor for executor in self.executors() if executor.could_fit(needs)]
-        return max(able, key=lambda executor: executor.free("cores"), default=None)
-
-
-_DEEP = 100_000  # entries of one queue that are looked at
-
-
-class TakeScope:
-    """The workflows, or groups of them, that somebody takes tasks from."""
-
-    def __init__(self, shell: Shell, workflow: str = "", group: str = "") -> None:
-        self._shell = shell
-        self._state = shell.machine.state
-        known = workflows_of(self._state)
-        self.workflows: list[Workflow] = [one for one in known if not workflow or workflow in _names(one)]
-        if workflow and not self.workflows:
-            names = ", ".join(dict.fromkeys(one.name for one in known)) or "none"
-            raise UnknownName(f"there is no workflow {workflow!r}; there are: {names}")
-        self._tops: list[GroupRecord] = [one.group for one in self.workflows]
-        if group:
-            path = group.strip("/")
-            self._tops = [found for one in self._tops for found in below(one) if found.path == path]
-            if not self._tops:
-                raise UnknownName(f"there is no group {path!r}; see bough status")
-        self._is_part = bool(group)
-
-    def choose(self, host: str = "") -> Record | None:
-        """The command that goes next: of the workflow that holds the fewest cores, in the policy's order.
-
-        Those with affinity to the host of who asks go first, and those with affinity to where somebody else took their
-        predecessor go last: he may come back for them. What belongs to the host of an executor is that one's.
-        """
-        best: tuple[int, float, Entry] | None = None
-        for queue in [leaf for root in self._state.waiting for leaf in root.leaves()]:
-            if queue.workflow not in self.workflows or queue.place in self._state.hosts:
-                continue
-            entry = self._first(queue)
-            near = 1 if not queue.place else 0 if queue.place.rpartition("@")[2] == host else 2
-            if entry is not None and (best is None or (near, queue.workflow.cores, entry) < best):
-                best = near, queue.workflow.cores, entry
-        return best[2][4] if best is not None else None
-
-    def _first(self, queue: ReadyQueue) -> Entry | None:
-        taken: list[Entry] = []
-        found = None
-        while len(taken) < _DEEP and (entry := queue.take()) is not None:
-            taken.append(entry)
-            if entry[4].spec.kind is Kind.COMMAND and self._holds(entry[4]):
-                found = entry
-                break
-        for entry in reversed(taken):
-            queue.put_back(entry)
-        return found
-
-    def _holds(self, record: Record) -> bool:
-        return not self._is_part or any(group in self._tops for group in record.group.chain())
-
-    def none(self) -> dict[str, object]:
-        """Why there is nothing to take: "none" just now, all is "done", or it is "blocked" until somebody acts."""
-        standing = TaskCounts(group for top in self._tops for group in below(top))
-        failed = standing.counts[FAILED] + standing.counts[SKIPPED]
-        value: dict[str, object] = {
-            "counts": {TaskState(state).label: count for state, count in enumerate(standing.counts) if count}
-        }
-        if not standing.unended:
-            return {"answer": "done", "text": f"everything has ended: {standing}", "failed": failed, **value}
-        around = TaskCounts(group for one in self.workflows for group in below(one.group))
-        if self._goes_on(around):
-            return {"answer": "none", "text": "nothing is ready now; ask again later", **value}
-        if standing.counts[HELD]:
-            text = f"tasks are held ({standing.counts[HELD]}); let them go with bough release"
-        elif around.ready:
-            text = f"what is ready ({around.ready}) are functions, which need an executor: bough executor start"
-        else:
-            text = f"nothing can become ready: {standing}; see bough status and bough explain"
-        return {"answer": "blocked", "text": text, **value}
-
-    def _goes_on(self, around: TaskCounts) -> bool:
-        """Whether something may become ready without anybody's help."""
-        if around.out or self._shell.is_busy or any(awaits_retry(self._state, one) for one in self.workflows):
-            return True
-        if around.ready and any(not is_hand(one) and not one.draining for one in self._state.executors.values()):
-            return True
-        if around.ready and self._is_part and self._whole().choose() is not None:
-            return True
-        return bool(around.counts[WAITING]) and any(self._shell.peers.of_run(one.run) for one in self.workflows)
-
-    def _whole(self) -> TakeScope:
-        """The same workflows without the restriction to a group."""
-        whole = TakeScope(self._shell)
-        whole.workflows = self.workflows
-        return whole
-
-
-def _names(workflow: Workflow) -> tuple[str, str]:
-    return workflow.name, workflow.group.name
-
-
-def label(record: Record, index: int) -> str:
-    """A task's id as people write it."""
-    return f"{record.id}.{index}" if record.is_array else str(record.id)
-
-
-def describe(shell: Shell, record: Record, index: int) -> dict[str, object]:
-    """A task's attributes, and what its command is made of."""
-    spec, needs, limits = record.spec, record.needs, record.spec.limits
-    held = _whereabouts(shell, record, index)
-    return {
-        "id": label(record, index),
-        "record": record.id,
-        "index": index,
-        "is_array": record.is_array,
-        "kind": spec.kind.name.lower(),
-        "name": spec.name,
-        "group": record.group.path,
-        "workflow": record.group.workflow.name,
-        "state": TaskState(record.state_of(index)).label,
-        "attempt": held[0] if held else _attempts(record, index),
-        "host": held[1] if held else "",
-        "cores": needs.cores,
-        "memory": needs.memory,
-        "gpus": needs.gpus,
-        "resources": dict(needs.named),
-        "timeout": limits.timeout,
-        "walltime": limits.walltime,
-        "retries": limits.retries,
-        "priority": record.priority,
-        "release": spec.terms.release,
-        "affinity": bool(spec.terms.same_host_as),
-        "attributes": record.attributes,
-        **_making(shell, record, index),
-    }
-
-
-def _whereabouts(shell: Shell, record: Record, index: int) -> tuple[int, str] | None:
-    for span in shell.machine.state.spans.values():
-        if span.record is record and any(low <= index < high for low, high in span.left):
-            return span.attempt, span.executor.host
-    return None
-
-
-def _attempts(record: Record, index: int) -> int:
-    if isinstance(record, TaskRecord):
-        return record.attempt
-    return record.attempts.get(index, 0)
-
-
-def _making(shell: Shell, record: Record, index: int) -> dict[str, object]:
-    """What the text of a command is made of."""
-    spec = record.spec
-    if spec.kind is not Kind.COMMAND:
-        return {"payload": b"", "body": b"", "table": b"", "pages": []}
-    if isinstance(spec, TaskSpec):
-        payload = spec.payload
-        if spec.payload_path:
-            with reported(spec.payload_path), open(spec.payload_path, "rb") as file:
-                payload = file.read()
-        return {"payload": payload, "body": b"", "table": b"", "pages": []}
-    assert isinstance(record, ArrayRecord)
-    try:
-        body, table = shell.store.blob(spec.body), shell.store.blob(spec.table) if spec.table else b""
-    except KeyError:
-        raise StoreFailed(f"the command of array {record.id} was never sent to the server") from None
-    return {"payload": b"", "body": body, "table": table, "pages": list(_pages(record, index))}
-
-
-def _pages(record: ArrayRecord, index: int) -> Iterator[tuple[int, int, bytes]]:
-    for page in record.pages(index, index + 1):
-        yield page.start, page.stop, page.data
-
-
-_TRIES = 5  # what was chosen may be gone when the turn comes
-_ALL = 1 << 62  # an element that no span reaches
-
-
-class ManualTasks:
-    """See the module."""
-
-    def __init__(self, shell: Shell, numbers: IdRanges, here: TaskRequests) -> None:
-        self._shell = shell
-        self._here = here
-        self._state = shell.machine.state
-        self._numbers = numbers
-        self._policy = ManualPolicy(self._state.policies.placement)
-        self._state.policies = replace(self._state.policies, placement=self._policy)
-        self._coming: set[str] = set()  # who is just being given something
-        self._since: dict[int, Seconds] = {}  # when each took its task; those of an earlier server: not known
-        self._hands: set[ExecutorId] = {hand.id for hand in hands(self._state)}
-        for hand in hands(self._state):  # those of an earlier server, which may have ended in the middle of a hand-out
-            shell.news(ExecutorDrained(hand.id))
-            for number in hand.spans:
-                shell.news(SpanStarted(SpanId(number), 0, _ALL))
-        shell.on_turn.append(self._let_go)
-
-    # --- taking --------------------------------------------------------------------------------------
-
-    def take(self, errand: DeferredRequest[questions.Take]) -> None:
-        """Give somebody the task he has, or the next that is ready, or say why there is none."""
-        wanted = errand.question
-        name = _check_name(wanted.name)
-        host = name.rpartition("@")[2] if "@" in name else wanted.host
-        scope = TakeScope(self._shell, wanted.queue, wanted.group)
-        self._take(errand, name, host, scope, _TRIES)
-
-    def _take(
-        self, errand: DeferredRequest[questions.Take], name: str, host: str, scope: TakeScope, tries: int
-    ) -> None:
-        if name in self._coming:  # he asked twice at once
-            self._shell.after_turn(lambda: errand.attempt(self.take))
-            return
-        hand = self._hand_of(name)
-        if hand is not None and (span := _span_of(hand)) is not None:
-            errand.answer(self._given(span))
-            return
-        record = scope.choose(host) if tries else None
-        if record is None:
-            errand.answer(scope.none())
-            return
-        number = self._numbers.new_executor()
-        self._coming.add(name)
-        self._policy.wishes.append(Place(record.id, number, 1))
-        where = name if "@" in name else f"{name}@{host}"
-        self._shell.news(
-            ExecutorJoined(number, SITE, where, 0, record.needs),
-            then=lambda: self._placed(errand, name, host, scope, number, tries),
-        )
-
-    def _placed(  # noqa: PLR0917
-        self,
-        errand: DeferredRequest[questions.Take],
-        name: str,
-        host: str,
-        scope: TakeScope,
-        number: ExecutorId,
-        tries: int,
-    ) -> None:
-        """The turn is over: what was wished for is there, or was gone before."""
-        self._policy.wishes = [wish for wish in self._policy.wishes if wish.executor != number]
-        hand, shell = self._state.executors[number], self._shell
-        self._hands.add(number)
-        span = _span_of(hand)
-        shell.news(ExecutorDrained(number))
-        for other in list(hand.spans.values()):
-            if other is not span:
-                shell.news(SpanReturned(SpanId(other.id), 0, _ALL))
-        if span is None:
-            shell.news(ExecutorLost(number, "there was nothing to take any more"))
-            self._coming.discard(name)
-            errand.attempt(lambda same: self._take(same, name, host, scope, tries - 1))
-            return
-        self._since[number] = self._shell.clock.now()
-        index = span.left[0][0]
-        shell.news(SpanReturned(SpanId(span.id), index + 1, _ALL))
-        logs.info("task-taken", f"{hand.host} took task {label(span.record, index)}")
-
-        def given() -> None:
-            self._coming.discard(name)
-            shell.upkeep.when_synced(lambda: errand.answer(self._given(span)))
-
-        shell.news(SpanStarted(SpanId(span.id), index, index + 1), then=given)
-
-    def _given(self, span: Span) -> dict[str, object]:
-        if not span.left:  # cancelled in the same moment
-            return {"answer": "none", "text": "the task that was taken was cancelled; ask again"}
-        record, index = span.record, span.left[0][0]
-        return {"answer": "task", "text": "", **describe(self._shell, record, index)}
-
-    # --- ending --------------------------------------------------------------------------------------
-
-    def done(self, errand: DeferredRequest[questions.Done]) -> None:
-        """Somebody says how the task that he took ended; said again it changes nothing."""
-        said = errand.question
-        name = _check_name(said.name)
-        record, index = self._find(said)
-        task = label(record, index)
-        span = self._span_with(record, index)
-        if span is None or record.state_of(index) not in {PLACED, RUNNING}:
-            state = TaskState(record.state_of(index)).label
-            errand.answer({"id": task, "state": state, "changed": False})
-            return
-        hand = span.executor
-        if not is_hand(hand):
-            raise UserError(f"task {task} runs on executor {hand.id} at {hand.host}, which will say itself how it ends")
-        _check_owner(hand, name, task)
-        if said.give_back:
-            self._shell.news(SpanReturned(SpanId(span.id), index, index + 1))
-        else:
-            self._end(said, span, index)
-        self._shell.news(ExecutorLost(hand.id, "its task is over"), then=lambda: self._said(errand, record, index))
-
-    def _end(self, said: questions.Done, span: Span, index: int) -> None:
-        now = self._shell.clock.now()
-        begun = self._since.pop(span.executor.id, 0.0)
-        seconds = max(now - begun, 0.0) if begun else max(span.record.expected, 1.0)
-        code, missing = said.exit_code, said.missing
-        outputs = tuple(Output(*each) for each in said.outputs)
-        detail = Detail(index, exit_code=code, started=begun, ended=now, outputs=outputs)
-        if code:
-            failure = Failure(Cause.EXIT, f"exit code {code}, said {span.executor.host}", exit_code=code)
-        elif missing:
-            failure = Failure(Cause.MISSING_OUTPUT, f"the declared output {missing} is not there", exit_code=0)
-        else:
-            self._shell.news(SpanEnded(SpanId(span.id), index, index + 1, seconds, None, (detail,)))
-            return
-        self._shell.news(ElementFailed(SpanId(span.id), index, failure, detail))
-
-    def _said(self, errand: DeferredRequest[questions.Done], record: Record, index: int) -> None:
-        task, state = label(record, index), TaskState(record.state_of(index)).label
-        self._shell.upkeep.when_synced(lambda: errand.answer({"id": task, "state": state, "changed": True}))
-
-    def here(self, errand: DeferredRequest[questions.Here]) -> None:
-        """What a task that somebody took says of itself or asks for, as those that executors run do."""
-        asked = errand.question
-        record, index = self._find(asked)
-        span, task = self._span_with(record, index), label(record, index)
-        if span is None or not is_hand(span.executor):
-            raise UserError(f"task {task} was not taken by hand; tasks that executors run speak for themselves")
-        _check_owner(span.executor, _check_name(asked.name), task)
-        message = TaskRequest(0, SpanId(span.id), RecordId(record.id), index, span.attempt, asked.question)
-        name = asked.question.name if isinstance(asked.question, questions.Lock) else ""
-        speaker = TaskPerson(
-            span.executor.id,
-            errand,
-            lambda: self._here.ask(speaker, msgspec.structs.replace(message, question=questions.Unlock(name))),
-        )
-        self._here.ask(speaker, message)
-
-    def task(self, errand: DeferredRequest[questions.Task]) -> None:
-        """All that there is to know of one task, to run it by hand."""
-        record, index = self._find(errand.question)
-        errand.answer(describe(self._shell, record, index))
-
-    # --- who has what --------------------------------------------------------------------------------
-
-    def _find(self, task: questions.Task | questions.Done | questions.Here) -> tuple[Record, int]:
-        number, index = task.record, task.index
-        record = self._shell.machine.find(number)
-        if record is None:
-            raise UnknownName(f"there is no task {number}; see bough status")
-        if not 0 <= index < record.length:
-            raise UnknownName(f"{number} has {record.length} tasks, there is no {number}.{index}")
-        return record, index
-
-    def _hand_of(self, name: str) -> ExecutorRecord | None:
-        known = (self._state.executors.get(number) for number in self._hands)
-        return next((hand for hand in known if hand is not None and hand.spans and _is_of(hand, name)), None)
-
-    def _span_with(self, record: Record, index: int) -> Span | None:
-        for span in self._state.spans.values():
-            if span.record is record and any(low <= index < high for low, high in span.left):
-                return span
-        return None
-
-    def _let_go(self) -> None:
-        """Hands whose task was cancelled, killed or taken from them are gone."""
-        for number in list(self._hands):
-            hand = self._state.executors.get(number)
-            if hand is None:
-                self._hands.discard(number)
-                self._since.pop(number, None)
-            elif hand.draining and not hand.spans:
-                self._shell.news(ExecutorLost(hand.id, "its task is over"))
-
-
-def _span_of(hand: ExecutorRecord) -> Span | None:
-    return next((span for span in hand.spans.values() if span.left), None)
-
-
-def _is_of(hand: ExecutorRecord, name: str) -> bool:
-    return name in {hand.host, hand.host.rpartition("@")[0]}
-
-
-def _check_owner(hand: ExecutorRecord, name: str, task: str) -> None:
-    if not _is_of(hand, name):
-        raise UserError(f"task {task} was taken by {hand.host}, not by {name}; say --as if that is you")
+def _check_owner(executor: ExecutorInfo, name: str, task: str) -> None:
+    if not _is_of(executor, name):
+        raise UserError(f"task {task} was taken by {executor.host}, not by {name}; say --as if that is you")
 
 
 def _check_name(name: str) -> str:
-    if not name or len(name) > 200 or not name.isprintable():
-        raise UserError("say who you are with a name of 1 to 200 letters")
+    if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise UserError(f"say who you are with a name of 1 to {_LONGEST_NAME} letters")
     return name
+
+
+def _check_host(host: str) -> str:
+    if len(host) > _LONGEST_NAME or not host.isprintable():
+        raise UserError(f"the name of a host has at most {_LONGEST_NAME} letters")
+    return host

@@ -1,14 +1,8 @@
-"""A sample a second, kept for an hour; the /metrics page.
+"""A sample of a service's counters every second, kept for an hour; the page /metrics for Prometheus.
 
-What a service counts, once a second, kept for the last hour.
-
-A sample is made of counters that are kept anyway. Rule: what a second costs does not grow with the number of tasks;
-the tasks by state are summed over groups, and where there are many groups, not every second.
-
-`GET /metrics` for Prometheus: an HTTP responder of one page.
-
-Rule: it reads one small request within a few seconds, answers and hangs up; it is bound to the loopback address
-unless another one was named.
+Rule: a sample reads counters that are kept anyway, so its cost does not grow with the number of tasks; where there are
+many groups, the tasks by state are not summed every second. The page reads one small request, answers and closes the
+connection; it is bound to the loopback address unless another one was named.
 """
 
 from __future__ import annotations
@@ -20,11 +14,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import SiteError
 from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped, SpanEnded
 from bough.server.peers import DeferredRequest, Peers
-from bough.server.service.manual_tasks import is_hand
 from bough.server.service.memory_use import resident
 from bough.server.service.prometheus_text import CONTENT_TYPE
 from bough.transport.access import split_address
@@ -34,6 +27,10 @@ KEPT = 3600  # samples
 _EVERY = 1.0  # seconds
 _SHARE = 0.005  # of the time that summing over groups may take
 _MINUTE = 60
+_PATIENCE = 5.0  # seconds for a request
+_MOST_BYTES = 8192  # of its head
+_MOST_AT_ONCE = 32
+LOOPBACK = "127.0.0.1"
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +47,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     suspended: int
     draining: int
     missing: int
-    hands: int  # tasks that somebody took by hand
+    manual: int  # tasks that people took
+    hands: int  # the former name of `manual`, for one more version
     cores: float
     waiting: int
     held: int
@@ -73,10 +71,10 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 class Statistics:
     """See the module."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, peers: Peers) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, queries: Queries, peers: Peers) -> None:
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._loop = loop
-        self._machine = machine
+        self._queries = queries
         self._peers = peers
         self._started = time.time()
         self._ended = self._failed = self._reused = 0
@@ -117,21 +115,8 @@ class Statistics:
 
     def sample(self) -> Sample:
         """How things are now."""
-        now, state = time.time(), self._machine.state
-        counts = self._states()
-        kinds = dict.fromkeys(("idle", "active", "suspended", "draining", "missing", "hands"), 0)
-        cores = 0.0
-        for executor in state.executors.values():
-            if is_hand(executor):
-                kinds["hands"] += 1
-                continue
-            cores += executor.capacity.cores
-            if executor.id not in self._peers.executors:
-                kinds["missing"] += 1
-            elif executor.draining or executor.suspended:
-                kinds["draining" if executor.draining else "suspended"] += 1
-            else:
-                kinds["active" if executor.spans else "idle"] += 1
+        now, queries = time.time(), self._queries
+        counts, executors = self._states(), queries.executor_counts(self._peers.executors)
         cpu = time.process_time()
         last = self.samples[-1] if self.samples else None
         at = self._loop.time()  # not the time of day, which may be changed
@@ -143,9 +128,15 @@ class Statistics:
             started=self._started,
             clients=len(self._peers.clients),
             connections=len(self._peers.clients) + len(self._peers.by_connection),
-            allocated=len(state.executors) - kinds["hands"],
-            **kinds,
-            cores=cores,
+            allocated=executors.allocated,
+            idle=executors.idle,
+            active=executors.active,
+            suspended=executors.suspended,
+            draining=executors.draining,
+            missing=executors.missing,
+            manual=executors.manual,
+            hands=executors.manual,
+            cores=executors.cores,
             **{name: counts.get(name, 0) for name in ("waiting", "held", "ready", "placed", "running")},
             ended=self._ended,
             failed=self._failed,
@@ -155,31 +146,25 @@ class Statistics:
             cpu=100 * (cpu - last.cpu_seconds) / past if last else 0.0,
             cpu_seconds=cpu,
             memory=resident(),
-            turns=state.turn,
-            records=len(state.records),
-            workflows=len(state.workflows) - 1,
+            turns=queries.turn,
+            records=queries.record_count,
+            workflows=queries.workflow_count,
         )
 
     def _states(self) -> dict[str, int]:
         begun = time.perf_counter()
         if begun >= self._count_again:
-            self._counts = self._machine.counts()
+            self._counts = self._queries.counts().labels()
             now = time.perf_counter()
             self._count_again = now + (now - begun) / _SHARE - _EVERY
         return self._counts
 
     # --- answers ---------------------------------------------------------------------------------------
 
-    def answer(self, errand: DeferredRequest[questions.Statistics]) -> None:
+    def answer(self, deferred: DeferredRequest[questions.Statistics]) -> None:
         """The samples of the last so many seconds, oldest first."""
-        wanted = list(self.samples)[-max(1, errand.question.seconds) :]
-        errand.answer([msgspec.structs.asdict(sample) for sample in wanted])
-
-
-_PATIENCE = 5.0  # seconds for a request
-_MOST_BYTES = 8192  # of its head
-_MOST_AT_ONCE = 32
-LOOPBACK = "127.0.0.1"
+        wanted = list(self.samples)[-max(1, deferred.question.seconds) :]
+        deferred.answer([msgspec.structs.asdict(sample) for sample in wanted])
 
 
 def read_address(text: str) -> tuple[str, int]:

@@ -1,14 +1,9 @@
-"""What operators are told without asking, and the command that tells them.
+"""What operators are told without asking, and the command or mail program that tells them.
 
-What the operator is told of without asking: workflows that are over or stuck, overlong tasks, hosts in trouble.
-
-Facts are looked at as they are written, the rest every few seconds. Rule: the same thing is not said twice within an
-hour, and nothing here waits for whoever brings the message (see `messenger`).
-
-Who brings messages to people: a command of the user's, or the machine's own mail program.
-
-Rule: a few at once, each with a time limit, all of its own process group; what they print goes to the log, and the
-server never waits for them.
+`Notices` looks at facts as they are written, and every few seconds for silent executors, overlong tasks and workflows
+that are stuck. `NoticeCommand` runs the user's command or the machine's mail program. Rule: the same thing is not told
+twice within an hour; commands run a few at once, each with a time limit and a process group of its own, and the server
+never waits for them.
 """
 
 from __future__ import annotations
@@ -26,10 +21,7 @@ from email.message import EmailMessage
 import msgspec
 
 from bough import logs
-from bough.core.queries import TaskCounts, below, why_stuck, workflows_of
-from bough.core.records.attempts import Span
-from bough.core.records.executor_record import ExecutorRecord
-from bough.core.records.group_record import Workflow
+from bough.core.queries.answers import WorkflowInfo
 from bough.errors import UserError
 from bough.model.events.facts import (
     ExecutorDrained,
@@ -41,13 +33,17 @@ from bough.model.events.facts import (
     SpanStarted,
 )
 from bough.model.ids import ExecutorId, Seconds
-from bough.server.service.manual_tasks import SITE, is_hand, label
 from bough.server.turns.shell import Shell
 
 KINDS = ("finished", "stuck", "overlong", "silent", "suspended", "lost")
 _LOOK = 5.0  # seconds between two looks
 _AGAIN = 3600.0  # seconds within which the same thing is not said again
 _NAMED = 5  # tasks of a silent executor that are named
+LIMIT = 30.0  # seconds for one message
+_AT_ONCE = 3
+_MOST_WAITING = 100
+_MOST_PRINTED = 2000  # bytes of what a command says that are logged
+_PLACES = "/usr/sbin:/usr/lib:/usr/bin:/bin"
 
 
 class OperatorNotice(msgspec.Struct, frozen=True):
@@ -82,7 +78,7 @@ class Notices:
 
     def __init__(self, shell: Shell, rules: NoticeRules, say: Callable[[OperatorNotice], None]) -> None:
         self._shell = shell
-        self._state = shell.machine.state
+        self._queries = shell.queries
         self._rules = rules
         self._say = say
         self._said: dict[tuple[object, ...], Seconds] = {}
@@ -100,13 +96,13 @@ class Notices:
             RunClosed: self._closed,
             SpanStarted: self._began,
         }
-        for executor in self._state.executors.values():
-            self._hosts[executor.id] = executor.host
-            if executor.draining:
-                self._leaving.add(executor.id)
+        for executor in self._queries.executors():
+            self._hosts[executor.number] = executor.host
+            if executor.is_draining:
+                self._leaving.add(executor.number)
         now = shell.clock.now()
-        for span in self._state.spans:  # when they began is not known any more: now, at the latest
-            self._started[span] = now
+        for attempt in self._queries.attempts():  # when they began is not known any more: now, at the latest
+            self._started[attempt.span] = now
 
     def start(self) -> None:
         """Look now and then."""
@@ -140,8 +136,6 @@ class Notices:
     def _joined(self, fact: ExecutorJoined) -> None:
         self._hosts[fact.executor] = fact.host
         self._leaving.discard(fact.executor)
-        if fact.site == SITE and not fact.pid:
-            self._leaving.add(fact.executor)  # nobody is surprised when a hand is done
 
     def _began(self, fact: SpanStarted) -> None:
         self._started.setdefault(fact.span, self._shell.clock.now())
@@ -163,10 +157,10 @@ class Notices:
         self._silent.discard(fact.executor)
 
     def _closed(self, fact: RunClosed) -> None:
-        workflow = self._state.workflows.get(fact.run)
-        if workflow is not None and workflow.group.id:
-            standing = TaskCounts(below(workflow.group))
-            text = f"workflow {workflow.name}, run {workflow.run}, has ended: {standing}"
+        workflow = self._queries.workflow(fact.run)
+        if workflow is not None and workflow.group:
+            counts = self._queries.counts([workflow.group])
+            text = f"workflow {workflow.name}, run {workflow.run}, has ended: {counts}"
             self._tell(OperatorNotice("finished", text, workflow.name), workflow.run)
 
     # --- what is looked at -------------------------------------------------------------------------------
@@ -182,41 +176,40 @@ class Notices:
 
     def _look_for_silence(self) -> None:
         """Executors that were missing at the last look, too, and have something to do."""
-        missing = {
-            executor.id
-            for executor in self._state.executors.values()
-            if executor.id not in self._shell.peers.executors and not is_hand(executor)
-        }
+        missing = {number for number in self._queries.executor_numbers() if number not in self._shell.peers.executors}
+        missing.difference_update(self._queries.manual_executors())
         for number in missing & self._silent:
-            executor = self._state.executors[number]
-            if executor.spans:
-                tasks = _tasks_on(executor)
+            attempts = self._queries.attempts_on(number)
+            if attempts:
+                host, tasks = attempts[0].host, [self._queries.label(one.record, one.left[0][0]) for one in attempts]
                 shown = ", ".join(tasks[:_NAMED]) + (", ..." if len(tasks) > _NAMED else "")
-                text = f"no sign of life from executor {number} on {executor.host}, which has {shown}"
-                self._tell(OperatorNotice("silent", text, task=tasks[0], host=executor.host), number)
+                text = f"no sign of life from executor {number} on {host}, which has {shown}"
+                self._tell(OperatorNotice("silent", text, task=tasks[0], host=host), number)
         self._silent = missing
 
     def _look_for_overlong(self, now: Seconds) -> None:
-        rules, spans = self._rules, self._state.spans
+        rules, queries = self._rules, self._queries
         for number, began in list(self._started.items()):
-            span = spans.get(number)
-            if span is None:
+            expected = queries.expected_left(number)
+            if expected is None:
                 del self._started[number]
                 continue
-            limits, mean = span.record.spec.limits, span.record.runtime.mean
-            expected = max(limits.walltime, mean) * sum(high - low for low, high in span.left)
             ran = now - began
             if expected and ran > max(rules.least, rules.factor * expected):
-                task, host = label(span.record, span.left[0][0]), span.executor.host
-                text = f"task {task} has run on {host} for {ran:.0f} s, and {expected:.0f} s were expected"
-                name = span.record.group.workflow.name
-                self._tell(OperatorNotice("overlong", text, name, task, host), span.record.id, span.left[0][0])
+                self._tell_overlong(number, ran, expected)
+
+    def _tell_overlong(self, span: int, ran: Seconds, expected: Seconds) -> None:
+        attempt = self._queries.attempt(span)
+        if attempt is not None:
+            task, host = self._queries.task(attempt.record, attempt.left[0][0]), attempt.host
+            text = f"task {task.id} has run on {host} for {ran:.0f} s, and {expected:.0f} s were expected"
+            self._tell(OperatorNotice("overlong", text, task.workflow, task.id, host), task.record, task.index)
 
     def _look_for_stuck(self) -> None:
         """Workflows that were stuck at the last look, too."""
-        found: dict[int, tuple[Workflow, str]] = {}
-        for workflow in workflows_of(self._state):
-            why = why_stuck(self._state, workflow)
+        found: dict[int, tuple[WorkflowInfo, str]] = {}
+        for workflow in self._queries.workflows():
+            why = self._queries.why_stuck(workflow.run)
             if why:
                 found[workflow.run] = workflow, why
         for run in found.keys() & self._stuck:
@@ -224,21 +217,6 @@ class Notices:
             text = f"workflow {workflow.name}, run {run}, can go on no more: {why}"
             self._tell(OperatorNotice("stuck", text, workflow.name), run)
         self._stuck = set(found)
-
-
-def _tasks_on(executor: ExecutorRecord) -> list[str]:
-    return [label(span.record, span.left[0][0]) for span in executor.spans.values() if _has(span)]
-
-
-def _has(span: Span) -> bool:
-    return bool(span.left)
-
-
-LIMIT = 30.0  # seconds for one message
-_AT_ONCE = 3
-_MOST_WAITING = 100
-_MOST_PRINTED = 2000  # bytes of what a command says that are logged
-_PLACES = "/usr/sbin:/usr/lib:/usr/bin:/bin"
 
 
 class NoticeCommand:
@@ -264,11 +242,11 @@ class NoticeCommand:
             words, body = self._mail(notice)
             self._put(("mail", words, body, notice))
 
-    def _put(self, errand: tuple[str, list[str], bytes, OperatorNotice]) -> None:
+    def _put(self, deferred: tuple[str, list[str], bytes, OperatorNotice]) -> None:
         if len(self._waiting) >= _MOST_WAITING:
             logs.warning("notice-dropped", "too many notices wait to be brought; this one is only in the log")
             return
-        self._waiting.append(errand)
+        self._waiting.append(deferred)
         self._next()
 
     def _next(self) -> None:

@@ -1,15 +1,10 @@
-"""Workflows removed on request or by age; space given back.
+"""Workflows removed on request or by age, and the space they took given back.
 
-Files with what tasks wrote to stdout and stderr, when the last task that wrote to one is removed.
-
-Executors share a file between the tasks of a slot. Rule: a file is deleted only when the jobs database names it no
-more, the executor that made it is gone, and nothing was written to it for longer than executors look for their server.
-
-Workflows that are removed with their records, by hand or by age, and the space that they took given back.
-
-First the core forgets the workflow, then a snapshot without it is saved, then its facts are taken out of the journal,
-a slice at a time between turns. Rule: what goes on is not removed; a workflow is gone for its users as soon as the
-removal is written, and whatever of the space is not given back when the server ends is given back by the next one.
+The core forgets the workflow, a snapshot without it is saved, then its facts are taken out of the journal, a slice at a
+time between turns; what an ending server leaves, the next one does. Files with the output of tasks are shared by the
+tasks of a slot. Rule: a workflow that is running is not removed; a file with output is deleted only when the jobs
+database names it no more, the executor that made it is gone, and it has not changed for longer than executors look for
+their server.
 """
 
 from __future__ import annotations
@@ -22,11 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from bough import logs
-from bough.core.queries import TaskCounts, below, workflows_of
-from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.queries.answers import WorkflowInfo
 from bough.errors import BoughError, InternalError, UnknownName, UserError
 from bough.model.events.facts import Cancelled, GroupClosed, RunRemoved
-from bough.model.ids import GroupId, Seconds
+from bough.model.ids import Seconds
 from bough.model.tasks import Dep, On
 from bough.server.peers import DeferredRequest
 from bough.server.service.memory_use import give_back
@@ -43,6 +37,21 @@ _NAMED_FILES = " UNION ".join(
     for stream in ("stdout", "stderr")
 )
 _LENT = "SELECT 1 FROM borrowed WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = borrowed.source) LIMIT 1"
+_SLICE = 200  # turns of the journal looked at between two turns
+_PAUSE = 0.005  # seconds between two slices
+_AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
+_TURNS = 20  # that a workflow which is told to end is waited for
+_LOOK = 3600.0  # seconds between looks for old workflows, at the most
+_LOOK_LEAST = 1.0  # and at the least
+_LOOKS = 5  # in the time for which they are kept
+_BEGIN = 1.0  # seconds after the start: first of all the server serves
+_FIRST_LOOK = 5.0
+_OLD = "SELECT run, name, closed FROM runs WHERE grp != 0 AND closed IS NOT NULL AND closed < ? ORDER BY run"
+_NAMED = "SELECT run, name FROM runs WHERE grp != 0 AND (name = ? OR (name = ? AND run = ?) OR run = ?) ORDER BY run"
+_NAMES = "SELECT DISTINCT name FROM runs WHERE grp != 0 ORDER BY name LIMIT 50"
+_TOLD = 5  # names in the log
+_DIGITS = 19  # of a number of a run
+T = TypeVar("T")
 
 
 def delete_unused(where: str, folder: str, working: Container[int], now: float) -> int:
@@ -69,29 +78,12 @@ def _files(folder: str, working: Container[int]) -> list[str]:
     return found
 
 
-_SLICE = 200  # turns of the journal looked at between two turns
-_PAUSE = 0.005  # seconds between two slices
-_AGAIN = 60.0  # seconds until a store that could not be cleaned is tried again
-_TURNS = 20  # that a workflow which is told to end is waited for
-_LOOK = 3600.0  # seconds between looks for old workflows, at the most
-_LOOK_LEAST = 1.0  # and at the least
-_LOOKS = 5  # in the time for which they are kept
-_BEGIN = 1.0  # seconds after the start: first of all the server serves
-_FIRST_LOOK = 5.0
-_OLD = "SELECT run, name, closed FROM runs WHERE grp != 0 AND closed IS NOT NULL AND closed < ? ORDER BY run"
-_NAMED = "SELECT run, name FROM runs WHERE grp != 0 AND (name = ? OR (name = ? AND run = ?) OR run = ?) ORDER BY run"
-_NAMES = "SELECT DISTINCT name FROM runs WHERE grp != 0 ORDER BY name LIMIT 50"
-_TOLD = 5  # names in the log
-_DIGITS = 19  # of a number of a run
-T = TypeVar("T")
-
-
 class Retention:
     """See the module. `where`: the store's folder or database; `keep`: seconds after which workflows go, 0: never."""
 
     def __init__(self, shell: Shell, where: str, keep: Seconds = 0.0) -> None:
         self._shell = shell
-        self._state = shell.machine.state
+        self._queries = shell.queries
         self._where = where
         self._keep = keep
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prune")
@@ -101,7 +93,7 @@ class Retention:
 
     def start(self) -> None:
         """Go on with what an earlier server left, and look for old workflows now and then."""
-        self._shell.loop.call_later(_BEGIN, self._shell.upkeep.when_folded, self._sweep)
+        self._shell.loop.call_later(_BEGIN, self._shell.background.when_folded, self._sweep)
         if self._keep:
             self._shell.loop.call_later(_FIRST_LOOK, self._look)
 
@@ -112,24 +104,24 @@ class Retention:
 
     # --- by name -----------------------------------------------------------------------------------------
 
-    def remove(self, errand: DeferredRequest[questions.Remove]) -> None:
+    def remove(self, deferred: DeferredRequest[questions.Remove]) -> None:
         """Remove the workflows that are named; those that go on only if they are to be killed."""
-        names, kill = errand.question.workflows, errand.question.kill
+        names, kill = deferred.question.workflows, deferred.question.kill
 
         def found(runs: dict[int, str]) -> None:
-            for one in (self._state.workflows[run] for run in runs if run in self._state.workflows):
-                if not kill and (why := self._goes_on(one)):
+            for one in self._known(runs):
+                if not kill and (why := self._why_running(one)):
                     raise UserError(
-                        f"workflow {one.name}, run {one.run}, goes on: {why}; wait for it, or say --kill to end it"
+                        f"workflow {one.name}, run {one.run}, is running: {why}; wait for it, or say --kill to end it"
                     )
-            self._remove(runs, errand.answer)
+            self._remove(runs, deferred.answer)
 
         def answered(done: asyncio.Future[dict[int, str]]) -> None:
             error = done.exception()
             if error is not None:
-                errand.refuse(_told(error))
+                deferred.refuse(_told(error))
             else:
-                errand.attempt(lambda _: found(done.result()))
+                deferred.attempt(lambda _: found(done.result()))
 
         self._ask(lambda: self._named([str(name) for name in names]), answered)
 
@@ -151,25 +143,30 @@ class Retention:
                 found.update((int(str(row[0])), str(row[1])) for row in by_number or rows)
         return found
 
-    def _goes_on(self, workflow: Workflow) -> str:
-        """Why a workflow is not over; empty when it is. A queue in which all has ended is over, too."""
-        standing = TaskCounts(below(workflow.group))
-        if standing.unended:
-            return str(standing)
+    def _known(self, runs: Iterable[int]) -> list[WorkflowInfo]:
+        """Those of some runs that are in the core."""
+        found = (self._queries.workflow(run) for run in runs)
+        return [workflow for workflow in found if workflow is not None]
+
+    def _why_running(self, workflow: WorkflowInfo) -> str:
+        """Why a workflow has not finished; empty when it has. A queue in which all has ended has finished, too."""
+        counts = self._queries.counts([workflow.group])
+        if counts.unfinished:
+            return str(counts)
         if self._shell.peers.of_run(workflow.run):
             return "it has a client"
         return ""
 
     # --- by age ------------------------------------------------------------------------------------------
 
-    def prune(self, errand: DeferredRequest[questions.Prune]) -> None:
+    def prune(self, deferred: DeferredRequest[questions.Prune]) -> None:
         """Remove the workflows that ended so many seconds ago, or only say which."""
-        seconds, dry = errand.question.seconds, errand.question.dry_run
+        seconds, dry = deferred.question.seconds, deferred.question.dry_run
 
         def found(old: list[dict[str, object]]) -> None:
-            self._remove({} if dry else _runs(old), lambda _: errand.answer(old))
+            self._remove({} if dry else _runs(old), lambda _: deferred.answer(old))
 
-        self._find_old(seconds, found, errand.refuse)
+        self._find_old(seconds, found, deferred.refuse)
 
     def _look(self) -> None:
         if self._stopped:
@@ -202,7 +199,7 @@ class Retention:
             if error is not None:
                 failed(_told(error))
                 return
-            stay = {one.run for one in workflows_of(self._state) if not one.closed or self._goes_on(one)}
+            stay = {one.run for one in self._queries.workflows() if not one.closed or self._why_running(one)}
             rows = done.result()
             then([{"run": run, "name": name, "closed": closed} for run, name, closed in rows if run not in stay])
 
@@ -219,46 +216,46 @@ class Retention:
             if not self._stopped:  # else it may have been cancelled, and nobody waits for it
                 then(done)
 
-        self._shell.upkeep.when_folded(ask)
+        self._shell.background.when_folded(ask)
 
     # --- how ---------------------------------------------------------------------------------------------
 
     def _remove(self, names: dict[int, str], then: Callable[[object], None]) -> None:
         """Remove runs, each of which has a name; those that are not here were retired."""
-        for one in (self._state.workflows[run] for run in names if run in self._state.workflows):
-            self._shell.results.forget_all(record.id for record in one.group.records())
-            if TaskCounts(below(one.group)).unended:
-                self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
-            for group in _upwards(one.group):
+        for one in self._known(names):
+            self._shell.results.forget_all(self._queries.records_of(one.run))
+            if self._queries.counts([one.group]).unfinished:
+                self._shell.news(Cancelled(Dep(On.GROUP, one.group)))
+            for group in self._queries.subtree(one.group):
                 if not group.closed:
-                    self._shell.news(GroupClosed(GroupId(group.id)))
+                    self._shell.news(GroupClosed(group.id))
         for run in names:
-            if run not in self._state.workflows:
+            if not self._queries.has_run(run):
                 self._shell.news(RunRemoved(run))
         if not names:
             then([])
             return
 
         def gone() -> None:
-            removed = [{"run": run, "name": name} for run, name in names.items() if run not in self._state.workflows]
+            removed = [{"run": run, "name": name} for run, name in names.items() if not self._queries.has_run(run)]
             said = [f"{one['name']} (run {one['run']})" for one in removed[:_TOLD]]
             more = [f"and {len(removed) - _TOLD} more"] if len(removed) > _TOLD else []
             logs.info("workflows-removed", f"workflows removed: {', '.join(said + more) or 'none'}")
-            self._shell.upkeep.when_synced(lambda: then(removed))
+            self._shell.background.when_synced(lambda: then(removed))
 
         self._shell.after_turn(lambda: self._forget(set(names), _TURNS, gone))
 
     def _forget(self, runs: set[int], tries: int, then: Callable[[], None]) -> None:
         """Forget those that are settled and closed; the others are about to be."""
-        left = {run: one for run in runs if (one := self._state.workflows.get(run)) is not None}
+        left = self._known(runs)
         if left and tries:
-            for run, one in left.items():
-                if one.group.settled and one.closed:
-                    self._shell.news(RunRemoved(run))
-            self._shell.after_turn(lambda: self._forget(set(left), tries - 1, then))
+            for one in left:
+                if one.finished and one.closed:
+                    self._shell.news(RunRemoved(one.run))
+            self._shell.after_turn(lambda: self._forget({one.run for one in left}, tries - 1, then))
             return
         self._removed = True
-        self._shell.upkeep.save_snapshot(self._state.turn)
+        self._shell.background.save_snapshot(self._queries.turn)
         then()
         self._sweep()
 
@@ -283,7 +280,7 @@ class Retention:
             give_back()
             if self._removed:
                 self._removed = False
-                self._shell.upkeep.when_folded(self._delete_outputs)
+                self._shell.background.when_folded(self._delete_outputs)
         else:
             self._shell.loop.call_later(wait, self._clean)
 
@@ -291,7 +288,7 @@ class Retention:
         """Look through what tasks wrote, in a thread."""
         if self._stopped:
             return
-        working = {*self._state.executors, *self._shell.peers.executors}
+        working = {*self._queries.executor_numbers(), *self._shell.peers.executors}
         folder, now = self._shell.info.folder("out"), self._shell.clock.now()
         asked = self._shell.loop.run_in_executor(self._thread, lambda: delete_unused(self._where, folder, working, now))
         asked.add_done_callback(_say_outputs)
@@ -313,11 +310,6 @@ def _say_outputs(done: asyncio.Future[int]) -> None:
         logs.warning("retention-failed", f"outputs of removed workflows could not be deleted: {error}")
     elif done.result():
         logs.info("outputs-removed", f"{done.result()} files with outputs of removed workflows were deleted")
-
-
-def _upwards(group: GroupRecord) -> Iterable[GroupRecord]:
-    """All groups below one and itself, those below first."""
-    return reversed(list(below(group)))
 
 
 def _delete(paths: Iterable[str], folder: str) -> None:

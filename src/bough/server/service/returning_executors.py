@@ -1,15 +1,14 @@
-"""Executors of a service: missing ones have a time to come back, returning ones say what they hold.
+"""Executors of a service that lost their connection: they have some time to reconnect, and then say what they hold.
 
-A closed connection or silence makes an executor *missing*; it is lost only when its time to come back is over.
-Rule: nothing is sent to an executor before it has said what it holds, so that comparing that with what the core
-believes is exact.
+A closed connection or silence makes an executor *missing*; it is lost only when its time to reconnect has passed. Rule:
+nothing is sent to an executor before it has said what it holds, so that comparing that with what the core believes is
+exact.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from bough import logs
 from bough.model.events.facts import (
@@ -25,7 +24,6 @@ from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
 from bough.server.service.id_ranges import IdRanges
-from bough.server.service.manual_tasks import is_hand
 from bough.server.turns.shell import Shell
 from bough.wire.executor_messages import Drain, ExecutorHello, SpansHeld, StopElements
 
@@ -33,25 +31,25 @@ _ALL = 1 << 62  # an element that no span reaches
 
 
 class ReturningExecutors:
-    """See the module. `patience`: seconds that a missing executor has to come back."""
+    """See the module. `reconnect`: seconds that a missing executor has to come back."""
 
-    def __init__(self, shell: Shell, numbers: IdRanges, patience: Seconds) -> None:
+    def __init__(self, shell: Shell, numbers: IdRanges, reconnect: Seconds) -> None:
         self._shell = shell
         self._peers = shell.peers
-        self._patience = patience
+        self._reconnect = reconnect
         self._missing: dict[ExecutorId, tuple[ExecutorPeer | None, asyncio.TimerHandle]] = {}
         self._numbers = numbers
-        self.on_lost: Callable[[ExecutorId], None] = lambda _: None
-        for executor in list(shell.machine.state.executors.values()):  # those of the server before this one
-            if not is_hand(executor):
-                self._miss(executor.id, None, "the server was started anew")
+        manual = set(shell.queries.manual_executors())
+        for number in shell.queries.executor_numbers():  # those of the server before this one
+            if number not in manual:
+                self._miss(number, None, "the server was started anew")
 
     @property
     def missing(self) -> list[ExecutorId]:
         """Those that have a time to come back."""
         return list(self._missing)
 
-    def appoint(self, connection: PeerConnection, hello: ExecutorHello) -> ExecutorPeer:
+    def accept(self, connection: PeerConnection, hello: ExecutorHello) -> ExecutorPeer:
         """An executor said hello: a new one gets a number, one that comes back keeps its own."""
         number = hello.executor or self._numbers.new_executor()
         before = self._before(number)
@@ -78,7 +76,7 @@ class ReturningExecutors:
             return executor
         return None
 
-    def holds(self, executor: ExecutorPeer, message: SpansHeld) -> None:
+    def compare_spans(self, executor: ExecutorPeer, message: SpansHeld) -> None:
         """All its reports are said: compare once they are in a turn."""
         executor.shared = message.shared
         self._shell.after_turn(lambda: self._compare(executor, set(message.spans)))
@@ -87,7 +85,7 @@ class ReturningExecutors:
         if self._peers.executors.get(executor.number) is not executor:
             return  # it is gone again
         number, hello, shell = executor.number, executor.hello, self._shell
-        if number not in shell.machine.state.executors:
+        if not shell.queries.has_executor(number):
             joined = ExecutorJoined(
                 number,
                 hello.site,
@@ -98,14 +96,14 @@ class ReturningExecutors:
                 hello.members,
                 hello.each,
             )
-            extra = [span for span in spans if not shell.machine.is_known(span, number)]
+            extra = [span for span in spans if not shell.queries.is_wanted(span, number)]
             shell.news(joined)
             said = "reconnected late" if hello.executor else "joined"
         else:
-            believed = set(shell.machine.held_by(number))
+            believed = set(shell.queries.spans_on(number))
             for span in believed - spans:
                 shell.news(SpanReturned(span, 0, _ALL))
-            extra = [span for span in spans - believed if not shell.machine.is_known(span, number)]
+            extra = [span for span in spans - believed if not shell.queries.is_wanted(span, number)]
             if hello.each is not None:
                 shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))
             shell.news(ExecutorResumed(number))
@@ -125,7 +123,7 @@ class ReturningExecutors:
         executor.leaving = reason or "it left"
         self._shell.news(ExecutorDrained(executor.number), then=lambda: executor.connection.say(Drain()))
 
-    def gone(self, executor: ExecutorPeer, reason: str) -> None:
+    def on_lost(self, executor: ExecutorPeer, reason: str) -> None:
         """Its connection is gone."""
         if self._peers.executors.get(executor.number) is not executor:
             return
@@ -133,29 +131,28 @@ class ReturningExecutors:
         if executor.leaving:
             logs.info("executor-left", f"executor {executor.number} left: {executor.leaving}")
             self._lose(executor.number, executor.leaving)
-        elif executor.number in self._shell.machine.state.executors:
+        elif self._shell.queries.has_executor(executor.number):
             logs.warning(
                 "executor-missing",
-                f"executor {executor.number} disconnected: {reason}; it has {self._patience:g} s to reconnect",
+                f"executor {executor.number} disconnected: {reason}; it has {self._reconnect:g} s to reconnect",
             )
             self._miss(executor.number, executor, reason)
 
     def _miss(self, number: ExecutorId, executor: ExecutorPeer | None, reason: str) -> None:
-        timer = self._shell.loop.call_later(self._patience, self._give_up, number, reason)
+        timer = self._shell.loop.call_later(self._reconnect, self._give_up, number, reason)
         self._missing[number] = (executor, timer)
         self._suspend(number, reason)
 
     def _suspend(self, number: ExecutorId, reason: str) -> None:
-        self._shell.news(ExecutorSuspended(number, self._shell.clock.now() + 10 * self._patience + 3600, reason))
+        self._shell.news(ExecutorSuspended(number, self._shell.clock.now() + 10 * self._reconnect + 3600, reason))
 
     def _give_up(self, number: ExecutorId, reason: str) -> None:
         if self._missing.pop(number, None) is not None:
             logs.warning(
                 "executor-lost",
-                f"executor {number} is lost: {reason}; it has not reconnected within {self._patience:g} s",
+                f"executor {number} is lost: {reason}; it has not reconnected within {self._reconnect:g} s",
             )
             self._lose(number, reason)
 
     def _lose(self, number: ExecutorId, reason: str) -> None:
         self._shell.news(ExecutorLost(number, reason))
-        self.on_lost(number)

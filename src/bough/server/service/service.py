@@ -1,8 +1,8 @@
-"""The life of a service: it goes on where the one before it ended, serves, and ends in good order.
+"""The life of a service: it continues what the server before it left, serves, and ends in good order.
 
-Rule: nothing of a run is closed by ending the server. Executors are told nothing unless they are to leave: they go
-on with their tasks and come back to the next server on this store. The locks are held until the process is gone: a
-thread of it may write to the store until then, and nobody else must.
+Rule: ending the server closes no run. Executors are told nothing unless they are to leave: they continue their tasks
+and reconnect to the next server on this store. The locks are held until the process is gone, because a thread of it may
+write to the store until then, and no other process may.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import uvloop
 
 from bough import logs, private
 from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, StoreFailed, StoreHeld
 from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.events.facts import RunOpened
@@ -192,7 +193,8 @@ class Service:
         self._store: Store = open_own_store(settings)
         self._numbers = IdRanges(settings.folder)
         self._machine, run, token = open_machine(self._store, settings, self._numbers)
-        self._numbers.keep(self._machine.state.workflows)
+        queries = Queries(self._machine)
+        self._numbers.keep(queries.runs())
         self._info = RunInfo(
             run,
             settings.folder,
@@ -209,7 +211,7 @@ class Service:
         self._shell: Shell | None = None
         self._address = self._fingerprint = ""
         self._ending: asyncio.Task[None] | None = None
-        took, count = time.monotonic() - begun, len(self._machine.state.records)
+        took, count = time.monotonic() - begun, queries.record_count
         logs.info(
             "store-opened", f"the store {settings.store or settings.folder} was opened in {took:.2f} s: {count} records"
         )
@@ -224,11 +226,11 @@ class Service:
         self._finished: asyncio.Future[int] = loop.create_future()
         shell = self._shell = make_shell(loop, self._machine, self._store, self._info)
         shell.on_fatal = self._fail
-        loop.set_exception_handler(lambda _, context: shell.faults.unexpected(context))
+        loop.set_exception_handler(lambda _, context: shell.handler_errors.unexpected(context))
         workflows = Workflows(shell, self._numbers)
         returning = ReturningExecutors(shell, self._numbers, self._settings.reconnect)
         where = self._settings.place
-        reception = self._reception = ServiceHandlers(
+        handlers = self._handlers = ServiceHandlers(
             shell,
             workflows,
             returning,
@@ -237,21 +239,21 @@ class Service:
             shutdown=self.end,
             queries=Limits(seconds=self._settings.extras.query_time),
         )
-        self._services = Features(shell, self._numbers, where, self._settings.extras, reception.here)
-        reception.desk.add(self._services.handlers)
+        self._features = Features(shell, self._numbers, where, self._settings.extras, handlers.task_requests)
+        handlers.answers.add(self._features.handlers)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.end, False)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
-        quotas = reception.relays.quotas
+        quotas = handlers.relays.quotas
         server = Acceptor(
             self._listener,
-            lambda: PeerConnection(reception, shell.dirty, quotas=quotas),
+            lambda: PeerConnection(handlers, shell.dirty, quotas=quotas),
             logs.reporter("peer-refused", logs.WARNING),
         )
         try:
-            doorman = await self._open_door(reception, shell) if self._settings.listen else None
-            reception.relays.fingerprint = self._fingerprint
-            await self._services.open()
+            listener = await self._listen(handlers, shell) if self._settings.listen else None
+            handlers.relays.fingerprint = self._fingerprint
+            await self._features.open()
         except BoughError:
             server.close()
             self._store.close()
@@ -265,13 +267,13 @@ class Service:
         gc.enable()
         code = await self._finished
         server.close()
-        await reception.window.close()
-        await self._services.close()
-        if doorman is not None:
-            await doorman.close()
+        await handlers.sql_queries.close()
+        await self._features.close()
+        if listener is not None:
+            await listener.close()
         return code
 
-    async def _open_door(self, reception: ServiceHandlers, shell: Shell) -> PeerListener:
+    async def _listen(self, handlers: ServiceHandlers, shell: Shell) -> PeerListener:
         """Listen for other machines."""
         from bough.transport.access import make_tokens, reachable_address, secret, split_address
         from bough.transport.admission import PeerListener
@@ -280,29 +282,29 @@ class Service:
         make_tokens()
         cert, key, self._fingerprint = make_certificate()
         host, port = split_address(self._settings.listen)
-        quotas = reception.relays.quotas
-        doorman = PeerListener(
-            lambda: PeerConnection(reception, shell.dirty, quotas=quotas),
+        quotas = handlers.relays.quotas
+        listener = PeerListener(
+            lambda: PeerConnection(handlers, shell.dirty, quotas=quotas),
             secret,
             self._fingerprint,
             say=logs.reporter("peer-refused", logs.WARNING),
         )
         context = server_context(cert, key)
         if port:
-            await doorman.listen(host, port, context)
+            await listener.listen(host, port, context)
         else:
-            port = await self._listen_as_before(doorman, host, context)
+            port = await self._listen_as_before(listener, host, context)
         self._address = reachable_address(host, port)
-        return doorman
+        return listener
 
-    async def _listen_as_before(self, doorman: PeerListener, host: str, context: ssl.SSLContext) -> int:
+    async def _listen_as_before(self, listener: PeerListener, host: str, context: ssl.SSLContext) -> int:
         """Any port, but the one of the last time if it is free: executors look for us there."""
         path = os.path.join(home.server_dir(), "port")
         try:
             with open(path, encoding="ascii") as file:
-                port = await doorman.listen(host, int(file.read(10)), context)
+                port = await listener.listen(host, int(file.read(10)), context)
         except (OSError, ValueError, SiteError):
-            port = await doorman.listen(host, 0, context)
+            port = await listener.listen(host, 0, context)
         home.write_private(path, f"{port}\n".encode())
         return port
 
@@ -331,8 +333,8 @@ class Service:
         assert self._shell is not None
         if self._ending is None:
             logs.info("server-ending", "told to end" + (", with all executors" if dismiss else ""))
-            self._services.stop()
-            self._reception.retiring.stop()
+            self._features.stop()
+            self._handlers.finished.stop()
             self._ending = self._shell.loop.create_task(self._run_down(dismiss))
 
     async def _run_down(self, dismiss: bool) -> None:
@@ -342,8 +344,8 @@ class Service:
             if dismiss:
                 await self._let_executors_go(shell)
             await self._catch_up(shell)
-            await shell.upkeep.stop()
-            shell.upkeep.save_snapshot(self._machine.state.turn)
+            await shell.background.stop()
+            shell.background.save_snapshot(shell.queries.turn)
             self._store.close(within=_CATCH_UP)
             self._numbers.close()
             code = 0

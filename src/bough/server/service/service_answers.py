@@ -1,30 +1,27 @@
-"""What clients of a service ask besides: what there is of their workflow, how it went, who is there.
+"""Answers that only a service gives: the inventory of a workflow, its outcomes, the executors.
 
 An inventory is {"records": [{"id", "kind", "is_command", "key", "occurrence", "after" and "inputs" [(on, id, index)],
 "name", "group", "length", "is_array", "table", "pages" (a digest), "element_after", "open", "state", "counts",
 "failed", "command", "writes"}], "groups": [{"id", "name", "parent", "closed", "settled", "failed"}]}.
 
-Rule: as in `questions`: a question changes nothing. What has ended is told again in slices, so that a client that
-comes back to a big workflow keeps nobody waiting.
+Rule: a question changes nothing. Outcomes are told in slices, so that a client that reconnects to a big workflow delays
+no other peer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from bough.core.records.array_record import CANCELLED, DONE, FAILED, SKIPPED, ArrayRecord, Record
-from bough.core.records.group_record import GroupRecord
-from bough.core.records.task_record import TaskRecord
+from bough.core.queries.answers import ExecutorInfo, GroupInfo, RecordInfo, WorkflowInfo
 from bough.errors import UserError
 from bough.model.commands.command import task_text
 from bough.model.ids import RecordId
 from bough.model.memo_keys import pages_digest
-from bough.model.outcomes import Cause, Failure
-from bough.model.states import TaskState
+from bough.model.outcomes import Success
+from bough.model.states import UNSUCCESSFUL, TaskState
 from bough.model.tasks import Dep, Kind, TaskSpec
 from bough.server.message_handlers import Answers
 from bough.server.peers import ClientPeer, DeferredRequest, answered_by
-from bough.server.service.manual_tasks import is_hand
 from bough.server.service.returning_executors import ReturningExecutors
 from bough.server.service.workflows import Workflows
 from bough.server.turns.result_parts import part
@@ -36,16 +33,13 @@ from bough.wire.client_messages import TasksFailed, TasksSucceeded
 _SLICE = 200  # messages told at a time
 _MOST_UNSENT = 8 << 20  # bytes that may wait to be sent before more is told
 _PAUSE = 0.01
-_UNSUCCESSFUL = bytes((FAILED, SKIPPED, CANCELLED))
-_CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
-_UNKNOWN = Failure(Cause.LOST, "why it failed is not known any more")
 
 
 class ServiceAnswers(Answers):
     """See the module."""
 
     def __init__(self, shell: Shell, workflows: Workflows, returning: ReturningExecutors) -> None:
-        super().__init__(shell.machine, shell.store, shell.peers, shell.info, shell.faults)
+        super().__init__(shell.queries, shell.store, shell.peers, shell.info, shell.handler_errors)
         self._shell = shell
         self._workflows = workflows
         self._returning = returning
@@ -55,7 +49,7 @@ class ServiceAnswers(Answers):
                 questions.Inventory: answered_by(self._inventory),
                 questions.Outcomes: self._tell_outcomes,
                 questions.Workflows: answered_by(
-                    lambda *_: [self._workflow(run) for run in self._machine.state.workflows]
+                    lambda *_: [self._workflow(one) for one in self._queries.workflows(and_own=True)]
                 ),
                 questions.Executors: answered_by(self._executors),
             }
@@ -64,37 +58,35 @@ class ServiceAnswers(Answers):
     # --- a workflow --------------------------------------------------------------------------------
 
     def _inventory(self, client: ClientPeer, _: questions.Inventory) -> object:
-        state = self._machine.state
-        if client.group not in state.groups or not client.run:
+        contents = self._queries.contents(client.group) if client.run else None
+        if contents is None:
             raise UserError("only the client of a workflow has an inventory")
-        group = state.groups[client.group]
         return {
-            "records": [_record_entry(record) for record in group.records()],
-            "groups": [_group_entry(one) for one in _below(group)],
+            "records": list(map(_record_entry, contents.records)),
+            "groups": list(map(_group_entry, contents.groups)),
         }
 
-    def _workflow(self, run: int) -> dict[str, object]:
-        workflow = self._machine.state.workflows[run]
-        clients = self._peers.of_run(run)
+    def _workflow(self, workflow: WorkflowInfo) -> dict[str, object]:
+        clients = self._peers.of_run(workflow.run)
         return {
-            "run": run,
+            "run": workflow.run,
             "name": workflow.name,
-            "group": workflow.group.id,
+            "group": workflow.group,
             "user": workflow.user,
             "directory": workflow.directory,
             "closed": workflow.closed,
-            "counts": _counts([workflow.group, *_below(workflow.group)]) if workflow.group.id else {},
+            "counts": self._queries.counts([workflow.group]).labels() if workflow.group else {},
             "client": {"pid": clients[0].pid, "host": clients[0].host} if clients else None,
         }
 
     # --- outcomes ----------------------------------------------------------------------------------
 
-    def _tell_outcomes(self, errand: DeferredRequest[questions.Outcomes]) -> None:
+    def _tell_outcomes(self, deferred: DeferredRequest[questions.Outcomes]) -> None:
         """Answer how many records are known, then tell of everything among them that has ended."""
-        client, find = errand.client, self._machine.find
-        wanted = [(record, first) for number, first in errand.question.records if (record := find(number)) is not None]
-        own = [(record, first) for record, first in wanted if client.run in {0, record.group.workflow.run}]
-        errand.answer(len(own))
+        client, run_of = deferred.client, self._queries.find_run
+        runs = [(record, first, run_of(record)) for record, first in deferred.question.records]
+        own = [(record, first) for record, first, run in runs if run is not None and client.run in {0, run}]
+        deferred.answer(len(own))
         self._tell(client, self._outcomes(own), lambda: self._workflows.let_close(client.run))
 
     def _tell(self, client: ClientPeer, messages: Iterator[Message], then: Callable[[], None]) -> None:
@@ -120,56 +112,44 @@ class ServiceAnswers(Answers):
         else:
             self._shell.loop.call_later(_PAUSE, self._tell, client, messages, then)
 
-    def _outcomes(self, records: Iterable[tuple[Record, int]]) -> Iterator[Message]:
+    def _outcomes(self, records: Iterable[tuple[RecordId, int]]) -> Iterator[Message]:
         for record, first in records:
-            yield from self._successes(record, first)
-            for low, high in record.runs(_UNSUCCESSFUL, first, record.length):
-                for index in range(low, high):
-                    failure = record.failure_of(index)
-                    if failure is None:
-                        failure = _CANCELLED if record.state_of(index) == CANCELLED else _UNKNOWN
-                    yield from self._shell.patience.told(TasksFailed(RecordId(record.id), index, index + 1, 0, failure))
+            for one in self._queries.outcomes(record, first):
+                if isinstance(one, Success):
+                    yield from self._success(record, first, one)
+                else:
+                    index, failure = one
+                    failed = TasksFailed(record, index, index + 1, 0, failure)
+                    yield from self._shell.withheld.release_or_keep(failed)
 
-    def _successes(self, record: Record, first: int) -> Iterator[Message]:
-        hosts = {executor.id: executor.host for executor in self._machine.state.executors.values()}
-        for success in [success for success in record.successes() if success.stop > first]:
-            shift = success.start - success.source_start
-            low, end = max(success.start, first) - shift, success.stop - shift
-            while low < end:  # one by one: there may be any number of them
-                span = self._shell.results.find(success.turn, RecordId(success.source), low)
-                high = min(span.stop, end)
-                yield TasksSucceeded(
-                    RecordId(record.id),
-                    low + shift,
-                    high + shift,
-                    span.attempt,
-                    hosts.get(span.executor, ""),
-                    part(span, low, high),
-                    cut_details(span.details, low, high, shift),
-                    reused=success.source != record.id,
-                )
-                low = high
+    def _success(self, record: RecordId, first: int, success: Success) -> Iterator[Message]:
+        shift = success.start - success.source_start
+        low, end = max(success.start, first) - shift, success.stop - shift
+        while low < end:  # one by one: there may be any number of them
+            span = self._shell.results.find(success.turn, RecordId(success.source), low)
+            high = min(span.stop, end)
+            yield TasksSucceeded(
+                record,
+                low + shift,
+                high + shift,
+                span.attempt,
+                self._queries.host_of(span.executor),
+                part(span, low, high),
+                cut_details(span.details, low, high, shift),
+                reused=success.source != record,
+            )
+            low = high
 
     # --- executors ---------------------------------------------------------------------------------
 
     def _executors(self, *_: object) -> object:
         found = []
-        for executor in self._machine.state.executors.values():
-            peer = self._peers.executors.get(executor.id)
+        for executor in self._queries.executors():
+            peer = self._peers.executors.get(executor.number)
             capacity = executor.capacity
-            if is_hand(executor):
-                state = "hand"
-            elif peer is None:
-                state = "missing"
-            elif executor.draining:
-                state = "draining"
-            elif executor.suspended:
-                state = "suspended"
-            else:
-                state = "active" if executor.spans else "idle"
             found.append(
                 {
-                    "executor": executor.id,
+                    "executor": executor.number,
                     "site": executor.site,
                     "host": executor.host,
                     "pid": executor.pid,
@@ -177,8 +157,8 @@ class ServiceAnswers(Answers):
                     "memory": capacity.memory,
                     "gpus": capacity.gpus,
                     "named": dict(capacity.named),
-                    "state": state,
-                    "running": len(executor.spans),
+                    "state": _state_of(executor, is_connected=peer is not None),
+                    "running": executor.spans,
                     "members": executor.members,
                     "until": executor.until,
                     "joined": peer.joined if peer is not None else 0.0,
@@ -187,44 +167,48 @@ class ServiceAnswers(Answers):
         return found
 
 
-def _below(group: GroupRecord) -> Iterator[GroupRecord]:
-    for child in group.children:
-        yield child
-        yield from _below(child)
+def _state_of(executor: ExecutorInfo, *, is_connected: bool) -> str:
+    if executor.is_manual:
+        return "manual"
+    if not is_connected:
+        return "missing"
+    if executor.is_draining:
+        return "draining"
+    if executor.is_suspended:
+        return "suspended"
+    return "active" if executor.spans else "idle"
 
 
-def _record_entry(record: Record) -> dict[str, object]:
-    spec = record.spec
+def _record_entry(record: RecordInfo) -> dict[str, object]:
+    spec, counts = record.spec, record.counts.by_state
     if isinstance(spec, TaskSpec):
-        state = record.state_of(0)
+        state = TaskState(counts.index(1))
         own: dict[str, object] = {
-            "occurrence": record.occurrence if isinstance(record, TaskRecord) else 0,
+            "occurrence": record.occurrence,
             "inputs": [_dep_entry(dep) for dep in spec.inputs],
-            "state": TaskState(state).label,
-            "failed": state in _UNSUCCESSFUL,
+            "state": state.label,
+            "failed": state in UNSUCCESSFUL,
             "command": task_text(spec) or "",
             "writes": list(spec.writes),
         }
     else:
-        assert isinstance(record, ArrayRecord)
-        counts = record.counts
-        ended = sum(counts[state] for state in (DONE, *_UNSUCCESSFUL)) == record.length and not record.open
+        has_ended = not record.counts.unfinished and not record.is_open
         own = {
             "table": spec.table,
-            "pages": pages_digest(record.paged),
+            "pages": pages_digest(record.pages),
             "element_after": bool(spec.element_after),
-            "open": record.open,
-            "counts": {TaskState(state).label: count for state, count in enumerate(counts) if count},
-            "failed": ended and counts[DONE] < record.length,
+            "open": record.is_open,
+            "counts": record.counts.labels(),
+            "failed": has_ended and counts[TaskState.DONE] < record.length,
         }
     return {
-        "id": record.id,
+        "id": spec.id,
         "kind": int(spec.kind),
         "is_command": spec.kind == Kind.COMMAND,
         "key": spec.key,
         "after": [_dep_entry(dep) for dep in spec.after],
         "name": spec.name,
-        "group": record.group.id,
+        "group": record.group,
         "length": record.length,
         "is_array": record.is_array,
         **own,
@@ -235,20 +219,12 @@ def _dep_entry(dep: Dep) -> tuple[int, int, int]:
     return int(dep.on), dep.id, dep.index
 
 
-def _group_entry(group: GroupRecord) -> dict[str, object]:
+def _group_entry(group: GroupInfo) -> dict[str, object]:
     return {
         "id": group.id,
         "name": group.name,
-        "parent": group.parent.id if group.parent is not None else 0,
+        "parent": group.parent,
         "closed": group.closed,
-        "settled": group.settled,
-        "failed": bool(group.failed_by),
+        "settled": group.finished,
+        "failed": group.failed,
     }
-
-
-def _counts(groups: Iterable[GroupRecord]) -> dict[str, int]:
-    totals = [0] * len(TaskState)
-    for group in groups:
-        for state, count in enumerate(group.counts):
-            totals[state] += count
-    return {TaskState(state).label: count for state, count in enumerate(totals) if count}

@@ -1,15 +1,10 @@
-"""What each role may say; peers behind relays.
+"""Messages of a service's peers: what each role may say, executors that reconnect, peers behind relays.
 
-Relays at the server: one line each, and for every channel of it the same door as for a connection of its own.
-
-A peer behind a relay proves itself to the server, not to the relay: the challenge, the proof and all that follows
-travel on its channel. Rule: who comes by a channel gets a `PeerConnection` like any other, and nothing behind it
-knows of relays.
-
-Who comes to a service and what they may say: several clients, each with its workflow, and executors that return.
-
-Rule: a role says only what it may: "read" asks, "submit" is a client, "execute" an executor; who comes by the Unix
-socket is the user himself and may do all.
+The role of a peer is that of the token it has proven to know: "read" asks, "submit" is a client, "execute" an executor
+or a relay; a peer of the Unix socket is the owner and may do everything. A peer behind a relay proves itself to the
+server, not to the relay: the challenge, the proof and all that follows travel on a channel of its own. Rule: a message
+that a role may not send is refused; a peer behind a relay gets a `PeerConnection` like any other, and nothing behind
+that knows of relays.
 """
 
 from __future__ import annotations
@@ -79,6 +74,8 @@ from bough.wire.questions import Question
 from bough.wire.relay_channels import FromRelay, RelayHello, RelayWelcome
 
 _MOST_STRANGERS = 512  # channels of one relay that have not proven anything yet
+_ASKING = frozenset(get_args(FromReader))
+_GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
 class RelayPeers:
@@ -163,10 +160,6 @@ class _ChannelListener:
         channel.begin(gate)
 
 
-_ASKING = frozenset(get_args(FromReader))
-_GRACE = 5.0  # seconds that tasks of an executor that is stopped get
-
-
 class ServiceHandlers(MessageHandlers):
     """See the module. `store`: where its jobs database is.
 
@@ -188,20 +181,22 @@ class ServiceHandlers(MessageHandlers):
         self._returning = returning
         super().__init__(shell, lambda _: None, lambda: None, heartbeat, store)
         self._shutdown = shutdown
-        self._fetching = TaskOutput(shell)
-        self._carrying = FileRequests(shell)
-        self._far_streams = KeptOutput(shell.info.folder("out"))
-        self.retiring = FinishedWorkflows(shell, workflows.is_owed)
-        self.retiring.on_gone += [workflows.gone, self._forget]
-        self._archive = RetiredWorkflows(shell, store, self.retiring)
-        self.window = SqlQueries(shell.loop, store, queries)
+        self._task_output = TaskOutput(shell)
+        self._files = FileRequests(shell)
+        self._kept_output = KeptOutput(shell.info.folder("out"))
+        self.finished = FinishedWorkflows(shell, workflows.is_owed)
+        self.finished.on_gone += [workflows.gone, self._forget]
+        self._retired = RetiredWorkflows(shell, store, self.finished)
+        self.sql_queries = SqlQueries(shell.loop, store, queries)
         self._from_client[ManageService] = self._manage
         self._from_client[Amend] = Amendments(shell, workflows).amend
-        self._from_client[PutPiece] = self._carrying.put
-        self.desk.add({questions.Output: self._fetching.ask, questions.Sql: self.window.ask, **self._carrying.handlers})
+        self._from_client[PutPiece] = self._files.put
+        self.answers.add(
+            {questions.Output: self._task_output.ask, questions.Sql: self.sql_queries.ask, **self._files.handlers}
+        )
         self.relays = RelayPeers(self, shell.dirty, heartbeat)
 
-    def _make_desk(self) -> ServiceAnswers:
+    def _make_answers(self) -> ServiceAnswers:
         return ServiceAnswers(self._shell, self._workflows, self._returning)
 
     # --- greetings ---------------------------------------------------------------------------------
@@ -220,7 +215,7 @@ class ServiceHandlers(MessageHandlers):
             raise UserError("this access file is for reading; ask for one with bough server access --role submit")
         self._workflows.welcome(connection, hello)
 
-    def _appoint(self, connection: PeerConnection, hello: ExecutorHello) -> None:
+    def _accept_executor(self, connection: PeerConnection, hello: ExecutorHello) -> None:
         if connection.role not in {"owner", "execute"}:
             raise UserError(
                 "this access file is not for executors; ask for one with bough server access --role execute"
@@ -229,15 +224,15 @@ class ServiceHandlers(MessageHandlers):
         info = self._shell.info
         if hello.executor and hello.marker != info.marker:
             raise UnknownName("the executor belongs to another server, or to another store; start it anew")
-        self._say_appointed(self._returning.appoint(connection, hello))
+        self._welcome_executor(self._returning.accept(connection, hello))
 
-    def lost(self, connection: PeerConnection) -> None:
+    def on_lost(self, connection: PeerConnection) -> None:
         """A connection is gone: a workflow goes on without its client, an executor may come back."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
             self._workflows.let_close(client.run)
-        self._carrying.lost(connection)
-        self.window.lost(connection)
+        self._files.on_lost(connection)
+        self.sql_queries.on_lost(connection)
         executor = self._peers.by_connection.get(connection)
         if executor is not None:
             self._lose(executor, "its connection was lost")
@@ -249,30 +244,30 @@ class ServiceHandlers(MessageHandlers):
             case Heartbeat():
                 executor.connection.say(Acknowledged(executor.acknowledged))  # so that it knows that we live
             case SpansHeld():
-                self._returning.holds(executor, message)
+                self._returning.compare_spans(executor, message)
             case Leaving():
                 self._returning.leaves(executor, message.reason)
             case Resized():
                 size = (message.capacity, message.members, message.each, message.until)
                 self._shell.news(ExecutorResized(executor.number, *size))
             case OutputRead():
-                self._fetching.fetched(executor, message)
+                self._task_output.fetched(executor, message)
             case TaskRequest():
-                self._here.ask(executor, message)
+                self.task_requests.ask(executor, message)
             case _:
-                return self._carrying.hear(executor, message)
+                return self._files.hear(executor, message)
         return True
 
     def _news(self, executor: ExecutorPeer, report: Report) -> Sequence[WorkNews]:
         news = with_own_results(report.news, self._shell.info.folder("results"))
         if executor.shared or report.number <= executor.reported:
             return news
-        return self._far_streams.kept(executor.number, news)
+        return self._kept_output.kept(executor.number, news)
 
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
-        self._returning.gone(executor, reason)
-        self._fetching.lost(executor)
-        self._here.lost(executor)
+        self._returning.on_lost(executor, reason)
+        self._task_output.on_lost(executor)
+        self.task_requests.on_lost(executor)
 
     # --- clients -----------------------------------------------------------------------------------
 
@@ -286,7 +281,7 @@ class ServiceHandlers(MessageHandlers):
         problem = self._workflows.problem_with(client, message.items)
         if problem:
             client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
-        elif message.items and self._workflows.is_repeated(message.items):
+        elif message.items and self._shell.queries.has_items(message.items):
             self._again(client, message.request)
         else:
             self._shell.news(Submitted(message.items, self._peers.internal(client, message.request)))
@@ -295,7 +290,7 @@ class ServiceHandlers(MessageHandlers):
         problem = self._workflows.problem_with_pages(client, message.record)
         if problem:
             client.connection.say(Refused(problem, message.request, "InvalidWorkload"))
-        elif message.request and self._workflows.has_pages(message):
+        elif message.request and self._shell.queries.has_pages(message.record, message.pages, last=message.last):
             self._again(client, message.request)
         else:
             super()._pages(client, message)
@@ -303,7 +298,7 @@ class ServiceHandlers(MessageHandlers):
     def _again(self, client: ClientPeer, request: int) -> None:
         """It is stored already: say so, behind what was said before."""
         self._shell.after_turn(
-            lambda: self._shell.upkeep.when_synced(lambda: self._shell.acknowledge({client: request}))
+            lambda: self._shell.background.when_synced(lambda: self._shell.acknowledge({client: request}))
         )
 
     def _group_closed(self, client: ClientPeer, message: GroupClosed) -> None:
@@ -318,9 +313,9 @@ class ServiceHandlers(MessageHandlers):
         answer = partial(super()._ask, client, message)
         question = message.question
         if isinstance(question, questions.Done):
-            is_away = self._archive.revive(Dep(On.TASK, question.record), answer)
+            is_away = self._retired.revive(Dep(On.TASK, question.record), answer)
         else:
-            is_away = self._archive.look_up(_records_in(question), answer)
+            is_away = self._retired.look_up(_records_in(question), answer)
         if not is_away:
             answer()
 
@@ -330,13 +325,13 @@ class ServiceHandlers(MessageHandlers):
             client.connection.say(Refused("name a workflow, a group or a task, not all there is", message.request))
             return
         act = partial(super()._act, client, message)
-        if not self._archive.revive(target, act):
+        if not self._retired.revive(target, act):
             act()
 
     def _forget(self, run: int) -> None:
         """A workflow left: nobody need remember who was told of it."""
         for executor in self._peers.executors.values():
-            executor.workplaces.discard(run)
+            executor.directories_sent.discard(run)
 
     def _close(self, client: ClientPeer, message: CloseSession) -> None:
         self._workflows.close(client, message.how)
@@ -350,9 +345,10 @@ class ServiceHandlers(MessageHandlers):
             client.connection.send(Answer(message.request, []))
             self._shutdown(message.what == "dismiss")
             return
-        unknown = [number for number in message.executors if number not in self._shell.machine.state.executors]
+        queries = self._shell.queries
+        unknown = [number for number in message.executors if not queries.has_executor(number)]
         if unknown:
-            known = ", ".join(map(str, self._shell.machine.state.executors)) or "none"
+            known = ", ".join(map(str, queries.executor_numbers())) or "none"
             error = UnknownName(f"there is no executor {unknown[0]}; there are: {known}")
             say(Refused(str(error), message.request, "UnknownName"))
             return

@@ -1,4 +1,4 @@
-"""The process that asks the jobs database for somebody else, so that no statement can harm the server.
+"""The process that asks the jobs database for a client, so that no statement can harm the server.
 
 It reads questions from standard input and writes answers to standard output, each a length of four bytes and then
 MessagePack: first a `Setting`, then any number of `Question`s. An answer begins with a byte: `ROWS`, and what clients

@@ -1,9 +1,9 @@
 """Read-only SQL over the jobs database for clients that cannot open it themselves.
 
-Statements are strangers' code. Each is answered by a process of its own (`sqlprocess`), which is kept for the next one
-and ended when it takes too long or when who asked is gone; the server itself only passes bytes on. Askers take turns:
-each has a few statements under way and some waiting, and who has none under way comes before who has. Rule: whatever
-is asked, the server, other askers and the store's writer go on.
+Statements are strangers' code. Each is answered by a process of its own (`sql_process`), which is kept for the next one
+and ended when it takes too long or when its client disconnected; the server itself only passes bytes on. Clients take
+turns: each has a few statements under way and some waiting, and a client with none under way comes first. Rule:
+whatever is asked, the server, other clients and the store's writer continue.
 """
 
 from __future__ import annotations
@@ -103,15 +103,15 @@ class SqlQueries:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def ask(self, errand: DeferredRequest[questions.Sql]) -> None:
+    def ask(self, deferred: DeferredRequest[questions.Sql]) -> None:
         """Answer when the database has."""
-        waiting = self._waiting.setdefault(errand.client.connection, deque())
+        waiting = self._waiting.setdefault(deferred.client.connection, deque())
         if len(waiting) >= _WAITING:
             raise UserError(f"{_WAITING} of your statements wait already: ask again when they are answered")
-        waiting.append(errand)
+        waiting.append(deferred)
         self._go_on()
 
-    def lost(self, connection: PeerConnection) -> None:
+    def on_lost(self, connection: PeerConnection) -> None:
         """Nobody waits for these answers any more."""
         self._waiting.pop(connection, None)
         for task, asker in self._running.items():

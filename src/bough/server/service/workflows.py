@@ -1,18 +1,14 @@
-"""Workflows opened, joined, amended, left, ended.
+"""The workflows of a service and their clients: opened, joined, amended, left, ended.
 
-The workflows of a service and their clients: opened, joined, left, and ended.
+A workflow continues without its client. A client may submit a changed description of a running workflow: the difference
+is found, applied and told as {"added", "changed", "removed": paths of tasks, "unchanged": how many, "again": paths of
+those of them that had started and run again, "retried": how many had not succeeded and will be retried, "groups":
+{"added", "changed", "removed": paths}, "ids", "group_ids": the numbers of all tasks and groups of the description, in
+its order}.
 
-A workflow goes on without its client. Rule: a client touches nothing but its own workflow: the numbers it was
-given, and groups below its own.
-
-Clients that change the description of a workflow that goes on: what is different is found, applied and told.
-
-The answer: {"added", "changed", "removed": paths of tasks, "unchanged": how many, "again": paths of those of them that
-had started and run again, "retried": how many had not succeeded and are tried again, "groups": {"added", "changed",
-"removed": paths}, "ids", "group_ids": the numbers of all tasks and groups of the description, in its order}.
-
-Rule: all of a description is looked at before anything changes, and the difference is one fact of one turn, so that a
-server that is killed leaves the old workflow or the new one. Who asked hears of it when it is on the disk.
+Rule: a client changes only its own workflow: the numbers it was given, and groups below its own. A difference is one
+fact of one turn, so that a server that is killed leaves the old workflow or the new one, and it is told when it is on
+the disk.
 """
 
 from __future__ import annotations
@@ -20,13 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bough import logs
-from bough.core.actions.amend import unsuccessful, why_not
-from bough.core.actions.difference import Difference, find_difference, path_of, why_taken, why_wrong
-from bough.core.actions.dry_run import run_again
-from bough.core.records.array_record import ArrayRecord
-from bough.core.records.group_record import Workflow
+from bough.core.queries.answers import Difference
 from bough.errors import UnknownName, UserError, WorkflowTaken
-from bough.model.events.facts import Amended, Cancelled, Fact, GroupClosed, PagesAdded, RunClosed, RunOpened
+from bough.model.events.facts import Amended, Cancelled, Fact, GroupClosed, RunClosed, RunOpened
 from bough.model.files import is_tidy
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
@@ -43,13 +35,14 @@ class Workflows:
 
     def __init__(self, shell: Shell, numbers: IdRanges) -> None:
         self._shell = shell
+        self._queries = shell.queries
         self._peers = shell.peers
         self._numbers = numbers
         self._opening: dict[int, RunOpened] = {}  # those whose turn has not come yet
         self._owed: dict[int, bool] = {}  # runs whose clients are still to hear something, and whether they ended since
         self._names: set[str] | None = None  # of all workflows that the store knows; None: not read yet
-        shell.on_settle = self._settled
-        shell.upkeep.when_folded(self._read_names)
+        shell.on_group_finished = self._settled
+        shell.background.when_folded(self._read_names)
         self._close_settled()
 
     # --- coming ------------------------------------------------------------------------------------
@@ -61,7 +54,7 @@ class Workflows:
             info = self._shell.info
             connection.say(Welcome(VERSION, info.run, 0, 0, info.store_dir, embedded=False, ids=0))
             return
-        found = self._going_on(hello.workflow)
+        found = self._running(hello.workflow)
         if found is None and hello.join:
             raise UnknownName(f"no workflow of the name {hello.workflow!r} goes on; bough status shows which do")
         if found is None:
@@ -69,15 +62,13 @@ class Workflows:
         else:
             self._join(connection, hello, *found)
 
-    def _going_on(self, name: str) -> tuple[int, int, bool] | None:
+    def _running(self, name: str) -> tuple[int, int, bool] | None:
         """The run, the group and the memos of the workflow of a name that has not ended."""
         for opened in self._opening.values():
             if opened.name == name:
                 return opened.run, opened.group, opened.memos
-        for workflow in self._shell.machine.state.workflows.values():
-            if workflow.name == name and workflow.group.id and not workflow.closed:
-                return workflow.run, workflow.group.id, workflow.memos
-        return None
+        found = self._queries.running_workflow(name)
+        return (found.run, found.group, found.memos) if found is not None else None
 
     def _open(self, connection: PeerConnection, hello: ClientHello) -> None:
         memos = not hello.fresh and (self._names is None or hello.workflow in self._names)
@@ -126,8 +117,8 @@ class Workflows:
 
     def is_closed(self, group: int) -> bool:
         """Whether nothing more was to come into a workflow."""
-        record = self._shell.machine.state.groups.get(group)
-        return record is not None and record.closed
+        found = self._queries.group(group)
+        return found is not None and found.closed
 
     def _let_in(
         self, connection: PeerConnection, hello: ClientHello, run: int, group: int, memos: bool, *, joined: bool
@@ -149,7 +140,7 @@ class Workflows:
             ids=given.many,
             closed=self.is_closed(group),
         )
-        self._shell.after_turn(lambda: self._shell.upkeep.when_synced(lambda: connection.send(welcome)))
+        self._shell.after_turn(lambda: self._shell.background.when_synced(lambda: connection.send(welcome)))
 
     def more_numbers(self, client: ClientPeer, count: int) -> object:
         """Another range for a client that has used up its own."""
@@ -196,7 +187,7 @@ class Workflows:
         """Whether a client may name a file with arguments: who comes from afar only one below a directory it shares."""
         if client.connection.role == "owner":
             return True
-        workflow = self._shell.machine.state.workflows.get(client.run)
+        workflow = self._queries.workflow(client.run)
         if workflow is None or not is_tidy(path) or not path.startswith(f"{workflow.directory}/"):
             return False
         return sees_directory(workflow.directory, workflow.token)
@@ -213,28 +204,6 @@ class Workflows:
             return f"the array {record} is not one of this client's workflow"
         return ""
 
-    def is_repeated(self, items: Iterable[Item]) -> bool:
-        """Whether all of a submission is there: a client that came back says again what was not acknowledged."""
-        state = self._shell.machine.state
-        for item in items:
-            if isinstance(item, TaskSpec | ArraySpec):
-                record = state.records.get(item.id)
-                if record is None or record.spec.name != item.name or record.spec.body != item.body:
-                    return False
-            else:
-                group = state.groups.get(item.id)
-                if group is None or group.name != item.name:
-                    return False
-        return True
-
-    def has_pages(self, message: PagesAdded) -> bool:
-        """Whether an array has these pages already."""
-        record = self._shell.machine.state.records.get(message.record)
-        if not isinstance(record, ArrayRecord):
-            return False
-        is_there = all(page.stop <= record.length for page in message.pages)
-        return is_there and not (message.last and record.open)
-
     # --- going -------------------------------------------------------------------------------------
 
     def close(self, client: ClientPeer, how: str) -> None:
@@ -246,25 +215,24 @@ class Workflows:
         target = Dep(On.GROUP, client.group)
         if how != "drain":
             self._shell.news(Cancelled(target))
-        group = self._shell.machine.state.groups.get(client.group)
-        if group is not None and group.settled and group.closed:
-            self._end(client.run, failed=bool(group.failed_by))
+        group = self._queries.group(client.group)
+        if group is not None and group.finished and group.closed:
+            self._end(client.run, failed=group.failed)
         else:
             self._shell.news(GroupClosed(GroupId(client.group)))
 
     def _settled(self, group: int, failed: bool) -> None:
         """A group is done: its clients hear of it; a workflow whose own group it is has ended."""
-        record = self._shell.machine.state.groups.get(group)
-        if record is None:
+        found = self._queries.group(group)
+        if found is None:
             return
-        run = record.workflow.run
-        for client in self._peers.listeners(run):
+        for client in self._peers.listeners(found.run):
             client.connection.say(GroupFinished(group, failed))
-        if group and record.workflow.group is record:
-            self._end(run, failed=failed)
+        if group and found.is_workflow:
+            self._end(found.run, failed=failed)
 
     def _end(self, run: int, *, failed: bool) -> None:
-        workflow = self._shell.machine.state.workflows.get(run)
+        workflow = self._queries.workflow(run)
         if workflow is None or workflow.closed:
             self._say_closed(run)
             return
@@ -283,8 +251,7 @@ class Workflows:
 
     def _read_names(self) -> None:
         """A workflow may reuse what others of its name did, also what was retired."""
-        known = self._shell.machine.state.workflows.values()
-        self._names = {*self._shell.store.workflow_names(), *(one.name for one in known if one.group.id)}
+        self._names = {*self._shell.store.workflow_names(), *(one.name for one in self._queries.workflows())}
 
     def gone(self, run: int) -> None:
         """A workflow left the core: nobody can be its client any more."""
@@ -305,11 +272,9 @@ class Workflows:
 
     def _close_settled(self) -> None:
         """Workflows that had settled when the server before this one ended, and were not closed."""
-        state = self._shell.machine.state
-        for workflow in list(state.workflows.values()):
-            group = workflow.group
-            if group.id and not workflow.closed and group.closed and group.settled:
-                self._end(workflow.run, failed=bool(group.failed_by))
+        for workflow in self._queries.workflows():
+            if not workflow.closed and workflow.group_closed and workflow.finished:
+                self._end(workflow.run, failed=workflow.failed)
 
 
 def _sees(hello: ClientHello) -> bool:
@@ -322,6 +287,7 @@ class Amendments:
 
     def __init__(self, shell: Shell, workflows: Workflows) -> None:
         self._shell = shell
+        self._queries = shell.queries
         self._workflows = workflows
         self._applied: dict[int, Amended] = {}  # by run, in the turn that is taking effect
         shell.on_facts.append(self._hear)
@@ -334,25 +300,23 @@ class Amendments:
         if self._shell.is_busy:
             self._shell.after_turn(lambda: self.amend(client, message))
             return
-        state = self._shell.machine.state
-        problem = self._workflows.problem_with(client, message.items) or self._problem(client, message)
-        if problem:
-            self._refuse(client, message, problem)
-            return
-        workflow = state.workflows[client.run]
-        found = find_difference(workflow, message.items)
-        if problem := why_taken(state, found.fact):
-            self._refuse(client, message, problem)
-            return
-        failed = {record.id for record in unsuccessful(state, client.run, set(found.fact.removed))}
+        problem = self._workflows.problem_with(client, message.items)
+        found = problem or self._queries.difference(client.run, message.items, message.directory)
+        if isinstance(found, str):
+            client.connection.send(Refused(found, message.request, "InvalidWorkload"))
+        else:
+            self._change(client, message, found)
+
+    def _change(self, client: ClientPeer, message: Amend, found: Difference) -> None:
+        """Apply a difference, or only say what it would do."""
+        failed = self._queries.unsuccessful(client.run, found.fact.removed)
         if message.dry or (found.is_empty and not failed):
-            again = run_again(state, workflow, found) if not found.is_empty else []
+            again = self._queries.would_rerun(found) if not found.is_empty else []
             if message.watched:
                 self._workflows.hold_closing(client.run)
             client.connection.send(Answer(message.request, _told(found, again, len(failed))))
             return
-        _log(workflow, found)
-
+        self._log(found)
         self._workflows.hold_closing(client.run)
         self._shell.news(found.fact, then=lambda: self._applied_for(client, message, found, failed))
 
@@ -364,31 +328,22 @@ class Amendments:
             if not message.watched or not client.connection.is_open:
                 self._workflows.let_close(client.run)  # else when it has heard of all ends that it asks for
 
-        self._shell.upkeep.when_synced(tell)
+        self._shell.background.when_synced(tell)
 
     def _again(self, found: Difference, failed: set[int]) -> list[str]:
         """What had started, is not changed itself, and runs again."""
         fact = self._applied.get(found.fact.run)
         passed = failed | {item.id for item in found.fact.changed}
-        records = self._shell.machine.state.records
         parts = fact.parts if fact is not None else ()
-        return [path_of(records[record]) for record, _, _ in parts if record not in passed and record in records]
+        paths = (self._queries.path_of(record) for record, _, _ in parts if record not in passed)
+        return [path for path in paths if path is not None]
 
-    def _refuse(self, client: ClientPeer, message: Amend, problem: str) -> None:
-        client.connection.send(Refused(problem, message.request, "InvalidWorkload"))
-
-    def _problem(self, client: ClientPeer, message: Amend) -> str | None:
-        state = self._shell.machine.state
-        problem = why_not(state, client.run)
-        if problem:
-            return problem
-        workflow = state.workflows[client.run]
-        if message.directory != workflow.directory:
-            return (
-                f"the workflow {workflow.name} goes on in {workflow.directory}; submit it there to change it,"
-                " or choose another name"
-            )
-        return why_wrong(state, workflow, message.items)
+    def _log(self, found: Difference) -> None:
+        workflow = self._queries.workflow(found.fact.run)
+        name = workflow.name if workflow is not None else ""
+        counts = f"{len(found.added)} added, {len(found.changed)} changed, {len(found.removed)} removed"
+        text = f"the description of workflow {name}, run {found.fact.run}, was changed: {counts}"
+        logs.info("workflow-amended", text)
 
 
 def _told(found: Difference, again: list[str], retried: int) -> dict[str, object]:
@@ -403,10 +358,3 @@ def _told(found: Difference, again: list[str], retried: int) -> dict[str, object
         "ids": found.ids,
         "group_ids": found.group_ids,
     }
-
-
-def _log(workflow: Workflow, found: Difference) -> None:
-    counts = f"{len(found.added)} added, {len(found.changed)} changed, {len(found.removed)} removed"
-    logs.info(
-        "workflow-amended", f"the description of workflow {workflow.name}, run {workflow.run}, was changed: {counts}"
-    )

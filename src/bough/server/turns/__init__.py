@@ -1,4 +1,5 @@
-"""One turn of the core and what goes with it.
+"""One turn of the core and what belongs to it.
 
-It offers `shell` runs turns and carries out orders, `dispatch` sends spans, `turn_messages` tells clients.
+`shell` runs turns and carries out orders, `dispatch` sends spans, `turn_messages` tells clients, `memo_lookups` finds
+earlier successes, `background` syncs and folds.
 """

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from bough.core.records.task_record import Success
+from bough.core.queries.facade import Queries
 from bough.errors import StoreFailed
 from bough.model.blobs import is_blob
 from bough.model.events.facts import SpanEnded
 from bough.model.events.orders import SendSpan
 from bough.model.ids import BlobId, RecordId
-from bough.model.outcomes import Detail, ResultFile, Results
+from bough.model.outcomes import Detail, ResultFile, Results, Success
 from bough.model.tasks import Dep, Kind, On, TaskSpec
 from bough.server.peers import ExecutorPeer
 from bough.server.turns.result_parts import Pages, ResultCache, part
@@ -32,19 +32,20 @@ class SpanSender:
         self,
         results: ResultCache,
         read_blob: Callable[[BlobId], bytes],
-        result_turns: Callable[[Dep], list[Success]],
-        workplace: Callable[[RecordId], WorkDirectory] | None = None,
+        queries: Queries,
+        *,
+        names_directories: bool,
     ) -> None:
         self._results = results
         self._read_blob = read_blob
-        self._result_turns = result_turns
-        self._workplace = workplace  # of a service: where the commands of a workflow run
+        self._queries = queries
+        self._names_directories = names_directories  # executors of a service are told where commands run
 
     def send(self, order: SendSpan, executor: ExecutorPeer) -> None:
         """Say it to the executor; StoreFailed when something it needs is not in the store."""
         spec = order.spec
         blobs = []
-        place = self._workplace(spec.id) if self._workplace is not None and spec.kind is Kind.COMMAND else None
+        run = self._queries.run_of(spec.id) if self._names_directories and spec.kind is Kind.COMMAND else 0
         if spec.body and spec.body not in executor.blobs:
             blobs.append(Blob(spec.body, self._blob(spec.body)))
         if isinstance(spec, TaskSpec):
@@ -54,7 +55,7 @@ class SpanSender:
                 inputs = [_carried(value) for value in inputs]
                 if path and os.path.getsize(path) <= MOST_CARRIED:  # what is bigger is asked for as a file
                     payload, path = _content(path), ""
-            run = RunSpan(
+            message = RunSpan(
                 order.span,
                 spec.id,
                 order.start,
@@ -70,14 +71,14 @@ class SpanSender:
                 expected=order.expected,
                 name=spec.name,
                 behind=order.behind,
-                run=place.run if place is not None else 0,
+                run=run,
                 along=list(order.along),
                 chained=order.chained,
             )
         else:
             if spec.table and spec.table not in executor.blobs:
                 blobs.append(Blob(spec.table, self._blob(spec.table)))
-            run = RunSpan(
+            message = RunSpan(
                 order.span,
                 spec.id,
                 order.start,
@@ -94,20 +95,26 @@ class SpanSender:
                 expected=order.expected,
                 name=spec.name,
                 behind=order.behind,
-                run=place.run if place is not None else 0,
+                run=run,
             )
         say = executor.connection.say
-        if place is not None and place.run not in executor.workplaces:
-            executor.workplaces.add(place.run)
-            say(place)
+        if run and run not in executor.directories_sent:
+            executor.directories_sent.add(run)
+            say(self._directory_of(run))
         for blob in blobs:
             executor.has(blob.id)
             say(blob)
-        if run.along and not executor.hello.together:
-            for one in spread(run):
+        if message.along and not executor.hello.together:
+            for one in spread(message):
                 say(one)
         else:
-            say(run)
+            say(message)
+
+    def _directory_of(self, run: int) -> WorkDirectory:
+        """Where the commands of a workflow run."""
+        workflow = self._queries.workflow(run)
+        assert workflow is not None
+        return WorkDirectory(run, workflow.directory, workflow.token)
 
     def _blob(self, blob: BlobId) -> bytes:
         try:
@@ -119,7 +126,7 @@ class SpanSender:
         return data
 
     def _value(self, dep: Dep) -> Value:
-        successes = self._result_turns(dep)
+        successes = self._queries.results_of(dep)
         if not successes and dep.on is On.TASK:
             return Value(dep.index, dep.index + 1, [])  # it is made just before, by the one this one is behind
         if dep.on is On.TASK:

@@ -1,4 +1,4 @@
-"""Questions of the core for successes of earlier runs, answered from the store.
+"""Memo lookups: the core asks for successes of earlier runs, the store answers.
 
 Loose tasks are looked up together, a batch in one statement. Rule: answers are news of the next turn, and looking
 takes only a slice of time between two turns; a store that cannot be asked has found nothing, because running again is
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from bough import logs
-from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.errors import StoreFailed
 from bough.model.events.facts import MemoLookedUp
 from bough.model.events.orders import LookUpMemo
@@ -27,9 +27,9 @@ _TOGETHER = 256  # loose tasks looked up at once
 class MemoLookups:
     """See the module."""
 
-    def __init__(self, store: Store, machine: Machine, info: RunInfo) -> None:
+    def __init__(self, store: Store, queries: Queries, info: RunInfo) -> None:
         self._store = store
-        self._machine = machine
+        self._queries = queries
         self._info = info
         self._is_projected = not info.memos
         self.waiting: deque[LookUpMemo] = deque()
@@ -64,9 +64,9 @@ class MemoLookups:
 
     def _run_of(self, order: LookUpMemo) -> int:
         """The run whose workflow's earlier runs count, 0: all; -1: nothing is to be found."""
-        if not self._info.memos or order.record not in self._machine.state.records:
+        if not self._info.memos or not self._queries.has_record(order.record):
             return -1
-        return 0 if self._info.embedded else self._machine.workflow_of(order.record)
+        return 0 if self._info.embedded else self._queries.run_of(order.record)
 
     def _answer(self, orders: Sequence[LookUpMemo], run: int) -> Sequence[MemoLookedUp]:
         if run >= 0:

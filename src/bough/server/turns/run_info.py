@@ -1,11 +1,8 @@
-"""What the server knows of its run; its steady clock.
+"""What a server knows of the run it serves, and its clock.
 
-What a server knows of the run it serves.
-
-The server's clock: what the system's says at the start, and steady from then on.
-
-Waits that end at a time (another attempt, a rest of an executor) must not end early or late because somebody set
-the clock. Rule: `now` never goes back, and goes on as fast as time does, also while the machine sleeps.
+The clock starts at the system's time and is steady from then on, so that no wait (for a retry, for a suspended
+executor) ends early or late because the system's clock was set. Rule: `now` never goes back, and advances as fast as
+time does, also while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -18,6 +15,9 @@ import msgspec
 
 from bough.model.dispatch_tuning import DispatchTuning
 from bough.model.ids import ExecutorId, Seconds
+
+_NOTED = 5.0  # seconds of difference that are spoken of
+_boot_time = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class RunInfo(msgspec.Struct, frozen=True):
@@ -37,12 +37,6 @@ class RunInfo(msgspec.Struct, frozen=True):
     def folder(self, name: str) -> str:
         """A folder of the store."""
         return f"{self.store_dir}/{name}"
-
-
-_NOTED = 5.0  # seconds of difference that are spoken of
-
-
-_boot_time = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 class Clock:

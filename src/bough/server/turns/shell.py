@@ -1,17 +1,10 @@
-"""Everything that arrived, one turn, one row, then the orders.
+"""The live driver of the core: everything that arrived, one turn, one row in the journal, then the orders.
 
-The live driver of the core: everything that arrived, one turn, one row, then the orders.
-
-Whatever arrives is put into the inbox as news. A turn takes all of it, is written to the store, and
-only then has effects: orders are carried out, clients are told, executors may forget their reports.
-All that a turn says to one connection is one frame. Rule: nothing of a turn takes effect before
-`append` has returned; a turn that cannot be written is kept and tried again, and no other one is made
-meanwhile.
-
-A shell that does not let work travel with acknowledgements: Falkon without piggy-backing, for drawing its curves.
-
-A report is acknowledged at once by a message of its own; what is placed on that executor meanwhile waits here until
-it has said `Ready`. Rule: an executor is sent everything that the core has placed on it, in order, only later.
+What arrives is put into the inbox as news. A turn takes all of it, is written to the store, and only then has effects:
+orders are carried out, clients are told, executors may forget their reports. All that a turn says to one connection is
+one frame. `ShellWithoutPiggyback` measures Falkon's curves: it acknowledges reports by messages of their own and sends
+an executor its work only when that has said `Ready`. Rule: nothing of a turn takes effect before `append` has returned;
+a turn that cannot be written is kept and tried again, and no other one is made meanwhile.
 """
 
 from __future__ import annotations
@@ -25,12 +18,12 @@ from typing import Any
 import msgspec
 
 from bough import logs
-from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine, Turn
+from bough.core.queries.facade import Queries
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
 from bough.model.events.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
-from bough.model.ids import RecordId, Seconds, SpanId
+from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.server.handler_errors import HandlerErrors
 from bough.server.peer_connection import PeerConnection
@@ -40,23 +33,15 @@ from bough.server.turns.dispatch import SpanSender
 from bough.server.turns.memo_lookups import MemoLookups
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.run_info import Clock, RunInfo
-from bough.server.turns.turn_messages import (
-    Message,
-    OperatorMessages,
-    TurnMessages,
-    WithheldFailures,
-    is_awaited,
-    struck_by,
-)
+from bough.server.turns.turn_messages import Message, OperatorMessages, TurnMessages, WithheldFailures
 from bough.stores.store import Store
 from bough.stores.store_errors import is_passing
 from bough.wire.client_messages import Accepted, GroupFinished, Refused, TasksSucceeded, UserNotice
 from bough.wire.executor_messages import Acknowledged, StopElements
-from bough.wire.file_messages import WorkDirectory
 
 _TRY_AGAIN = 0.5  # seconds between tries to write to a full disk
 _SOON = 0.001  # seconds of run time after which an outcome is so near that an acknowledgement waits for it
-_ACCEPT_PATIENCE = 0.002  # seconds for which it does
+_ACCEPT_WAIT = 0.002  # seconds for which it does
 
 
 class Batch(msgspec.Struct):
@@ -76,39 +61,41 @@ class Shell:
         self.loop = loop
         self.clock = Clock()
         self.machine = machine
+        self.queries = queries = Queries(machine)
         self.store = store
         self.info = info
         self.peers = Peers()
-        self.faults = HandlerErrors()
+        self.handler_errors = HandlerErrors()
         self.dirty: list[PeerConnection] = []
         self.on_turn: list[Callable[[], None]] = []  # called after every turn
         self.on_facts: list[Callable[[Sequence[Fact]], None]] = []  # called with the facts of every turn
-        self.on_settle: Callable[[int, bool], None] = self._tell_settled  # a group is done, or cannot be any more
+        self.on_group_finished: Callable[[int, bool], None] = (
+            self._tell_group_finished
+        )  # a group is done, or cannot be any more
         self.on_fatal: Callable[[BoughError], None] = _log_fatal
         self.results = results = ResultCache(store.success)
-        state = machine.state
-        self.patience = WithheldFailures(state)
-        self._teller = TurnMessages(results, partial(struck_by, state), partial(is_awaited, machine), self.patience)
-        self._sender = SpanSender(results, store.blob, machine.result_turns, None if info.embedded else self._workplace)
-        self.upkeep = Background(loop, store, info.run, machine.snapshot, lambda: len(machine.state.records))
+        self.withheld = WithheldFailures(queries)
+        self._turn_messages = TurnMessages(results, queries, self.withheld)
+        self._sender = SpanSender(results, store.blob, queries, names_directories=not info.embedded)
+        self.background = Background(loop, store, info.run, machine.snapshot, lambda: queries.record_count)
         self._inbox: list[News] = []
         self._reporting: set[ExecutorPeer] = set()
         self._after: list[Callable[[], None]] = []
-        self._lookups = MemoLookups(store, machine, info)
+        self._lookups = MemoLookups(store, queries, info)
         self._scheduled = False
         self._stuck: Batch | None = None
         self.closed = False  # one more turn, and no other
         self._done = False
         self._wake: asyncio.TimerHandle | None = None
-        self._remarks = OperatorMessages(loop, machine, self.peers, self.clock, self.announce)
-        self._perform: dict[type, Callable[..., None]] = {
+        self._operator_messages = OperatorMessages(loop, queries, self.peers, self.clock, self.announce)
+        self.perform: dict[type, Callable[..., None]] = {  # how orders are carried out; a service adds its own
             SendSpan: self._send_span,
             StopSpan: self._stop_span,
             LookUpMemo: self._lookups.waiting.append,
-            TellGroupFinished: lambda order: self.on_settle(order.group, order.failed),
+            TellGroupFinished: lambda order: self.on_group_finished(order.group, order.failed),
         }
         if not info.embedded:
-            self._teller.restore(machine.state)
+            self._turn_messages.restore()
 
     # --- what arrives ------------------------------------------------------------------------------
 
@@ -140,7 +127,7 @@ class Shell:
 
     def resume(self) -> None:
         """Go on after a restart: make a turn, whether or not there is news, and look up memos that nobody answered."""
-        self._lookups.waiting += unanswered(self.machine.state)
+        self._lookups.waiting += self.queries.open_lookups()
         self.schedule()
 
     @property
@@ -196,16 +183,16 @@ class Shell:
             self._pause_executors(on=False)
         self._take_effect(batch)
         if turn.facts:
-            self.upkeep.appended(turn.number, 64 * len(turn.facts) + sum(map(_result_bytes, turn.facts)))
+            self.background.appended(turn.number, 64 * len(turn.facts) + sum(map(_result_bytes, turn.facts)))
         if self._inbox or self._lookups.waiting:
             self.schedule()
         for callback in self.on_turn:
             callback()
 
     def _take_effect(self, batch: Batch) -> None:
-        self._tell(batch.turn.facts, goes_on=bool(batch.turn.orders))
+        self._tell(batch.turn.facts, more_follows=bool(batch.turn.orders))
         for hear in self.on_facts:
-            self.faults.guard("counting what a turn brought", partial(hear, batch.turn.facts))
+            self.handler_errors.guard("counting what a turn brought", partial(hear, batch.turn.facts))
         self._carry_out(batch.turn.orders, batch.requests)
         if batch.requests:
             self._accept(batch.requests, batch.turn.orders)
@@ -218,9 +205,9 @@ class Shell:
                     Acknowledged(number), self.loop
                 )  # it goes with the next work, if there is some
         for callback in batch.after:
-            self.faults.guard("what was to follow a turn failed", callback)
+            self.handler_errors.guard("what was to follow a turn failed", callback)
         self.flush()
-        self._remarks.on(batch.turn)
+        self._operator_messages.on(batch.turn)
         self._set_alarm(batch.turn.wake)
         if self._lookups.waiting:
             self._inbox += self._lookups.answers()
@@ -274,7 +261,7 @@ class Shell:
     # --- orders ------------------------------------------------------------------------------------
 
     def _carry_out(self, orders: Sequence[Order], requests: dict[int, tuple[ClientPeer, int]]) -> None:
-        perform = self._perform
+        perform = self.perform
         for order in orders:
             if type(order) is Refuse:
                 self._refuse(order, requests)
@@ -297,24 +284,20 @@ class Shell:
                 return
             self._fail_span(order, str(error))
         except Exception as error:  # noqa: BLE001 -- a bug that concerns these tasks and nobody else
-            self._fail_span(order, self.faults.note(f"span {order.span} could not be sent", error))
+            self._fail_span(order, self.handler_errors.note(f"span {order.span} could not be sent", error))
 
     def _fail_span(self, order: SendSpan, reason: str) -> None:
         failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {reason}")
         elements = range(order.start, order.stop)
         self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
 
-    def _workplace(self, record: RecordId) -> WorkDirectory:
-        workflow = self.machine.state.records[record].group.workflow
-        return WorkDirectory(workflow.run, workflow.directory, workflow.token)
-
     def _stop_span(self, order: StopSpan) -> None:
-        self._teller.withdrawn(order.span, order.start, order.stop)
+        self._turn_messages.withdrawn(order.span, order.start, order.stop)
         executor = self.peers.executors.get(order.executor)
         if executor is not None:
             executor.connection.say(StopElements(order.span, order.start, order.stop))
 
-    def _tell_settled(self, group: int, failed: bool) -> None:
+    def _tell_group_finished(self, group: int, failed: bool) -> None:
         for client in self.peers.subscribers():
             client.connection.say(GroupFinished(group, failed))
 
@@ -326,19 +309,19 @@ class Shell:
 
     # --- what clients and executors are told -------------------------------------------------------
 
-    def _tell(self, facts: Sequence[Fact], *, goes_on: bool) -> None:
-        messages = self._teller.messages(facts)
+    def _tell(self, facts: Sequence[Fact], *, more_follows: bool) -> None:
+        messages = self._turn_messages.messages(facts)
         if not messages:
             return
         if not self.info.embedded:
             for client, own in self._by_client(messages):
-                self._say_all(client, own, goes_on)
+                self._say_all(client, own, more_follows)
             return
         for client in self.peers.subscribers():
-            self._say_all(client, messages, goes_on)
+            self._say_all(client, messages, more_follows)
 
-    def _say_all(self, client: ClientPeer, messages: Sequence[Message], goes_on: bool) -> None:
-        if goes_on and all(type(message) is TasksSucceeded for message in messages):
+    def _say_all(self, client: ClientPeer, messages: Sequence[Message], more_follows: bool) -> None:
+        if more_follows and all(type(message) is TasksSucceeded for message in messages):
             client.connection.stream(messages, self.loop)
         else:
             for message in messages:
@@ -348,7 +331,7 @@ class Shell:
         """Tell clients of what belongs to their own workflow, and observers of all."""
         listeners: dict[int, list[ClientPeer]] = {}
         told: dict[ClientPeer, list[Message]] = {}
-        run_of = self.machine.workflow_of
+        run_of = self.queries.run_of
         for message in messages:
             try:
                 run = run_of(message.record)
@@ -369,12 +352,12 @@ class Shell:
             last = orders[-1] if orders else None
             if type(last) is SendSpan and 0 < last.expected <= _SOON:  # it goes with the outcome: one wake-up for both
                 for client, request in accepted.items():
-                    client.connection.say_later(Accepted(request), self.loop, _ACCEPT_PATIENCE)
+                    client.connection.say_later(Accepted(request), self.loop, _ACCEPT_WAIT)
                 return
             for client, request in accepted.items():
                 client.connection.say(Accepted(request))
         else:
-            self.upkeep.when_synced(lambda: self.acknowledge(accepted))
+            self.background.when_synced(lambda: self.acknowledge(accepted))
 
     def acknowledge(self, accepted: dict[ClientPeer, int]) -> None:
         """Tell clients that what they submitted is stored; all that a sync brought to the disk at once."""

@@ -1,20 +1,9 @@
 """What clients and operators are told of a turn; failures withheld while their group may be retried.
 
-Failures that clients are not told of yet, because the group in which they happened may be tried again as a whole.
-
-A future that was told of a failure is resolved for good, so who asks for the result of a task in a group with retries
-left must wait until the group is over, or was tried again. Only groups that are closed are waited for: while one is
-open nobody knows when it ends, and a script may wait for a task in the middle of it. Rule: what is kept back is told
-in the turn in which there is no more hope.
-
-What clients are told of a turn: facts become messages.
-
-Rule: pure translation; a client hears of every element that ended, exactly once per end, and of
-starts and returns so that it can show what runs. A failure that may be undone by a retry of its group is no end.
-
-What operators and users are told of a turn besides its effects: rests of executors, tasks that nobody can run.
-
-Rule: nobody waits for it, and each kind of task is spoken of once.
+`TurnMessages` translates the facts of a turn into messages for clients, `OperatorMessages` tells operators of suspended
+executors and of tasks that no executor can run, each kind of task once. Rule: a client is told of every element that
+ended, once per end, and of starts and returns so that it can show what runs. A failure that a retry of its group may
+undo is no end: it is withheld, and told in the turn in which no retry can come any more.
 """
 
 from __future__ import annotations
@@ -25,11 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from bough import logs
-from bough.core.actions import task_actions
-from bough.core.machine import Machine, Turn
-from bough.core.records.array_record import CANCELLED, FAILED, SKIPPED, ArrayRecord, Record
-from bough.core.records.group_record import GroupRecord
-from bough.core.state import State
+from bough.core.machine import Turn
+from bough.core.queries.answers import GroupTry
+from bough.core.queries.facade import Queries
 from bough.model import ranges
 from bough.model.events.facts import (
     Amended,
@@ -49,103 +36,65 @@ from bough.model.events.facts import (
     SpanStarted,
     Submitted,
 )
-from bough.model.ids import ExecutorId, RecordId, SpanId
-from bough.model.outcomes import Cause, Detail, Failure
+from bough.model.ids import ExecutorId, GroupId, RecordId, SpanId
+from bough.model.outcomes import Cause, Detail
 from bough.model.resources import Needs
 from bough.server.peers import Peers
 from bough.server.turns.result_parts import ResultCache, part
 from bough.server.turns.run_info import Clock
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
-_BAD = bytes((FAILED, SKIPPED))
+Message = TasksSucceeded | TasksFailed | TasksRunning
+_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
 
 
-class _Kept(msgspec.Struct):
-    """What is kept back because of one group, and how often that had been tried then."""
+class _Withheld(msgspec.Struct):
+    """What is withheld because of one group."""
 
-    group: GroupRecord
-    tried: int
+    group: GroupTry
     messages: list[TasksFailed]
 
 
 class WithheldFailures:
-    """See the module. It is asked between turns."""
+    """Failures that clients are not told of yet, because the group around them may be retried as a whole.
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._kept: dict[int, _Kept] = {}  # by group
+    A future that was told of a failure is resolved for good, so a client must not hear of one that may be undone. Only
+    groups that are closed count: while one is open nothing says when it ends, and a script may wait for a task in it.
+    """
 
-    def told(self, message: TasksFailed) -> Iterator[TasksRunning | TasksFailed]:
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+        self._withheld: dict[GroupId, _Withheld] = {}
+
+    def release_or_keep(self, message: TasksFailed) -> Iterator[TasksRunning | TasksFailed]:
         """What is to be said now of elements that did not succeed."""
-        record = self._state.records.get(message.record)
-        groups: list[GroupRecord] = []
-        if record is not None and message.failure.cause is not Cause.CANCELLED:
-            groups += self._that_may_try_again(record, message.failure.source)
-        if record is None or not groups:
+        queries, record, failure = self._queries, message.record, message.failure
+        known = failure.cause is not Cause.CANCELLED and queries.has_record(record)
+        if not known or not queries.has_retrying_groups(record, failure.source):
             yield message
             return
-        hope = next((group for group in groups if self._has_hope(group)), None)
-        left = record.runs(_BAD, message.start, message.stop)
-        if hope is not None or left != [[message.start, message.stop]]:  # what is not bad any more is tried again
-            yield TasksRunning(message.record, message.start, message.stop, 0)
+        group = queries.retrying_group(record, failure.source)
+        left = queries.failed_parts(record, message.start, message.stop)
+        if group is not None or left != [(message.start, message.stop)]:  # what has not failed any more is retried
+            yield TasksRunning(record, message.start, message.stop, 0)
         for start, stop in left:
             part = msgspec.structs.replace(message, start=start, stop=stop)
-            if hope is None:
+            if group is None:
                 yield part
             else:
-                kept = self._kept.setdefault(hope.id, _Kept(hope, hope.tried, []))
-                kept.messages.append(part)
+                self._withheld.setdefault(group.group, _Withheld(group, [])).messages.append(part)
 
-    def news(self) -> Iterator[TasksRunning | TasksFailed]:
-        """What is to be said now of what was kept back."""
-        for number, kept in list(self._kept.items()):
-            if kept.group.tried != kept.tried or not self._has_hope(kept.group):
-                del self._kept[number]
-                for message in kept.messages:
-                    yield from self.told(message)
+    def released(self) -> Iterator[TasksRunning | TasksFailed]:
+        """What is to be said now of what was withheld."""
+        for number, withheld in list(self._withheld.items()):
+            if not self._queries.may_be_retried(withheld.group):
+                del self._withheld[number]
+                for message in withheld.messages:
+                    yield from self.release_or_keep(message)
 
     def __bool__(self) -> bool:
-        """Whether anything is kept back."""
-        return bool(self._kept)
-
-    def _that_may_try_again(self, record: Record, source: int) -> Iterator[GroupRecord]:
-        """Groups with retries around a task, or around the one that is to blame for it; inner ones first."""
-        for one in (record, self._state.records.get(source)):
-            if one is not None:
-                yield from (group for group in one.group.chain() if group.retries)
-
-    def _has_hope(self, group: GroupRecord) -> bool:
-        known = self._state.groups.get(group.id) is group and not self._state.stopping
-        return known and group.closed and not group.settled and group.tried < group.retries
-
-
-Message = TasksSucceeded | TasksFailed | TasksRunning
-Struck = Callable[[Cancelled | Killed], Iterable[tuple[RecordId, int, int, Failure]]]
-
-_CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
-
-
-def struck_by(state: State, deed: Cancelled | Killed) -> Iterator[tuple[RecordId, int, int, Failure]]:
-    """The elements that a deed ended, after the turn that applied it; maybe also some that an earlier one had."""
-    killed = isinstance(deed, Killed)
-    wanted = bytes((FAILED if killed else CANCELLED,))
-    for record, start, stop in task_actions.targets(state, deed.target, deed.stop):
-        for low, high in record.runs(wanted, start, stop):
-            if not killed:
-                yield RecordId(record.id), low, high, _CANCELLED
-                continue
-            for index in range(low, high):
-                failure = record.failure_of(index)
-                if failure is not None and failure.cause is Cause.KILLED:
-                    yield RecordId(record.id), index, index + 1, failure
-
-
-def is_awaited(machine: Machine, record: RecordId) -> bool:
-    """Whether results of a record may be asked for soon: those of what a generator feeds only if somebody waits."""
-    known = machine.state.records.get(record)
-    if not isinstance(known, ArrayRecord) or not known.spec.fed:
-        return True
-    return bool(known.dependents or known.element_dependents)
+        """Whether anything is withheld."""
+        return bool(self._withheld)
 
 
 class TurnMessages:
@@ -154,23 +103,21 @@ class TurnMessages:
     def __init__(
         self,
         results: ResultCache,
-        struck: Struck,
-        wanted: Callable[[RecordId], bool] = lambda record: True,
-        patience: WithheldFailures | None = None,
+        queries: Queries,
+        withheld: WithheldFailures,
     ) -> None:
         self._results = results
-        self._patience = patience  # of what did not succeed and may be tried again
-        self._wanted = wanted  # whether somebody may ask for the results of a record soon
-        self._struck = struck
+        self._queries = queries
+        self._withheld = withheld
         self._hosts: dict[ExecutorId, str] = {}
         self._out: dict[SpanId, _SpanOut] = {}
         self._translate: dict[type, Callable[..., Iterable[Message]]] = {
             Amended: self._reset,
-            Cancelled: self._ended_by_hand,
+            Cancelled: self._ended_by_action,
             ElementFailed: self._failed,
             ExecutorJoined: self._joined,
             ExecutorLost: self._lost,
-            Killed: self._ended_by_hand,
+            Killed: self._ended_by_action,
             Skipped: self._not_run,
             Placed: self._placed,
             MemoLookedUp: self._recalled,
@@ -180,13 +127,12 @@ class TurnMessages:
             SpanStarted: self._started,
         }
 
-    def restore(self, state: State) -> None:
+    def restore(self) -> None:
         """Know what was out when an earlier server ended."""
-        for executor in state.executors.values():
-            self._hosts[executor.id] = executor.host
-        for span in state.spans.values():
-            left = [list(part) for part in span.left]
-            self._out[span.id] = _SpanOut(RecordId(span.record.id), span.attempt, span.executor.id, left)
+        for executor in self._queries.executors():
+            self._hosts[executor.number] = executor.host
+        for one in self._queries.attempts():
+            self._out[one.span] = _SpanOut(one.record, one.attempt, one.executor, [list(part) for part in one.left])
 
     def messages(self, facts: Sequence[Fact]) -> list[Message]:
         """What the facts of one turn mean to a client, in order."""
@@ -196,8 +142,8 @@ class TurnMessages:
             handler = translate.get(type(fact))
             if handler is not None:
                 said += handler(fact)
-        if self._patience:
-            said += self._patience.news()
+        if self._withheld:
+            said += self._withheld.released()
         return said
 
     def _joined(self, fact: ExecutorJoined) -> Iterable[Message]:
@@ -226,7 +172,7 @@ class TurnMessages:
 
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
-        if fact.stop == 1 or self._wanted(fact.record):  # loose tasks need no question
+        if fact.stop == 1 or self._queries.results_wanted(fact.record):  # loose tasks need no question
             self._results.remember(fact)
         host = fact.host or self._hosts.get(fact.executor, "")
         return (TasksSucceeded(fact.record, fact.start, fact.stop, fact.attempt, host, fact.results, fact.details),)
@@ -249,14 +195,14 @@ class TurnMessages:
         return self._unsuccess(TasksFailed(fact.record, fact.start, fact.stop, 0, fact.failure))
 
     def _unsuccess(self, message: TasksFailed) -> Iterable[Message]:
-        return self._patience.told(message) if self._patience is not None else (message,)
+        return self._withheld.release_or_keep(message)
 
-    def _ended_by_hand(self, deed: Cancelled | Killed) -> Iterable[Message]:
+    def _ended_by_action(self, action: Cancelled | Killed) -> Iterable[Message]:
         out: dict[RecordId, list[_SpanOut]] = {}
-        for hand in self._out.values():
-            out.setdefault(hand.record, []).append(hand)
-        for record, start, stop, failure in self._struck(deed):
-            found = next((hand for hand in out.get(record, ()) if hand.has(start)), None)
+        for span in self._out.values():
+            out.setdefault(span.record, []).append(span)
+        for record, start, stop, failure in self._queries.ended_by(action):
+            found = next((span for span in out.get(record, ()) if span.has(start)), None)
             attempt, host = (found.attempt, self._hosts.get(found.executor, "")) if found else (0, "")
             yield TasksFailed(record, start, stop, attempt, failure, host)
 
@@ -282,7 +228,9 @@ class TurnMessages:
         if end - begin == 1:
             found = [(begin, end, self._results.find(fact.turn, fact.source, begin))]
         else:
-            found = self._results.successes(fact.turn, fact.source, begin, end, again=self._wanted(fact.record))
+            found = self._results.successes(
+                fact.turn, fact.source, begin, end, again=self._queries.results_wanted(fact.record)
+            )
         shift = fact.start - begin
         return [
             TasksSucceeded(
@@ -327,22 +275,19 @@ def cut_details(details: tuple[Detail, ...], start: int, stop: int, shift: int) 
     return tuple(msgspec.structs.replace(detail, index=detail.index + shift) for detail in wanted)
 
 
-_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
-
-
 class OperatorMessages:
     """See the module. `announce` tells operators and users."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        machine: Machine,
+        queries: Queries,
         peers: Peers,
         clock: Clock,
         announce: Callable[[str], None],
     ) -> None:
         self._loop = loop
-        self._machine = machine
+        self._queries = queries
         self._peers = peers
         self._clock = clock
         self._announce = announce
@@ -364,10 +309,10 @@ class OperatorMessages:
     def _tell_stranded(self) -> None:
         """Say once of each kind of task that no executor can ever run it: the workflow would wait without a word."""
         self._check = None
-        for needs, record in self._machine.stranded().items():
+        for needs, record in self._queries.unplaceable().items():
             if needs not in self._told:
                 self._told.add(needs)
-                self._announce(self._machine.explain(record)[0])
+                self._announce(self._queries.explain(record, 0)[0])
 
     def _tell_suspended(self, fact: ExecutorSuspended) -> None:
         """Say that the core gives an executor a rest; of those that are missing others speak."""

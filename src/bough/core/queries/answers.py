@@ -1,0 +1,343 @@
+"""The frozen values that answer questions about the core, and how each is made of a record.
+
+Rule: an answer holds numbers, texts, specs and other answers; it never holds a record, so a later turn does not change
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from bough.core.actions.difference import Difference
+from bough.core.actions.manual import MANUAL_SITE, is_manual
+from bough.core.records.array_record import Record
+from bough.core.records.attempts import Span
+from bough.core.records.executor_record import ExecutorRecord
+from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.task_record import TaskRecord
+from bough.core.state import State
+from bough.model.ids import ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId
+from bough.model.resources import Needs
+from bough.model.states import ENDED, LABELS, OCCUPYING, OPEN, TaskState
+from bough.model.tasks import ArraySpec, Page, TaskSpec
+
+__all__ = [
+    "Attempt",
+    "Contents",
+    "Difference",
+    "ExecutorCounts",
+    "ExecutorInfo",
+    "GroupInfo",
+    "GroupTry",
+    "Part",
+    "Preview",
+    "RecordInfo",
+    "RetiredCopy",
+    "TaskCounts",
+    "TaskInfo",
+    "WorkflowInfo",
+    "as_attempt",
+    "as_executor",
+    "as_group",
+    "as_record",
+    "as_workflow",
+    "count_tasks",
+    "covers",
+    "groups_below",
+    "subtree_of",
+    "task_label",
+]
+
+_IN_TEXT = (*sorted(ENDED), *sorted(OPEN))  # the order of states in "12 done, 1 failed"
+
+Part = tuple[int, int]  # elements [start, stop)
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A span: elements of a record that an executor has. `is_late`: its executor was lost and may still return."""
+
+    span: SpanId
+    record: RecordId
+    attempt: int
+    executor: ExecutorId
+    host: str
+    left: tuple[Part, ...]  # elements whose end was not reported
+    is_late: bool = False
+
+    def has(self, index: int) -> bool:
+        """Whether the end of an element was not reported."""
+        return covers(self.left, index)
+
+
+class TaskInfo(msgspec.Struct, frozen=True):
+    """One task. `id` is written as people write it, such as 7 or 7.3."""
+
+    id: str
+    record: RecordId
+    index: int
+    is_array: bool
+    spec: TaskSpec | ArraySpec
+    group: GroupId
+    path: str  # of its group
+    workflow: str
+    run: int
+    state: TaskState
+    attempt: int  # the last one, 0: none
+    needs: Needs
+    priority: int
+    expected: Seconds  # run time, 0: unknown
+    attributes: dict[str, str]
+
+
+class TaskCounts(msgspec.Struct, frozen=True):
+    """The tasks of some groups, by state."""
+
+    by_state: tuple[int, ...]
+
+    @property
+    def unfinished(self) -> int:
+        """Tasks that have not ended."""
+        return sum(self.by_state[state] for state in OPEN)
+
+    @property
+    def out(self) -> int:
+        """Tasks that are with executors."""
+        return sum(self.by_state[state] for state in OCCUPYING)
+
+    @property
+    def ready(self) -> int:
+        """Tasks that could run now."""
+        return self.by_state[TaskState.READY]
+
+    def labels(self) -> dict[str, int]:
+        """The states of which there is a task, each with its number."""
+        return {LABELS[state]: count for state, count in enumerate(self.by_state) if count}
+
+    def __str__(self) -> str:
+        """Read as in "12 done, 1 failed"."""
+        words = [f"{self.by_state[state]} {LABELS[state]}" for state in _IN_TEXT if self.by_state[state]]
+        return ", ".join(words) or "no tasks"
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A group. `finished`: all in it has ended and nothing more comes; `is_workflow`: it stands for its workflow."""
+
+    id: GroupId
+    name: str
+    path: str
+    parent: GroupId
+    run: int
+    closed: bool
+    finished: bool
+    failed: bool
+    released: bool
+    is_workflow: bool
+
+
+class WorkflowInfo(msgspec.Struct, frozen=True):
+    """A workflow. `closed`: its end was recorded; `group_closed`: nothing more comes into it."""
+
+    run: int
+    name: str
+    group: GroupId
+    user: str
+    directory: str
+    token: str
+    memos: bool
+    closed: bool
+    group_closed: bool
+    finished: bool
+    failed: bool
+
+
+class RecordInfo(msgspec.Struct, frozen=True):
+    """What a returning client needs to know of a task or an array."""
+
+    spec: TaskSpec | ArraySpec
+    group: GroupId
+    length: int
+    is_array: bool
+    is_open: bool  # more elements may come
+    occurrence: int  # which of several identical tasks it is
+    counts: TaskCounts
+    pages: tuple[Page, ...]
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """All that is in a group, without the group itself; groups above before groups below."""
+
+    records: list[RecordInfo]
+    groups: list[GroupInfo]
+
+
+class ExecutorInfo(msgspec.Struct, frozen=True):
+    """An executor. `is_manual`: it stands for a person who took a task."""
+
+    number: ExecutorId
+    site: str
+    host: str
+    pid: int
+    capacity: Needs
+    until: Seconds
+    members: int
+    is_draining: bool
+    is_suspended: bool
+    is_manual: bool
+    spans: int
+
+
+class ExecutorCounts(msgspec.Struct, frozen=True):
+    """Executors by what they do. Those of people count as manual and as nothing else."""
+
+    idle: int
+    active: int
+    suspended: int
+    draining: int
+    missing: int
+    manual: int
+    cores: float
+
+    @property
+    def allocated(self) -> int:
+        """All that are not manual, whatever they do."""
+        return self.idle + self.active + self.suspended + self.draining + self.missing
+
+
+class GroupTry(msgspec.Struct, frozen=True):
+    """A group that may be retried as a whole, and how often it was."""
+
+    group: GroupId
+    tried: int
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """How many tasks an action would change now; what of its target it would not change, and why."""
+
+    count: int
+    not_changed: list[str]
+
+
+class RetiredCopy:
+    """A retired workflow, read from the bytes that were kept of it. No turn sees it.
+
+    `state` is for `Queries` alone.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    @property
+    def record_count(self) -> int:
+        """How many tasks and arrays it has."""
+        return len(self.state.records)
+
+
+# --- making them ----------------------------------------------------------------------------------------
+
+
+def covers(left: Iterable[Sequence[int]], index: int) -> bool:
+    """Whether an element is in one of these ranges."""
+    return any(low <= index < high for low, high in left)
+
+
+def task_label(record: Record, index: int) -> str:
+    """A task's id as people write it."""
+    return f"{record.id}.{index}" if record.is_array else str(record.id)
+
+
+def as_attempt(span: Span, *, is_late: bool = False) -> Attempt:
+    """A span as an answer."""
+    executor = span.executor
+    left = tuple((low, high) for low, high in span.left)
+    return Attempt(span.id, RecordId(span.record.id), span.attempt, executor.id, executor.host, left, is_late)
+
+
+def as_executor(executor: ExecutorRecord) -> ExecutorInfo:
+    """An executor as an answer."""
+    return ExecutorInfo(
+        executor.id,
+        MANUAL_SITE if is_manual(executor) else executor.site,
+        executor.host,
+        executor.pid,
+        executor.capacity,
+        executor.until,
+        executor.members,
+        executor.draining,
+        bool(executor.suspended),
+        is_manual(executor),
+        len(executor.spans),
+    )
+
+
+def as_group(group: GroupRecord) -> GroupInfo:
+    """A group as an answer."""
+    workflow = group.workflow
+    return GroupInfo(
+        GroupId(group.id),
+        group.name,
+        group.path,
+        GroupId(group.parent.id) if group.parent is not None else ROOT,
+        workflow.run,
+        group.closed,
+        group.settled,
+        bool(group.failed_by),
+        group.released,
+        workflow.group is group,
+    )
+
+
+def as_workflow(workflow: Workflow) -> WorkflowInfo:
+    """A workflow as an answer."""
+    group = workflow.group
+    return WorkflowInfo(
+        workflow.run,
+        workflow.name,
+        GroupId(group.id),
+        workflow.user,
+        workflow.directory,
+        workflow.token,
+        workflow.memos,
+        workflow.closed,
+        group.closed,
+        group.settled,
+        bool(group.failed_by),
+    )
+
+
+def as_record(record: Record) -> RecordInfo:
+    """A task or an array as an answer."""
+    if isinstance(record, TaskRecord):
+        counts = [0] * len(TaskState)
+        counts[record.state] = 1
+        made = TaskCounts(tuple(counts))
+        return RecordInfo(record.spec, GroupId(record.group.id), 1, False, False, record.occurrence, made, ())
+    made, pages = TaskCounts(tuple(record.counts)), tuple(record.paged)
+    return RecordInfo(record.spec, GroupId(record.group.id), record.length, True, record.open, 0, made, pages)
+
+
+def count_tasks(groups: Iterable[GroupRecord]) -> TaskCounts:
+    """The tasks of some groups, those of groups in them not included."""
+    totals = [0] * len(TaskState)
+    for group in groups:
+        for state, count in enumerate(group.counts):
+            if count:
+                totals[state] += count
+    return TaskCounts(tuple(totals))
+
+
+def subtree_of(group: GroupRecord) -> Iterator[GroupRecord]:
+    """A group and all groups in it."""
+    stack = [group]
+    while stack:
+        one = stack.pop()
+        yield one
+        stack += one.children
+
+
+def groups_below(group: GroupRecord) -> Iterator[GroupRecord]:
+    """All groups in a group, each before those in it."""
+    for child in group.children:
+        yield child
+        yield from groups_below(child)

@@ -1,0 +1,597 @@
+"""The read-only questions about the core's state.
+
+The server asks them between two turns. Questions about one task also look into the copies of retired workflows that
+`look_at` was given; all others look at the core alone. Rule: no question changes the state, and a question that is
+asked for every message is one lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+
+from bough.core import explain, retirement
+from bough.core.actions import amend, difference, dry_run, task_actions
+from bough.core.actions.difference import Difference
+from bough.core.actions.dry_run import Deed
+from bough.core.actions.manual import is_manual
+from bough.core.graph.readiness import unanswered
+from bough.core.machine import Machine
+from bough.core.queries.answers import (
+    Attempt,
+    Contents,
+    ExecutorCounts,
+    ExecutorInfo,
+    GroupInfo,
+    GroupTry,
+    Part,
+    Preview,
+    RetiredCopy,
+    TaskCounts,
+    TaskInfo,
+    WorkflowInfo,
+    as_attempt,
+    as_executor,
+    as_group,
+    as_record,
+    as_workflow,
+    count_tasks,
+    covers,
+    groups_below,
+    subtree_of,
+    task_label,
+)
+from bough.core.records.array_record import ArrayRecord, Record
+from bough.core.records.group_record import GroupRecord, Workflow
+from bough.core.records.task_record import TaskRecord
+from bough.core.state import State, TimerKind
+from bough.model.events.facts import CallsEnded, Cancelled, Killed, WorkNews
+from bough.model.events.orders import LookUpMemo
+from bough.model.ids import ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId
+from bough.model.outcomes import Cause, Failure, Success
+from bough.model.resources import Needs
+from bough.model.states import UNSUCCESSFUL, TaskState, as_bytes
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, Page, TaskSpec
+
+_UNSUCCESSFUL = as_bytes(UNSUCCESSFUL)
+_NOT_CANCELLED = as_bytes(UNSUCCESSFUL - {TaskState.CANCELLED})
+_CANCELLED = Failure(Cause.CANCELLED, "cancelled by a user")
+_UNKNOWN = Failure(Cause.LOST, "why it failed is not known any more")
+
+
+class Queries:
+    """See the module."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._state = machine.state
+        self._copies: list[RetiredCopy] = []
+
+    # --- the whole ---------------------------------------------------------------------------------
+
+    @property
+    def turn(self) -> int:
+        """The number of the last turn that changed something."""
+        return self._state.turn
+
+    @property
+    def record_count(self) -> int:
+        """How many tasks and arrays there are."""
+        return len(self._state.records)
+
+    @property
+    def workflow_count(self) -> int:
+        """How many workflows there are, without the run of the server itself."""
+        return len(self._state.workflows) - 1
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether something may be ready."""
+        return bool(self._state.waiting)
+
+    def has_record(self, record: int) -> bool:
+        """Whether there is such a task or array."""
+        return record in self._state.records
+
+    def has_run(self, run: int) -> bool:
+        """Whether there is such a workflow."""
+        return run in self._state.workflows
+
+    def has_executor(self, executor: int) -> bool:
+        """Whether there is such an executor."""
+        return executor in self._state.executors
+
+    # --- one task ----------------------------------------------------------------------------------
+
+    def can_find(self, record: int) -> bool:
+        """Whether questions about a task or array can be answered: it is here, or in a copy that is looked at."""
+        return self._find(record) is not None
+
+    def length_of(self, record: int) -> int | None:
+        """How many tasks a record has; None: it is not known."""
+        found = self._find(record)
+        return found.length if found is not None else None
+
+    def run_of(self, record: int) -> int:
+        """The run that a record belongs to; KeyError when there is no such record."""
+        return self._state.records[record].group.workflow.run
+
+    def find_run(self, record: int) -> int | None:
+        """As `run_of`, also of a record in a copy that is looked at; None: it is not known."""
+        found = self._find(record)
+        return found.group.workflow.run if found is not None else None
+
+    def group_of(self, record: int) -> GroupInfo | None:
+        """The group that a record is in."""
+        found = self._state.records.get(record)
+        return as_group(found.group) if found is not None else None
+
+    def spec_of(self, record: int) -> TaskSpec | ArraySpec:
+        """As it was submitted; KeyError when there is no such record."""
+        return self._there(record).spec
+
+    def pages_of(self, record: int, index: int) -> tuple[Page, ...]:
+        """The pages with the arguments of an element of an array."""
+        found = self._find(record)
+        return found.pages(index, index + 1) if isinstance(found, ArrayRecord) else ()
+
+    def label(self, record: int, index: int) -> str:
+        """A task's id as people write it."""
+        found = self._find(record)
+        return task_label(found, index) if found is not None else f"{record}.{index}"
+
+    def path_of(self, record: int) -> str | None:
+        """The path of a task: that of its group, and its name."""
+        found = self._state.records.get(record)
+        return difference.path_of(found) if found is not None else None
+
+    def task(self, record: int, index: int) -> TaskInfo:
+        """All that is known of one task; KeyError when there is no such record."""
+        found = self._there(record)
+        group = found.group
+        return TaskInfo(
+            task_label(found, index),
+            RecordId(found.id),
+            index,
+            found.is_array,
+            found.spec,
+            GroupId(group.id),
+            group.path,
+            group.workflow.name,
+            group.workflow.run,
+            TaskState(found.state_of(index)),
+            found.attempt if isinstance(found, TaskRecord) else found.attempts.get(index, 0),
+            found.needs,
+            found.priority,
+            found.expected,
+            found.attributes,
+        )
+
+    def state_of(self, record: int, index: int) -> TaskState | None:
+        """The state of one task; None: it is not known."""
+        found = self._find(record)
+        return TaskState(found.state_of(index)) if found is not None else None
+
+    def explain(self, record: int, index: int) -> list[str]:
+        """Why a task is not running, or how it ended; one line a reason."""
+        return explain.explain(self._state_with(record), record, index)
+
+    def results_of(self, dep: Dep) -> list[Success]:
+        """The successes that a dependency points at, in order of their elements; KeyError: no such record."""
+        record = self._state.records.get(dep.id) or self._there(dep.id)
+        if dep.on is not On.TASK:
+            return list(record.successes())
+        found = record.success_of(dep.index)
+        return [found] if found is not None else []
+
+    def results_wanted(self, record: int) -> bool:
+        """Whether results may be asked for soon: those of a feed only if a task waits for them."""
+        found = self._state.records.get(record)
+        if not isinstance(found, ArrayRecord) or not found.spec.fed:
+            return True
+        return bool(found.dependents or found.element_dependents)
+
+    def outcomes(self, record: int, first: int) -> Iterator[Success | tuple[int, Failure]]:
+        """How elements from `first` on ended: all successes, then each element that did not succeed, and why.
+
+        The iterator may be read while turns are made: an element that is retried meanwhile may be told as failed.
+        """
+        found = self._find(record)
+        if found is None:
+            return
+        yield from [success for success in found.successes() if success.stop > first]
+        for low, high in found.runs(_UNSUCCESSFUL, first, found.length):
+            for index in range(low, high):
+                failure = found.failure_of(index)
+                if failure is None:
+                    failure = _CANCELLED if found.state_of(index) == TaskState.CANCELLED else _UNKNOWN
+                yield index, failure
+
+    def ended_by(self, action: Cancelled | Killed) -> list[tuple[RecordId, int, int, Failure]]:
+        """The elements that an action ended, after its turn; maybe also some that an earlier one had ended."""
+        killed = isinstance(action, Killed)
+        wanted = bytes((TaskState.FAILED if killed else TaskState.CANCELLED,))
+        ended: list[tuple[RecordId, int, int, Failure]] = []
+        for record, start, stop in task_actions.targets(self._state, action.target, action.stop):
+            number = RecordId(record.id)
+            for low, high in record.runs(wanted, start, stop):
+                if not killed:
+                    ended.append((number, low, high, _CANCELLED))
+                    continue
+                for index in range(low, high):
+                    failure = record.failure_of(index)
+                    if failure is not None and failure.cause is Cause.KILLED:
+                        ended.append((number, index, index + 1, failure))
+        return ended
+
+    def open_lookups(self) -> list[LookUpMemo]:
+        """Memo lookups that a server before this one was to answer, and did not."""
+        return list(unanswered(self._state))
+
+    # --- attempts ----------------------------------------------------------------------------------
+
+    def attempt(self, span: int) -> Attempt | None:
+        """A span that an executor has; None: nothing is left of it."""
+        found = self._state.spans.get(span)
+        return as_attempt(found) if found is not None else None
+
+    def attempt_of(self, executor: int, span: int, index: int) -> Attempt | None:
+        """The span by which an executor has an element, also a late one; None: it is not wanted from there."""
+        found, is_late = self._state.spans.get(span), False
+        if found is None:
+            found, is_late = self._state.attempts.late.get(span), True
+        if found is None or found.executor.id != executor or not covers(found.left, index):
+            return None
+        return as_attempt(found, is_late=is_late)
+
+    def attempt_at(self, record: int, index: int) -> Attempt | None:
+        """The span by which an executor has an element; None: no executor has it."""
+        for span in self._state.spans.values():
+            if span.record.id == record and covers(span.left, index):
+                return as_attempt(span)
+        return None
+
+    def attempts(self) -> list[Attempt]:
+        """All spans that executors have; for a server that begins."""
+        return [as_attempt(span) for span in self._state.spans.values()]
+
+    def expected_left(self, span: int) -> Seconds | None:
+        """How long the rest of a span is expected to run, 0: unknown; None: nothing is left of it."""
+        found = self._state.spans.get(span)
+        if found is None:
+            return None
+        record = found.record
+        each = max(record.spec.limits.walltime, record.runtime.mean)
+        return each * sum(high - low for low, high in found.left)
+
+    def spans_on(self, executor: int) -> list[SpanId]:
+        """The spans that an executor is believed to have."""
+        known = self._state.executors.get(ExecutorId(executor))
+        return [span.id for span in known.spans.values()] if known is not None else []
+
+    def attempts_on(self, executor: int) -> list[Attempt]:
+        """As `spans_on`, with what is in them; those of which nothing is left are left out."""
+        known = self._state.executors.get(ExecutorId(executor))
+        return [as_attempt(span) for span in known.spans.values() if span.left] if known is not None else []
+
+    def is_wanted(self, span: int, executor: int) -> bool:
+        """Whether what an executor has of a span may still be of use."""
+        held = self._state.spans.get(span) or self._state.attempts.late.get(span)
+        return held is not None and held.executor.id == executor
+
+    def is_foreign(self, news: WorkNews, executor: int) -> bool:
+        """Whether news is about a span of another executor: an executor may speak of its own tasks only."""
+        spans, late = self._state.spans, self._state.attempts.late
+        numbers: Iterable[int] = (news.span,)
+        if type(news) is CallsEnded:
+            numbers = range(news.span + news.start, news.span + news.start + len(news.seconds))
+        for number in numbers:
+            held = spans.get(number) or late.get(number)
+            if held is not None and held.executor.id != executor:
+                return True
+        return False
+
+    def lock_owner(self, name: str) -> tuple[int, int] | None:
+        """The span and the index of the task that has a lock; None: it is not locked."""
+        owner = self._state.locks.get(name)
+        return (owner.span, owner.index) if owner is not None else None
+
+    # --- groups and workflows ----------------------------------------------------------------------
+
+    def counts(self, groups: Iterable[int] | None = None) -> TaskCounts:
+        """The tasks of some groups and of all groups in them, by state; without `groups`: all tasks."""
+        known = self._state.groups
+        if groups is None:
+            return count_tasks(known.values())
+        tops = [known[GroupId(group)] for group in groups if group in known]
+        return count_tasks(one for top in tops for one in subtree_of(top))
+
+    def counts_by_group(self) -> dict[GroupId, TaskCounts]:
+        """The tasks of every group by itself."""
+        return {GroupId(group.id): TaskCounts(tuple(group.counts)) for group in self._state.groups.values()}
+
+    def runs(self) -> list[int]:
+        """The runs there are: those of workflows, and the server's own."""
+        return list(self._state.workflows)
+
+    def workflows(self, *, and_own: bool = False) -> list[WorkflowInfo]:
+        """The workflows that a service holds; `and_own`: the run of the service itself, too."""
+        return [as_workflow(one) for one in self._state.workflows.values() if and_own or one.group.id != ROOT]
+
+    def workflow(self, run: int) -> WorkflowInfo | None:
+        """The workflow of a run."""
+        found = self._state.workflows.get(run)
+        return as_workflow(found) if found is not None else None
+
+    def workflows_named(self, text: str) -> list[WorkflowInfo]:
+        """The workflows of a name, or the one whose group has it, such as name#7."""
+        return [
+            as_workflow(one)
+            for one in self._state.workflows.values()
+            if one.group.id != ROOT and text in {one.name, one.group.name}
+        ]
+
+    def running_workflow(self, name: str) -> WorkflowInfo | None:
+        """The workflow of a name whose end is not recorded."""
+        for one in self._state.workflows.values():
+            if one.name == name and one.group.id != ROOT and not one.closed:
+                return as_workflow(one)
+        return None
+
+    def group(self, group: int) -> GroupInfo | None:
+        """A group."""
+        found = self._state.groups.get(GroupId(group))
+        return as_group(found) if found is not None else None
+
+    def subtree(self, group: int) -> list[GroupInfo]:
+        """A group and all groups in it, groups below before groups above."""
+        found = self._state.groups.get(GroupId(group))
+        return [as_group(one) for one in reversed(list(subtree_of(found)))] if found is not None else []
+
+    def records_of(self, run: int) -> list[int]:
+        """The numbers of all tasks and arrays of a workflow."""
+        found = self._state.workflows.get(run)
+        return [record.id for record in found.group.records()] if found is not None else []
+
+    def contents(self, group: int) -> Contents | None:
+        """What there is in a group, for a client that returns; None: there is no such group."""
+        top = self._state.groups.get(GroupId(group))
+        if top is None:
+            return None
+        below = [as_group(one) for one in groups_below(top)]
+        return Contents([as_record(record) for record in top.records()], below)
+
+    def has_items(self, items: Iterable[Item]) -> bool:
+        """Whether all of a submission is there: a client that reconnected says again what was not acknowledged."""
+        for item in items:
+            if isinstance(item, GroupSpec):
+                group = self._state.groups.get(item.id)
+                if group is None or group.name != item.name:
+                    return False
+            else:
+                record = self._state.records.get(item.id)
+                if record is None or record.spec.name != item.name or record.spec.body != item.body:
+                    return False
+        return True
+
+    def has_pages(self, record: int, pages: Iterable[Page], *, last: bool) -> bool:
+        """Whether an array has these pages already."""
+        found = self._state.records.get(record)
+        if not isinstance(found, ArrayRecord):
+            return False
+        return all(page.stop <= found.length for page in pages) and not (last and found.open)
+
+    # --- retries of groups -------------------------------------------------------------------------
+
+    def has_retrying_groups(self, record: int, source: int) -> bool:
+        """Whether a group with retries is around a task, or around the one that is to blame for its failure."""
+        return any(True for _ in self._retrying_groups(record, source))
+
+    def retrying_group(self, record: int, source: int) -> GroupTry | None:
+        """The innermost of these groups that may still be retried."""
+        for group in self._retrying_groups(record, source):
+            if self._has_retries(group):
+                return GroupTry(GroupId(group.id), group.tried)
+        return None
+
+    def may_be_retried(self, that: GroupTry) -> bool:
+        """Whether a group may be retried, and was not since."""
+        group = self._state.groups.get(that.group)
+        return group is not None and group.tried == that.tried and self._has_retries(group)
+
+    def failed_parts(self, record: int, start: int, stop: int) -> list[Part]:
+        """The elements of a range that failed or were skipped."""
+        found = self._state.records.get(record)
+        return [(low, high) for low, high in found.runs(_NOT_CANCELLED, start, stop)] if found is not None else []
+
+    def _retrying_groups(self, record: int, source: int) -> Iterator[GroupRecord]:
+        for number in (record, source):
+            one = self._state.records.get(number)
+            if one is not None:
+                yield from (group for group in one.group.chain() if group.retries)
+
+    def _has_retries(self, group: GroupRecord) -> bool:
+        """While a group is open nobody knows when it ends: only closed ones are waited for."""
+        return group.closed and not group.settled and group.tried < group.retries and not self._state.stopping
+
+    # --- what stands still -------------------------------------------------------------------------
+
+    def awaits_retry(self, run: int) -> bool:
+        """Whether a task of a workflow failed and will be retried at a later time."""
+        workflow = self._state.workflows.get(run)
+        records = (
+            self._state.records.get(record) for _, kind, record, _ in self._state.timers if kind is TimerKind.RETRY
+        )
+        return any(record is not None and record.group.workflow is workflow for record in records)
+
+    def why_stuck(self, run: int) -> str:
+        """Why nothing more of a workflow runs before a user acts; empty when something does, or all has ended.
+
+        Open memo lookups are not considered: ask when nothing waits for a turn.
+        """
+        workflow = self._state.workflows.get(run)
+        if workflow is None or workflow.closed or workflow.cores or self._can_place(workflow):
+            return ""
+        counts = count_tasks(subtree_of(workflow.group))
+        if not counts.unfinished or counts.out or self.awaits_retry(run):
+            return ""
+        held = counts.by_state[TaskState.HELD]
+        if held:
+            return f"{held} of its tasks are held; release them with bough release"
+        if counts.ready:
+            if all(executor.draining for executor in self._state.executors.values()):
+                return f"{counts.ready} of its tasks are ready and there is no executor"
+            return f"{counts.ready} of its tasks are ready and no executor has what they need; see bough explain"
+        waiting = counts.by_state[TaskState.WAITING]
+        return f"{waiting} of its tasks wait for something that no task or client does; see bough explain"
+
+    def _can_place(self, workflow: Workflow) -> bool:
+        """Whether an executor could take something of a workflow that is ready."""
+        able = [executor for executor in self._state.executors.values() if not executor.draining]
+        queues = [queue for queue in self._state.waiting if queue.workflow is workflow and queue.head() is not None]
+        return any(executor.could_fit(queue.needs) for executor in able for queue in queues)
+
+    def unplaceable(self) -> dict[Needs, int]:
+        """Needs of ready tasks that no executor could ever meet, each with the first such record."""
+        able = list(self._state.executors.values())
+        found: dict[Needs, int] = {}
+        for queue in self._state.waiting:
+            head = queue.head()
+            if able and head is not None and not any(executor.could_fit(queue.needs) for executor in able):
+                found[queue.needs] = head[4].id
+        return found
+
+    # --- executors ---------------------------------------------------------------------------------
+
+    def executor(self, number: int) -> ExecutorInfo | None:
+        """An executor."""
+        found = self._state.executors.get(ExecutorId(number))
+        return as_executor(found) if found is not None else None
+
+    def host_of(self, number: int) -> str:
+        """The host of an executor; empty when it is not known any more."""
+        found = self._state.executors.get(ExecutorId(number))
+        return found.host if found is not None else ""
+
+    def executors(self) -> list[ExecutorInfo]:
+        """All executors."""
+        return [as_executor(executor) for executor in self._state.executors.values()]
+
+    def executor_numbers(self) -> list[ExecutorId]:
+        """The numbers of all executors."""
+        return [executor.id for executor in self._state.executors.values()]
+
+    def manual_executors(self) -> list[ExecutorId]:
+        """The numbers of those that stand for a person."""
+        return [executor.id for executor in self._state.executors.values() if is_manual(executor)]
+
+    def takes_functions(self) -> bool:
+        """Whether an executor that runs tasks by itself is there, and is not about to leave."""
+        return any(not is_manual(one) and not one.draining for one in self._state.executors.values())
+
+    def executor_counts(self, connected: Container[ExecutorId]) -> ExecutorCounts:
+        """Executors by what they do; those that are not `connected` are missing."""
+        idle = active = suspended = draining = missing = manual = 0
+        cores = 0.0
+        for executor in self._state.executors.values():
+            if is_manual(executor):
+                manual += 1
+                continue
+            cores += executor.capacity.cores
+            if executor.id not in connected:
+                missing += 1
+            elif executor.draining:
+                draining += 1
+            elif executor.suspended:
+                suspended += 1
+            elif executor.spans:
+                active += 1
+            else:
+                idle += 1
+        return ExecutorCounts(idle, active, suspended, draining, missing, manual, cores)
+
+    # --- what actions would do ---------------------------------------------------------------------
+
+    def preview(self, action: Deed) -> Preview:
+        """What an action would change if it were done now."""
+        return Preview(*dry_run.survey(self._state, action))
+
+    def difference(self, run: int, items: Sequence[Item], directory: str) -> Difference | str:
+        """What a description would change in a running workflow, or why it cannot be applied."""
+        state = self._state
+        problem = amend.why_not(state, run)
+        if problem is not None:
+            return problem
+        workflow = state.workflows[run]
+        if directory != workflow.directory:
+            return (
+                f"the workflow {workflow.name} is running in {workflow.directory}; submit it there to change it,"
+                " or choose another name"
+            )
+        problem = difference.why_wrong(state, workflow, items)
+        if problem is not None:
+            return problem
+        found = difference.find_difference(workflow, items)
+        return difference.why_taken(state, found.fact) or found
+
+    def would_rerun(self, found: Difference) -> list[str]:
+        """The paths of tasks that a difference does not name, but that have started and would run again."""
+        return dry_run.run_again(self._state, self._state.workflows[found.fact.run], found)
+
+    def unsuccessful(self, run: int, removed: Collection[int]) -> set[int]:
+        """The records of a workflow that have ended without success and are not among the removed ones."""
+        return {record.id for record in amend.unsuccessful(self._state, run, set(removed))}
+
+    # --- retired workflows -------------------------------------------------------------------------
+
+    def may_retire(self, run: int) -> bool:
+        """Whether a workflow has finished, so that it can leave the core."""
+        return retirement.may_retire(self._state, run)
+
+    def group_sizes(self, run: int) -> list[tuple[int, int]]:
+        """How many records and how many tasks each group of a workflow has."""
+        workflow = self._state.workflows[run]
+        return [(len(group.members), sum(group.counts)) for group in subtree_of(workflow.group)]
+
+    def retired_pieces(self, run: int) -> Iterator[bytes]:
+        """A workflow that may retire as bytes, piece by piece; no turn may change it before the last piece."""
+        return retirement.pieces(self._state.workflows[run])
+
+    def pack_retired(self, pieces: list[bytes]) -> bytes:
+        """The pieces of a workflow as one; this is what `RunRevived` carries."""
+        return retirement.pack(pieces)
+
+    def check_retired(self, data: bytes) -> None:
+        """Raise ValueError when what was kept of a workflow cannot be read. Any thread may call it."""
+        retirement.unpack(data)
+
+    def read_retired(self, data: bytes) -> RetiredCopy:
+        """What was kept of a workflow, to be looked at; ValueError: it cannot be read. Any thread may call it."""
+        return RetiredCopy(retirement.aside(self._state, data))
+
+    def look_at(self, copies: Iterable[RetiredCopy]) -> None:
+        """Answer questions about single tasks also from these copies, and from no others."""
+        self._copies = list(copies)
+
+    def run_named_by(self, target: Dep) -> int | None:
+        """The run of the group or the record that an action names; None: it is not in the core."""
+        if target.is_group:
+            group = self._state.groups.get(GroupId(target.id))
+        else:
+            record = self._state.records.get(target.id)
+            group = record.group if record is not None else None
+        return group.workflow.run if group is not None else None
+
+    # --- finding -----------------------------------------------------------------------------------
+
+    def _find(self, record: int) -> Record | None:
+        return self._state.records.get(record) or self._state_with(record).records.get(record)
+
+    def _there(self, record: int) -> Record:
+        return self._state_with(record).records[record]
+
+    def _state_with(self, record: int) -> State:
+        if record not in self._state.records:
+            for copy in self._copies:
+                if record in copy.state.records:
+                    return copy.state
+        return self._state

@@ -1,0 +1,155 @@
+"""The files that a service keeps, for its event loop: a content store, used in threads, and which runs refer to it.
+
+Work on the disk is done in threads, a piece at a time, and is begun again as long as the disk is full. Contents that
+only removed workflows refer to are deleted, a few at a time. Rule: a reference is on the disk before a peer is told
+that the content is there; what a full disk refuses is waited for and fails no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from bough import logs
+from bough.errors import UserError
+from bough.model.events.facts import Fact, RunRemoved
+from bough.model.ids import Seconds
+from bough.movers.content_store import ContentStore, IncomingContent
+from bough.movers.local import ContentCopy, bring_in, give_out
+from bough.server.turns.shell import Shell
+from bough.stores.contents import Contents, FileReferences
+from bough.stores.store_errors import FULL
+from bough.wire.file_messages import PIECE
+
+_SWEEP: Seconds = 30.0  # between looks for removed workflows
+_PAUSE: Seconds = 0.05  # between deletions of their contents
+_SEEN = 10_000  # files in their places whose content is remembered
+_TRY_AGAIN: Seconds = 0.5  # between tries to write to a full disk
+_SAY_AGAIN: Seconds = 60.0  # between two lines in the log about it
+
+T = TypeVar("T")
+
+
+class StoredFiles:
+    """See the module."""
+
+    def __init__(self, shell: Shell) -> None:
+        contents = Contents(shell.info.folder("files"))
+        contents.sweep()
+        self._store: ContentStore = contents
+        self._references = FileReferences(contents)
+        self._shell = shell
+        self._loop = shell.loop
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="files")
+        self._said_full = -_SAY_AGAIN  # when it was last said that the disk is full
+        self._seen: dict[str, tuple[tuple[int, int, int], bytes]] = {}  # path -> what it was, and its content
+        self._removed: set[int] = set()  # runs that were removed, and whose contents were not
+        shell.on_facts.append(self._hear_removals)
+        shell.background.when_folded(self._find_removed)
+        shell.store.keep_contents(contents.folder)
+        self._sweep()
+
+    # --- contents ----------------------------------------------------------------------------------
+
+    def has(self, digest: bytes) -> bool:
+        """Whether a content is here."""
+        return self._store.has(digest)
+
+    async def those_here(self, digests: Sequence[bytes]) -> list[bytes]:
+        """Those of some contents that are here."""
+        return await self.in_thread(lambda: [one for one in digests if self._store.has(one)])
+
+    async def size(self, digest: bytes) -> int:
+        """The bytes of a content; -1 when it is not here."""
+        return await self.in_thread(self._store.size, digest)
+
+    async def read(self, digest: bytes, offset: int, length: int) -> bytes:
+        """A piece of a content."""
+        return await self.in_thread(self._store.read, digest, offset, length)
+
+    async def read_file(self, path: str, offset: int) -> bytes:
+        """A piece of a file that is no content."""
+        return await self.in_thread(_read_piece, path, offset)
+
+    async def receive(self, digest: bytes) -> IncomingContent:
+        """Begin to write a content; its methods are to be called by `in_thread`."""
+        return await self.in_thread(self._store.receive, digest)
+
+    async def bring_in(self, path: str) -> tuple[bytes, int]:
+        """Copy a file that lies in its place, as it is now; its digest and size."""
+        state = await self.in_thread(os.stat, path)
+        if not os.path.isfile(path):
+            raise UserError("it is a folder, which cannot be brought; make it an archive with tar, and declare that")
+        stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
+        known = self._seen.get(path)
+        if known is not None and known[0] == stamp and self._store.has(known[1]):
+            return known[1], state.st_size
+        digest, size = await self.in_thread(bring_in, self._store, path)
+        if len(self._seen) >= _SEEN:
+            self._seen.clear()
+        self._seen[path] = (stamp, digest)
+        return digest, size
+
+    async def give_out(self, copies: Sequence[ContentCopy]) -> list[int]:
+        """Copy contents to their places; their times of change."""
+        return await self.in_thread(give_out, self._store, copies)
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Work on the disk, which is begun again as long as the disk is full."""
+        while True:
+            try:
+                return await self._loop.run_in_executor(self._threads, work, *arguments)
+            except OSError as error:
+                await self._wait_for_space(error)
+
+    async def _wait_for_space(self, error: OSError) -> None:
+        """Say that the disk is full, and wait before the next try; any other error is raised."""
+        if error.errno not in FULL:
+            raise error
+        now = self._loop.time()
+        if now - self._said_full > _SAY_AGAIN:
+            self._said_full = now
+            logs.error("disk-full", f"files wait for space, tried every {_TRY_AGAIN:g} s: {os_error_text(error)}")
+        await asyncio.sleep(_TRY_AGAIN)
+
+    # --- references --------------------------------------------------------------------------------
+
+    async def refer(self, run: int, digests: Sequence[bytes]) -> None:
+        """A workflow refers to contents from now on."""
+        noted = False
+        while not noted:
+            try:
+                self._references.add(run, digests)
+                noted = True
+            except OSError as error:
+                await self._wait_for_space(error)
+
+    def _hear_removals(self, facts: Sequence[Fact]) -> None:
+        if RunRemoved in map(type, facts):
+            gone = {fact.run for fact in facts if type(fact) is RunRemoved}
+            self._removed |= gone & self._references.runs.keys()
+
+    def _find_removed(self) -> None:
+        """What an earlier server removed and did not come to delete; workflows that are retired are not removed."""
+        self._removed.update(run for run in self._references.runs if not self._shell.store.has_run(run))
+
+    def _sweep(self) -> None:
+        """Delete, a few at a time, contents that only removed workflows needed."""
+        more = self._references.sweep(self._removed)
+        self._removed &= self._references.runs.keys()
+        self._loop.call_later(_PAUSE if more else _SWEEP, self._sweep)
+
+
+def os_error_text(error: BaseException) -> str:
+    """An error as users read it: without its number, with the file's name."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _read_piece(path: str, offset: int) -> bytes:
+    with open(path, "rb") as file:
+        return os.pread(file.fileno(), PIECE, offset)
