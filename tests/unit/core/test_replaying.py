@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from tests.builders import array, executor, submit, task
 
 from bough.core import lifecycle
 from bough.core.effects import Effects
@@ -18,6 +17,7 @@ from bough.model.ids import ExecutorId, GroupId
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, ReadyWork, View
+from bough.testing.builders import array, executor, submit, task
 
 
 class Asked(Exception):

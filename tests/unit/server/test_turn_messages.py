@@ -16,7 +16,7 @@ from bough.model.events.facts import (
 )
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
-from bough.policies.policy_registry import load_placement
+from bough.policies.policy_registry import load_policies
 from bough.server.turns.result_parts import ResultCache
 from bough.server.turns.turn_messages import TurnMessages, WithheldFailures
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
@@ -28,7 +28,7 @@ def a_teller(*successes: SpanEnded) -> TurnMessages:
     cache = ResultCache(lambda *_: None)
     for success in successes:
         cache.remember(success)
-    queries = Queries(Machine(load_placement("fifo")))
+    queries = Queries(Machine(load_policies("fifo")))
     return TurnMessages(cache, queries, WithheldFailures(queries))
 
 
