@@ -22,7 +22,17 @@ from bough.model.ids import ExecutorId
 from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, Policies, ReadyScan, ReadyWork, View
+from bough.policy.interface import (
+    Demand,
+    ExecutorView,
+    Offer,
+    Place,
+    PlacementPolicy,
+    Policies,
+    ReadyScan,
+    ReadyWork,
+    View,
+)
 from bough.sim.simulated_executor import SimulatedExecutor
 from bough.sim.simulation import Simulation
 from tests.builders import array, executor, limits, needs, submit, task
@@ -65,6 +75,9 @@ class _Watched:
 
     def most_free(self, needs: Needs) -> ExecutorView | None:
         return self._view.most_free(needs)
+
+    def demand(self) -> Iterator[Demand]:
+        return self._view.demand()
 
 
 class _WatchedScan:

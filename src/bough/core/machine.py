@@ -164,15 +164,13 @@ class Machine:
         totals = [sum(column) for column in zip(*(g.counts for g in self.state.groups.values()), strict=True)]
         return {TaskState(number).label: count for number, count in enumerate(totals)}
 
-    def stranded(self) -> dict[Needs, int]:
-        """Needs of ready tasks that no executor there is could ever meet, each with the first such record."""
-        able = list(self.state.executors.values())
-        found: dict[Needs, int] = {}
-        for queue in self.state.waiting:
-            head = queue.head()
-            if able and head is not None and not any(executor.could_fit(queue.needs) for executor in able):
-                found[queue.needs] = head[4].id
-        return found
+    def unplaceable(self) -> dict[Needs, int]:
+        """Needs of ready tasks that no executor there is could ever meet, each with the record that goes next."""
+        return self.state.demand.unplaceable(self.state.executors.values())
+
+    def demand(self) -> dict[Needs, int]:
+        """How many tasks are ready, by what they need."""
+        return {shape.needs: shape.ready for shape in self.state.demand}
 
     def held_by(self, executor: int) -> list[SpanId]:
         """The spans that an executor is believed to have."""

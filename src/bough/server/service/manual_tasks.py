@@ -29,7 +29,7 @@ from bough.core.records.array_record import FAILED, HELD, PLACED, RUNNING, SKIPP
 from bough.core.records.attempts import Span
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
-from bough.core.records.ready_queue import Entry, ReadyQueue
+from bough.core.records.ready_queue import Entry, Queued, ReadyQueue
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.errors import StoreFailed, UnknownName, UserError
@@ -47,7 +47,7 @@ from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.resources import Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Kind, TaskSpec
-from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, ReadyScan, ReadyWork, View
+from bough.policy.interface import Demand, ExecutorView, Offer, Place, PlacementPolicy, ReadyScan, ReadyWork, View
 from bough.server.peers import DeferredRequest
 from bough.server.server_log import log
 from bough.server.service.id_ranges import IdRanges
@@ -154,6 +154,10 @@ class _Others:
         able = [executor for executor in self.executors() if executor.could_fit(needs)]
         return max(able, key=lambda executor: executor.free("cores"), default=None)
 
+    def demand(self) -> Iterator[Demand]:
+        """What is ready, by needs."""
+        return self._view.demand()
+
 
 _DEEP = 100_000  # entries of one queue that are looked at
 
@@ -191,7 +195,7 @@ class TakeScope:
             near = 1 if not queue.place else 0 if queue.place.rpartition("@")[2] == host else 2
             if entry is not None and (best is None or (near, queue.workflow.cores, entry) < best):
                 best = near, queue.workflow.cores, entry
-        return best[2][4] if best is not None else None
+        return best[2][4] if best is not None else None  # type: ignore[return-value]
 
     def _first(self, queue: ReadyQueue) -> Entry | None:
         taken: list[Entry] = []
@@ -205,7 +209,7 @@ class TakeScope:
             queue.put_back(entry)
         return found
 
-    def _holds(self, record: Record) -> bool:
+    def _holds(self, record: Queued) -> bool:
         return not self._is_part or any(group in self._tops for group in record.group.chain())
 
     def none(self) -> dict[str, object]:

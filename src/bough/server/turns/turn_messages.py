@@ -327,7 +327,7 @@ def cut_details(details: tuple[Detail, ...], start: int, stop: int, shift: int) 
     return tuple(msgspec.structs.replace(detail, index=detail.index + shift) for detail in wanted)
 
 
-_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
+_UNPLACEABLE_CHECK = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
 
 
 class OperatorMessages:
@@ -357,14 +357,14 @@ class OperatorMessages:
                 if type(fact) is ExecutorSuspended:
                     self._tell_suspended(fact)
         if self._check is None and (Submitted in kinds or Amended in kinds):
-            self._check = self._loop.call_later(_STRANDED, self._tell_stranded)
+            self._check = self._loop.call_later(_UNPLACEABLE_CHECK, self._tell_unplaceable)
         for complaint in turn.complaints:
             log(complaint)
 
-    def _tell_stranded(self) -> None:
+    def _tell_unplaceable(self) -> None:
         """Say once of each kind of task that no executor can ever run it: the workflow would wait without a word."""
         self._check = None
-        for needs, record in self._machine.stranded().items():
+        for needs, record in self._machine.unplaceable().items():
             if needs not in self._told:
                 self._told.add(needs)
                 self._announce(self._machine.explain(record)[0])
