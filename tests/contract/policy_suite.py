@@ -19,7 +19,6 @@ from bough.model.events import facts
 from bough.model.events.facts import ExecutorDrained, ExecutorLost
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
 from bough.policy.interface import (
@@ -33,7 +32,7 @@ from bough.policy.interface import (
     ReadyWork,
     View,
 )
-from bough.sim.simulated_executor import SimulatedExecutor
+from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from tests.builders import array, executor, limits, needs, submit, task
 
@@ -137,8 +136,8 @@ class PolicySuite:
             SimulatedExecutor(3, needs(1)),
         ]
 
-        def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[float, Failure | None]:
-            return 0.001 + Random(spec.id * 1000 + index).random(), None
+        def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+            return Fate(0.001 + Random(spec.id * 1000 + index).random())
 
         simulation = Simulation(Machine(Policies(self.policy()), seed=seed), model, executors)
         simulation.at(0.0, submit(*self.mixed_work(dice)))
