@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bough.core.records.group_record import GroupRecord
-from bough.core.records.ready_queue import Entry, LimitTree, is_valid, occupy_limits
+from bough.core.records.ready_queue import Entry, LimitTree, Shape, is_valid, occupy_limits
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec
 
@@ -23,8 +23,8 @@ class Throttled(RuleBasedStateMachine):
         for number, parent in enumerate(TREE, 1):
             spec = GroupSpec(number, str(number), parent, limit=1 + number % 3)  # type: ignore[arg-type]
             self.groups.append(GroupRecord(spec, self.groups[parent]))
-        self.crown = LimitTree(Needs(), self.groups[0].workflow, "")
-        self.queues = [self.crown.grow(group.limits) for group in self.groups[1:]]
+        self.tree = LimitTree(Shape(Needs()), self.groups[0].workflow, "")
+        self.queues = [self.tree.queue_under(group.limits) for group in self.groups[1:]]
         self.records: list[Any] = []
         self.taken: list[tuple[int, Entry]] = []
         self.out: list[int] = []
@@ -52,7 +52,7 @@ class Throttled(RuleBasedStateMachine):
 
     @rule(placed=st.booleans())
     def the_best_is_taken(self, placed: bool) -> None:
-        best = self.crown.best()
+        best = self.tree.best()
         if best is None:
             return
         at = self.queues.index(best)  # type: ignore[arg-type]
@@ -85,13 +85,13 @@ class Throttled(RuleBasedStateMachine):
             if all(group.busy < group.limit for group in queue.limits)
             and (head := min((e for e in queue.entries() if is_valid(e) and e[4].ready), default=None))
         ]
-        assert self.crown.head() == min(heads, default=None)
-        best = self.crown.best()
+        assert self.tree.head() == min(heads, default=None)
+        best = self.tree.best()
         assert (best.head() if best is not None else None) == min(heads, default=None)
 
     @invariant()
     def queues_that_hold_something_are_known(self) -> None:
-        assert {queue for queue in self.queues if queue} <= self.crown.filled
+        assert {queue for queue in self.queues if queue} <= self.tree.non_empty
 
 
 TestThrottled = Throttled.TestCase

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
+from bough.core.records.array_record import READY
 from bough.core.scheduling.view import StateView
 from bough.model.events.facts import ElementFailed, RunOpened, SpanEnded
 from bough.model.ids import GroupId
 from bough.model.outcomes import Cause, Failure
+from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, Limits, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -70,6 +72,8 @@ def answer(view: View, works: list[ReadyWork], question: str, dice: Random) -> o
     if question == "most_free":
         found = view.most_free(dice.choice(SHAPES))
         return found.id if found is not None else None
+    if question == "demand":
+        return sorted((one.needs.cores, one.needs.memory, one.ready) for one in view.demand())
     return [(one.id, one.free("cores"), one.could_fit(SHAPES[2])) for one in view.executors()]
 
 
@@ -105,6 +109,13 @@ def test_answers_depend_on_the_world_alone_and_asking_changes_nothing(seed: int,
     before = picture(machine.state)
     view = StateView(machine.state, NOW, Random(0))
     works = list(view.ready())
+    recount: dict[Needs, int] = {}
+    for record in machine.state.records.values():
+        tasks = sum(record.state_of(index) == READY for index in range(record.length))
+        recount[record.needs] = recount.get(record.needs, 0) + tasks
+    assert {one.needs: one.ready for one in view.demand()} == {
+        needs: tasks for needs, tasks in recount.items() if tasks
+    }
     walks = [Walk(view) for _ in range(3)]
     asked: list[tuple[str, int, object]] = []
     for _ in range(data.draw(st.integers(1, 40))):
@@ -114,7 +125,7 @@ def test_answers_depend_on_the_world_alone_and_asking_changes_nothing(seed: int,
             )
         else:
             question, die = (
-                data.draw(st.sampled_from(["executor_for", "most_free", "executors"])),
+                data.draw(st.sampled_from(["executor_for", "most_free", "executors", "demand"])),
                 data.draw(st.integers(0, 9)),
             )
             asked.append((question, die, answer(view, works, question, Random(die))))

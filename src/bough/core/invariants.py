@@ -12,6 +12,7 @@ from bough.core.records.ready_queue import is_valid
 from bough.core.state import State
 from bough.errors import InvariantBroken
 from bough.model import ranges
+from bough.model.resources import Needs
 from bough.model.states import ENDED
 
 _BUSY = bytes((PLACED, RUNNING))
@@ -29,6 +30,7 @@ def check(state: State) -> None:
     _resources(state)
     _limits(state)
     _totals(state)
+    _shapes(state)
 
 
 def _demand(holds: bool, law: str) -> None:
@@ -72,6 +74,16 @@ def _ready(state: State, record: Record) -> None:
     if record.ready:
         queued = any(entry[4] is record and is_valid(entry) for entry in record.queue.entries())
         _demand(queued and record.queue.root in state.waiting, f"record {record.id} is ready but not in the queue")
+
+
+def _shapes(state: State) -> None:
+    counted: dict[Needs, int] = {}
+    for record in state.records.values():
+        if record.ready:
+            _demand(record.queue.root in record.queue.shape.queues, f"the queue of record {record.id} is not indexed")
+            counted[record.needs] = counted.get(record.needs, 0) + record.ready
+    indexed = {shape.needs: shape.ready for shape in state.demand}
+    _demand(indexed == counted, f"the demand is {counted}, not {indexed}")
 
 
 def _spans(state: State) -> None:

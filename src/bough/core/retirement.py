@@ -180,7 +180,7 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
 def _untie(groups: list[GroupRecord], root: GroupRecord) -> None:
     """Undo the circles among what is forgotten, so that its memory is free at once and nobody need look for it."""
     for group in groups:
-        for entries in (group.members, group.children, group.dependents, group.enders, group.gated, group.branches):
+        for entries in (group.members, group.children, group.dependents, group.enders, group.gated, group.limit_nodes):
             entries.clear()
         group.limits = ()
         group.workflow.group = root

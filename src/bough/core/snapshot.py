@@ -468,6 +468,8 @@ def _count(state: State, record: Record, number: int, count: int) -> None:
     counts = record.group.counts
     counts[WAITING] -= count
     counts[number] += count
+    if number == READY:
+        record.queue.shape.ready += count
     if TaskState(number) in ENDED:
         state.unended -= count
         record.group.unfinished -= count

@@ -15,7 +15,7 @@ from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.locks import LockTable
-from bough.core.records.ready_queue import LimitTree, ReadyQueue, is_valid
+from bough.core.records.ready_queue import DemandIndex, LimitTree, ReadyQueue, is_valid
 from bough.core.records.task_record import TaskRecord
 from bough.errors import InvalidTransition
 from bough.model.ids import ROOT, BlobId, Seconds
@@ -29,7 +29,7 @@ _FIRST_ENDED = int(TaskState.DONE)
 _BUSY = (PLACED, RUNNING)
 
 Like = tuple[TaskSpec, GroupRecord, RunTime, ReadyQueue]  # what tasks that are alike have in common
-Shape = tuple[Needs, int, int, str]  # needs, run, innermost group with a limit, host
+QueueKey = tuple[Needs, int, int, str]  # needs, run, innermost group with a limit, host
 Timer = tuple[Seconds, int, int, int]  # (when, a `TimerKind`, id, index)
 
 
@@ -65,8 +65,9 @@ class State:
         self.cores = 0.0  # of all executors
         self.runtimes: dict[str | int, RunTime] = {}
         self.used_runtimes = 0  # of these, when it was last looked which of them are in use
-        self.shapes: dict[Shape, ReadyQueue] = {}
-        self.crowns: dict[tuple[Needs, int, str], LimitTree] = {}  # of queues under limits
+        self.queues: dict[QueueKey, ReadyQueue] = {}
+        self.limit_trees: dict[tuple[Needs, int, str], LimitTree] = {}  # of queues under limits
+        self.demand = DemandIndex()  # ready tasks by shape of needs
         self.waiting: dict[ReadyQueue | LimitTree, None] = {}  # the queues that may hold something
         self.likes: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
         self.held_groups = 0
@@ -86,29 +87,34 @@ class State:
         """The queue of tasks with these needs, a group's workflow and limits, and the host where they must run."""
         limits = group.limits
         key = (needs, group.workflow.run, limits[-1].id if limits else 0, place)
-        queue = self.shapes.get(key)
+        queue = self.queues.get(key)
         if queue is None:
-            queue = self.shapes[key] = self._new_queue(needs, group, place)
+            queue = self.queues[key] = self._new_queue(needs, group, place)
         return queue
 
     def _new_queue(self, needs: Needs, group: GroupRecord, place: str) -> ReadyQueue:
         workflow = group.workflow
+        shape = self.demand.shape_of(needs)
         if not group.limits:
-            return ReadyQueue(needs, workflow, (), place)
+            queue = ReadyQueue(shape, workflow, (), place)
+            shape.queues[queue] = None
+            return queue
         key = (needs, workflow.run, place)
-        crown = self.crowns.get(key)
-        if crown is None:
-            crown = self.crowns[key] = LimitTree(needs, workflow, place)
-        return crown.grow(group.limits)
+        tree = self.limit_trees.get(key)
+        if tree is None:
+            tree = self.limit_trees[key] = LimitTree(shape, workflow, place)
+            shape.queues[tree] = None
+        return tree.queue_under(group.limits)
 
     def forget_queues(self, run: int) -> None:
         """The queues of a workflow go, with all that is in them."""
-        for key in [key for key in self.shapes if key[1] == run]:
-            queue = self.shapes.pop(key)
+        for key in [key for key in self.queues if key[1] == run]:
+            queue = self.queues.pop(key)
             self.waiting.pop(queue.root, None)
             queue.clear()
-        for crown in [key for key in self.crowns if key[1] == run]:
-            del self.crowns[crown]
+            self.demand.forget(queue.root)
+        for tree in [key for key in self.limit_trees if key[1] == run]:
+            del self.limit_trees[tree]
 
     def runtime_of(self, template: str | int) -> RunTime:
         """What is known of the run time of a template."""
@@ -132,7 +138,12 @@ class State:
         if old not in BEFORE[new]:
             self._forbid(record, bytes((old,)), new)
         record.state = new
-        record.ready = new == READY
+        if old == READY:
+            record.ready = 0
+            record.queue.shape.ready -= 1
+        elif new == READY:
+            record.ready = 1
+            record.queue.shape.ready += 1
         group = record.group
         counts = group.counts
         counts[old] -= 1
@@ -149,7 +160,9 @@ class State:
         if record.state != before:
             self._forbid(record, bytes((record.state,)), PLACED)
         record.state = PLACED
-        record.ready = 0
+        if before == READY:
+            record.ready = 0
+            record.queue.shape.ready -= 1
         counts = record.group.counts
         counts[before] -= 1
         counts[PLACED] += 1
@@ -174,6 +187,7 @@ class State:
             return
         record.state = READY
         record.ready = 1
+        record.queue.shape.ready += 1
         counts = record.group.counts
         counts[WAITING] -= 1
         counts[READY] += 1
@@ -189,10 +203,14 @@ class State:
             many = olds.count(old)
             counts[old] -= many
             own[old] -= many
+            if old == READY:
+                record.queue.shape.ready -= many
             if old >= _FIRST_ENDED:
                 ended -= many
         counts[new] += count
         own[new] += count
+        if new == READY:
+            record.queue.shape.ready += count
         record.states[start:stop] = bytes((new,)) * count
         self.unended -= ended
         record.group.unfinished -= ended
@@ -241,7 +259,7 @@ class State:
             except Exception as error:  # noqa: BLE001 a policy is anybody's code: it must not stop the machine
                 self.complaints.append(f"the policy could not rank task {record.id}: {error!r}")
         queue.push(record, rank)
-        self.waiting[queue.root] = None
+        self.waiting[queue.root if queue.limits else queue] = None
         self.due = True
 
     def rank_queued(self) -> None:
@@ -251,7 +269,7 @@ class State:
             for queue in several.leaves():
                 for entry in queue.entries():
                     if entry[4].ready and is_valid(entry):
-                        self.enqueue(entry[4])
+                        self.enqueue(self.records[entry[4].id])
 
     # --- time ------------------------------------------------------------------------------------
 

@@ -95,6 +95,18 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     barred: bool = False
 
 
+class Demand(Protocol):
+    """All that is ready and has the same needs."""
+
+    @property
+    def needs(self) -> Needs:
+        """What one task of it occupies."""
+
+    @property
+    def ready(self) -> int:
+        """How many tasks."""
+
+
 class ReadyScan(Protocol):
     """One walk through what is ready. Two walks at once do not disturb each other."""
 
@@ -133,6 +145,9 @@ class View(Protocol):
 
     def most_free(self, needs: Needs) -> ExecutorView | None:
         """The executor with the most free cores, among those that could ever fit these needs."""
+
+    def demand(self) -> Iterator[Demand]:
+        """How many tasks are ready, by needs; in no order."""
 
 
 class PlacementPolicy(Protocol):

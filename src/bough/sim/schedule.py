@@ -1,12 +1,7 @@
-"""What ran when; the degree of concurrency.
+"""What ran when: the intervals of a simulated run, and the degree of concurrency of any intervals.
 
-The degree of concurrency: how many tasks run at each moment (TrellisDAG 3.7).
-
-Rule: what ends at a moment has ended before what starts then.
-
-What a simulated run looked like: when each task ran and where, and how many ran at once.
-
-Rule: an interval ends before another one begins at the same time, so that a relay of tasks counts as one at a time.
+The degree of concurrency is how many tasks run at each moment (TrellisDAG 3.7).
+Rule: what ends at a moment has ended before what starts then, so that tasks that follow each other count as one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A simulated executor: takes spans as a real one does, and answers when their time has passed.
+"""A simulated executor: takes spans as a real one does, and reports when their time has passed.
 
-It runs the elements of a span one after the other, keeps spans that do not fit in a queue, and never
-occupies more than it has.
+It runs the elements of a span one after the other, and keeps spans that do not fit in a queue. It reports the end of an
+element when that ends, if the model says so, and otherwise together with those that follow it.
+Rule: it never occupies more than it has.
 """
 
 from __future__ import annotations
@@ -16,72 +17,108 @@ from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
 
-# How a task goes: seconds on an executor of speed 1, and why it fails, if it does
-Fate = tuple[Seconds, Failure | None]
+
+class ExecutorTraits(NamedTuple):
+    """What a model may tell executors apart by."""
+
+    id: ExecutorId
+    site: str
+    host: str
+    speed: float
+    capacity: Needs
+
+
+class Fate(NamedTuple):
+    """How a task goes."""
+
+    seconds: Seconds  # on an executor of speed 1
+    failure: Failure | None = None  # why it fails, if it does
+    reported_at_once: bool = False  # its end is reported when it ends; otherwise with the next that is, or its span
+
+
+Model = Callable[[TaskSpec | ArraySpec, int, int, ExecutorTraits], Fate]  # spec, index, attempt, where it runs
 News = SpanEnded | ElementFailed | SpanReturned | ExecutorLost
-Model = Callable[[TaskSpec | ArraySpec, int, int], Fate]  # spec, index, attempt
 
 
 class Finish(NamedTuple):
-    """The end of a span's run, put on the agenda when it starts."""
+    """The end of elements [start, stop) of a span, put on the agenda when the span starts."""
 
     executor: ExecutorId
     order: SendSpan
-    seconds: Seconds
-    failures: tuple[tuple[int, Failure], ...]
+    start: int
+    stop: int
+    after: Seconds  # since the span started
+    seconds: Seconds  # that these elements take
+    failures: dict[int, Failure]  # by element
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the span has ended then."""
+        return self.stop == self.order.stop
 
 
 class SimulatedExecutor:
     """See the module."""
 
-    def __init__(self, id_: int, capacity: Needs, speed: float = 1.0, host: str = "") -> None:
-        self.id = ExecutorId(id_)
-        self.capacity = capacity
-        self.speed = speed
-        self.host = host or f"sim{id_}"
+    def __init__(self, id_: int, capacity: Needs, speed: float = 1.0, host: str = "", site: str = "sim") -> None:
+        self.traits = ExecutorTraits(ExecutorId(id_), site, host or f"sim{id_}", speed, capacity)
         self.busy: Seconds = 0.0  # core-seconds of work done
         self._free = dict(capacity.amounts())
         self._queue: list[SendSpan] = []
-        self._running: dict[int, SendSpan] = {}
+        self._running: dict[int, bool] = {}  # spans, and whether all of each has succeeded so far
         self._stopped: dict[int, set[int]] = {}
+
+    @property
+    def id(self) -> ExecutorId:
+        """Its number."""
+        return self.traits.id
+
+    @property
+    def host(self) -> str:
+        """Its host."""
+        return self.traits.host
 
     def hello(self) -> ExecutorJoined:
         """What it says when it joins."""
-        return ExecutorJoined(self.id, "sim", self.host, 0, self.capacity)
+        return ExecutorJoined(self.id, self.traits.site, self.host, 0, self.traits.capacity)
 
     def take(self, order: SendSpan, model: Model) -> list[Finish]:
-        """Accept a span; return what starts now."""
+        """Accept a span; return the ends of what starts now."""
         self._queue.append(order)
         return self._start(model)
 
     def stop(self, order: StopSpan) -> None:
-        """Forget elements; a stopped span still ends its time, since nobody waits for it."""
+        """Report nothing of these elements; they still take their time, since the core does not wait for them."""
         self._stopped.setdefault(order.span, set()).update(range(order.start, order.stop))
 
     def finish(self, end: Finish, model: Model) -> tuple[list[News], list[Finish]]:
-        """A span has ended: what it reports, and what starts in its place."""
-        order = end.order
-        del self._running[order.span]
-        stopped = self._stopped.pop(order.span, set())
+        """Elements of a span have ended: what it reports, and the ends of what starts in their place."""
+        span, needs = end.order.span, end.order.spec.needs
+        stopped = self._stopped.get(span, set())
         news = _news(end, stopped)
+        self.busy += end.seconds * needs.cores
         if end.failures or stopped:
-            news += self._give_back_behind(order.span)
-        for name, amount in order.spec.needs.amounts().items():
+            self._running[span] = False
+        if not end.is_last:
+            return news, []
+        self._stopped.pop(span, None)
+        if not self._running.pop(span):
+            news += self._give_back_after(span)
+        for name, amount in needs.amounts().items():
             self._free[name] += amount
-        self.busy += end.seconds * order.spec.needs.cores
         return news, self._start(model)
 
-    def _give_back_behind(self, span: int) -> list[News]:
+    def _give_back_after(self, span: int) -> list[News]:
         """What was to follow on a success goes back, and what was to follow on that."""
         news: list[News] = []
         for order in [order for order in self._queue if order.behind == span]:
             self._queue.remove(order)
             news.append(SpanReturned(order.span, order.start, order.stop))
-            news += self._give_back_behind(order.span)
+            news += self._give_back_after(order.span)
         return news
 
     def _start(self, model: Model) -> list[Finish]:
-        started = []
+        ends: list[Finish] = []
         for order in list(self._queue):
             needs = order.spec.needs.amounts()
             if order.behind and (order.behind in self._running or order.behind in {one.span for one in self._queue}):
@@ -91,25 +128,38 @@ class SimulatedExecutor:
             self._queue.remove(order)
             for name, amount in needs.items():
                 self._free[name] -= amount
-            self._running[order.span] = order
-            fates = [(i, *model(order.spec, i, order.attempt)) for i in range(order.start, order.stop)]
-            seconds = sum(fate[1] for fate in fates) / self.speed
-            failures = tuple((index, failure) for index, _, failure in fates if failure is not None)
-            started.append(Finish(self.id, order, seconds, failures))
-        return started
+            self._running[order.span] = True
+            ends += self._ends_of(order, model)
+        return ends
+
+    def _ends_of(self, order: SendSpan, model: Model) -> list[Finish]:
+        """When which elements of a span will have ended."""
+        ends: list[Finish] = []
+        start, passed, work = order.start, 0.0, 0.0
+        failures: dict[int, Failure] = {}
+        for index in range(order.start, order.stop):
+            fate = model(order.spec, index, order.attempt, self.traits)
+            work += fate.seconds
+            if fate.failure is not None:
+                failures[index] = fate.failure
+            if fate.reported_at_once or index + 1 == order.stop:
+                seconds = work / self.traits.speed
+                passed += seconds
+                ends.append(Finish(self.id, order, start, index + 1, passed, seconds, failures))
+                start, work, failures = index + 1, 0.0, {}
+        return ends
 
 
 def _news(end: Finish, stopped: set[int]) -> list[News]:
     """Successes in ranges, failures one by one, nothing of what was stopped."""
-    order = end.order
-    failed = dict(end.failures)
-    each = end.seconds / (order.stop - order.start)
+    span, start = end.order.span, end.start
+    each = end.seconds / (end.stop - start)
+    silent = {index for index in stopped if start <= index < end.stop}
     news: list[News] = []
-    start = order.start
-    for index in [*sorted({*failed, *stopped}), order.stop]:
+    for index in [*sorted(silent.union(end.failures)), end.stop]:
         if start < index:
-            news.append(SpanEnded(order.span, start, index, each * (index - start)))
-        if index in failed and index not in stopped:
-            news.append(ElementFailed(order.span, index, failed[index]))
+            news.append(SpanEnded(span, start, index, each * (index - start)))
+        if index in end.failures and index not in stopped:
+            news.append(ElementFailed(span, index, end.failures[index]))
         start = index + 1
     return news

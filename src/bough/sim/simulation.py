@@ -1,11 +1,8 @@
-"""Drives the same machine on its own clock.
+"""Drives the same machine as the live server, on a clock of its own.
 
-The kernel of a simulation: things to come, in the order of their time.
-
+What is to happen lies on an agenda, in the order of its time. A step takes all that happens at the next time, gives it
+to the machine in one turn, and carries out the machine's orders on simulated executors.
 Rule: things at the same time happen in the order they were put down, so that a run repeats exactly.
-
-The simulated shell: drives the same machine as the live server, on a clock of its own.
-
 Rule: what an order causes comes back as news on the agenda, never directly.
 """
 
@@ -13,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, assert_never
 
 from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp
-from bough.model.events.orders import LookUpMemo, Refuse, SendSpan, StopSpan
+from bough.model.events.orders import AnswerTake, LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import Seconds
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
 
@@ -115,19 +112,27 @@ class Simulation:
         if turn.facts:
             self.journal.append((turn.number, self.now, turn.facts))
         for order in turn.orders:
-            if isinstance(order, SendSpan):
+            self._carry_out(order)
+
+    def _carry_out(self, order: Order) -> None:
+        match order:
+            case SendSpan():
                 for one in order.singly():
                     self._schedule(self._executors[order.executor].take(one, self._model))
-            elif isinstance(order, StopSpan):
+            case StopSpan():
                 self._executors[order.executor].stop(order)
-            elif isinstance(order, Refuse):
+            case Refuse():
                 self.refusals.append(order.message)
-            elif isinstance(order, LookUpMemo):  # a simulation has no earlier runs
+            case LookUpMemo():  # a simulation has no earlier runs
                 self._agenda.put(self.now, MemoLookedUp(order.record, order.start, order.stop, found=False))
+            case TellGroupFinished() | AnswerTake():  # a simulation has no client, and no person who takes a task
+                pass
+            case _:
+                assert_never(order)
 
-    def _schedule(self, started: list[Finish]) -> None:
-        for end in started:
-            self._agenda.put(self.now + end.seconds, end)
+    def _schedule(self, ends: list[Finish]) -> None:
+        for end in ends:
+            self._agenda.put(self.now + end.after, end)
 
     def check_complete(self) -> None:
         """Raise if something submitted has not ended."""

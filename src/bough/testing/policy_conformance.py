@@ -19,11 +19,20 @@ from bough.model.events import facts
 from bough.model.events.facts import ExecutorDrained, ExecutorLost
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
-from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, TaskSpec
-from bough.policy.interface import ExecutorView, Offer, Place, PlacementPolicy, Policies, ReadyScan, ReadyWork, View
-from bough.sim.simulated_executor import SimulatedExecutor
+from bough.policy.interface import (
+    Demand,
+    ExecutorView,
+    Offer,
+    Place,
+    PlacementPolicy,
+    Policies,
+    ReadyScan,
+    ReadyWork,
+    View,
+)
+from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.testing.builders import array, executor, limits, needs, submit, task
 
@@ -65,6 +74,9 @@ class _Watched:
 
     def most_free(self, needs: Needs) -> ExecutorView | None:
         return self._view.most_free(needs)
+
+    def demand(self) -> Iterator[Demand]:
+        return self._view.demand()
 
 
 class _WatchedScan:
@@ -124,8 +136,8 @@ class PolicySuite:
             SimulatedExecutor(3, needs(1)),
         ]
 
-        def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[float, Failure | None]:
-            return 0.001 + Random(spec.id * 1000 + index).random(), None
+        def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+            return Fate(0.001 + Random(spec.id * 1000 + index).random())
 
         simulation = Simulation(Machine(Policies(self.policy()), seed=seed), model, executors)
         simulation.at(0.0, submit(*self.mixed_work(dice)))

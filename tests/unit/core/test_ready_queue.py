@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from core_bench import Bench
+
 from bough.core.graph.submission import add_task
 from bough.core.records.array_record import HELD, READY
-from bough.core.records.ready_queue import Entry, ReadyQueue
+from bough.core.records.ready_queue import DemandIndex, Entry, ReadyQueue, Shape
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
+from bough.model.events.facts import Cancelled
 from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
+from bough.model.tasks import Dep, On
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
-from bough.testing.builders import task
+from bough.testing.builders import array, executor, needs, task
 
 STATE = State(Policies(Fifo()))  # where the records live; each test takes new ones
 
@@ -42,7 +46,7 @@ def drain(queue: ReadyQueue) -> list[int]:
 
 
 def test_the_lowest_key_comes_first() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     records = ready_records(4)
     for record, key in zip(records, [2.0, 1.0, 3.0, 0.0], strict=True):
         queue.push(record, key)
@@ -50,7 +54,7 @@ def test_the_lowest_key_comes_first() -> None:
 
 
 def test_a_record_that_moves_to_another_key_is_found_once() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
     queue.push(first, 1.0)
     queue.push(second, 2.0)
@@ -59,7 +63,7 @@ def test_a_record_that_moves_to_another_key_is_found_once() -> None:
 
 
 def test_pushing_the_same_key_again_adds_nothing() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, 1.0)
     queue.push(record, 1.0)
@@ -67,7 +71,7 @@ def test_pushing_the_same_key_again_adds_nothing() -> None:
 
 
 def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     first, second = ready_records(2)
     queue.push(first, 1.0)
     queue.push(second, 2.0)
@@ -79,7 +83,7 @@ def test_a_record_that_is_not_ready_any_more_is_dropped_when_it_surfaces() -> No
 
 
 def test_a_dropped_record_can_come_back_under_its_old_key() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, 1.0)
     hold(record)
@@ -97,7 +101,7 @@ def pop(queue: ReadyQueue) -> Entry:
 
 
 def test_what_was_looked_at_is_put_back_in_its_place() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     for record in ready_records(3):
         queue.push(record, float(record.id))
     looked_at = [pop(queue), pop(queue)]
@@ -107,7 +111,7 @@ def test_what_was_looked_at_is_put_back_in_its_place() -> None:
 
 
 def test_what_was_placed_meanwhile_is_not_put_back() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, 1.0)
     entry = pop(queue)
@@ -120,7 +124,7 @@ def test_what_was_placed_meanwhile_is_not_put_back() -> None:
 
 
 def test_an_entry_of_an_older_key_is_not_put_back() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, 1.0)
     entry = pop(queue)
@@ -131,7 +135,7 @@ def test_an_entry_of_an_older_key_is_not_put_back() -> None:
 
 
 def test_one_whose_priority_changes_and_changes_back_keeps_its_place_and_is_found_once() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     first, second, third = ready_records(3)
     for record in (first, second, third):
         queue.push(record, 0.0)
@@ -142,7 +146,7 @@ def test_one_whose_priority_changes_and_changes_back_keeps_its_place_and_is_foun
 
 
 def test_what_was_taken_and_is_not_ready_any_more_can_come_again() -> None:
-    queue = ReadyQueue(ONE_CORE, STATE.groups[ROOT].workflow)
+    queue = ReadyQueue(Shape(ONE_CORE), STATE.groups[ROOT].workflow)
     (record,) = ready_records(1)
     queue.push(record, 0.0)
     entry = queue.take()
@@ -152,3 +156,45 @@ def test_what_was_taken_and_is_not_ready_any_more_can_come_again() -> None:
     release(record)
     queue.push(record, 0.0)
     assert drain(queue) == [record.id]
+
+
+def test_demand_follows_what_becomes_ready_and_what_goes_out() -> None:
+    bench = Bench(2)
+    assert bench.machine.demand() == {}
+    bench.submit(task(1), task(2), task(3, 1), array(4, 10, needs=needs(2)), task(5, needs=needs(9)))
+    assert bench.machine.demand() == {needs(2): 10, needs(9): 1}  # both tasks of one core are out, the third waits
+    bench.end(1)
+    assert bench.machine.demand() == {needs(2): 10, needs(9): 1}  # the third is out too
+    bench.tell(executor(2, 2))
+    assert sum(bench.machine.demand().values()) < 11
+    bench.tell(Cancelled(Dep(On.TASK, 5)))
+    assert needs(9) not in bench.machine.demand()
+
+
+def test_needs_that_no_executor_can_meet_are_named_with_the_task_that_goes_next() -> None:
+    bench = Bench(0)
+    bench.submit(
+        task(1, needs=needs(8)), task(2, needs=needs(8), priority=1), array(3, 5, needs=needs(1, gpus=1)), task(4)
+    )
+    assert bench.machine.unplaceable() == {}  # no executor is there yet: nothing can be said
+    bench.tell(executor(1, 2))
+    assert bench.machine.unplaceable() == {needs(8): 2, needs(1, gpus=1): 3}
+    bench.tell(executor(2, 8))
+    assert bench.machine.unplaceable() == {needs(1, gpus=1): 3}
+
+
+def test_shapes_that_nothing_uses_any_more_are_forgotten() -> None:
+    index = DemandIndex()
+    workflow = STATE.groups[ROOT].workflow
+    one, other = (ReadyQueue(index.shape_of(needs(3)), workflow) for _ in range(2))
+    shape = one.shape
+    assert shape is other.shape
+    shape.queues = {one: None, other: None}
+    index.forget(one)
+    assert index.shape_of(needs(3)) is shape
+    shape.ready = 1  # a workflow gets new queues while something of it is ready
+    index.forget(other)
+    assert [*index] == [shape]
+    shape.ready = 0
+    index.forget(other)
+    assert index.shape_of(needs(3)) is not shape

@@ -16,7 +16,7 @@ from bough.model.events.orders import LookUpMemo, SendSpan, StopSpan, TellGroupF
 from bough.model.ids import ExecutorId, GroupId
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.policies.placement.fifo import Fifo
-from bough.policy.interface import Place, ReadyWork, View
+from bough.policy.interface import Place, Policies, ReadyWork, View
 from bough.testing.builders import array, executor, submit, task
 
 
@@ -61,7 +61,7 @@ NEWS = [
 
 def journal(policy: Fifo) -> tuple[Machine, list[tuple[int, list[facts.Fact]]]]:
     """A machine in which work is queued, and the facts that made it so."""
-    machine = Machine(policy)
+    machine = Machine(Policies(policy))
     turns = [machine.turn(0.0, [news]) for news in NEWS]
     return machine, [(turn.number, turn.facts) for turn in turns]
 
@@ -72,7 +72,7 @@ def test_a_policy_that_raises_does_not_disturb_a_replay(by_snapshot: bool) -> No
     if by_snapshot:
         replayed = Machine.restore(machine.snapshot(), Unaskable())
     else:
-        replayed = Machine(Unaskable())
+        replayed = Machine(Policies(Unaskable()))
         for number, some in written:
             replayed.replay(number, 0.0, some)
     check(replayed.state)
@@ -87,7 +87,7 @@ def test_the_first_turn_ranks_what_is_queued_once(by_snapshot: bool) -> None:
     if by_snapshot:
         again = Machine.restore(machine.snapshot(), policy)
     else:
-        again = Machine(policy)
+        again = Machine(Policies(policy))
         for number, some in written:
             again.replay(number, 0.0, some)
     assert policy.ranked == []
@@ -103,7 +103,7 @@ def test_the_first_turn_ranks_what_is_queued_once(by_snapshot: bool) -> None:
 
 
 def test_a_replay_makes_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(Fifo())
+    machine = Machine(Policies(Fifo()))
     news: list[list[facts.Fact]] = [
         [facts.RunOpened(1, "run", "h", 1, memos=True), executor(1, 2), executor(2, 2)],
         [submit(GroupSpec(GroupId(1), "g"), task(1, group=GroupId(1)), task(2, 1), task(3, key=b"k" * 16))],
@@ -121,7 +121,7 @@ def test_a_replay_makes_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "StopSpan", refuse)
     monkeypatch.setattr(readiness, "LookUpMemo", refuse)
     monkeypatch.setattr(dependencies, "TellGroupFinished", refuse)
-    replayed = Machine(Unaskable())
+    replayed = Machine(Policies(Unaskable()))
     monkeypatch.setattr(Effects, "__init__", refuse)
     for at, turn in enumerate(turns):
         replayed.replay(turn.number, float(at), turn.facts)

@@ -50,7 +50,7 @@ def test_one_that_is_over_leaves_and_comes_back_as_it_was() -> None:
     bench.tell(facts.RunRetired(2))
     state = bench.machine.state
     assert (set(state.records), set(state.groups), set(state.workflows)) == ({200}, {0, 3}, {1, 3})
-    assert not any(key[1] == 2 for key in state.shapes)
+    assert not any(key[1] == 2 for key in state.queues)
 
     bench.tell(facts.RunRevived(2, data))
     now = picture(bench.machine.state)

@@ -27,7 +27,7 @@ from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, Policies, ReadyWork, View
 from bough.policy.list_scheduling import in_order
 from bough.sim.schedule import Interval, degrees, intervals
-from bough.sim.simulated_executor import SimulatedExecutor
+from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.sim.studies.trellisdag import makespan, replay
 from bough.sim.studies.trellisdag_workloads import PLAIN_TIMES, SUPER_TIMES, Kings, Times, lengths_of
@@ -215,9 +215,9 @@ def test_the_policy_hook_sees_attributes_so_that_three_jobs_take_50_s_in_order_a
     source = Source("three.txt", THREE)
     made = Described(formats.read(source, formats.find_reader(source) or formats.FLAT))
 
-    def model(spec: object, index: int, attempt: int) -> tuple[float, None]:
+    def model(spec: object, index: int, attempt: int, where: ExecutorTraits) -> Fate:
         assert isinstance(spec, TaskSpec)
-        return float(spec.name.split()[1]), None
+        return Fate(float(spec.name.split()[1]))
 
     simulation = Simulation(Machine(Policies(policy)), model, [SimulatedExecutor(n, Needs(cores=1)) for n in (1, 2)])  # type: ignore[arg-type]
     simulation.at(0.0, Submitted(made.items), *made.closed)

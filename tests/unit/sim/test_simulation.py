@@ -19,7 +19,7 @@ from bough.model.tasks import ArraySpec, Dep, On, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.interface import PlacementPolicy, Policies
-from bough.sim.simulated_executor import SimulatedExecutor
+from bough.sim.simulated_executor import ExecutorTraits, Fate, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.testing.builders import BOOM, array, group, limits, needs, on_array, on_group, submit, task
 
@@ -35,9 +35,9 @@ def simulation(
     capacity: Needs | None = None,
     speed: float = 1.0,
 ) -> Simulation:
-    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[float, Failure | None]:
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
         seconds = length if isinstance(length, int | float) else length(spec.id, index)
-        return seconds, fails(spec.id, index, attempt)
+        return Fate(seconds, fails(spec.id, index, attempt))
 
     sizes = cores if isinstance(cores, tuple) else (cores,)
     rooms = [SimulatedExecutor(n, capacity or needs(size), speed) for n, size in enumerate(sizes, 1)]
@@ -267,3 +267,42 @@ def test_a_failure_cause_travels() -> None:
     failure = sim.machine.state.records[1].failure_of(0)
     assert failure is not None
     assert failure.cause is Cause.TIMEOUT
+
+
+# --- models that know where and when ----------------------------------------------------------------------
+
+
+def test_a_model_can_tell_executors_apart() -> None:
+    seen: set[tuple[int, str, str, float]] = set()
+
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        seen.add((where.id, where.site, where.host, where.speed))
+        return Fate(2.0 if where.site == "far" else 1.0, BOOM if where.host == "bad" and attempt == 1 else None)
+
+    executors = [
+        SimulatedExecutor(1, needs(1), site="near", host="good"),
+        SimulatedExecutor(2, needs(1), speed=4.0, site="far", host="bad"),
+    ]
+    sim = Simulation(Machine(Policies(Fifo())), model, executors)
+    sim.at(0.0, submit(task(1), task(2)))
+    sim.run()
+    assert seen == {(1, "near", "good", 1.0), (2, "far", "bad", 4.0)}
+    ended = {fact.record: now for _, now, written in sim.journal for fact in written if isinstance(fact, SpanEnded)}
+    failed = [(now, f.record) for _, now, written in sim.journal for f in written if isinstance(f, facts.ElementFailed)]
+    assert ended[1] == 1.0
+    assert failed == [(0.5, 2)]
+
+
+@pytest.mark.parametrize(("at_once", "started"), [(False, 4.0), (True, 2.0)])
+def test_what_waits_for_an_element_starts_when_that_is_reported(at_once: bool, started: float) -> None:
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        return Fate(1.0, reported_at_once=at_once)
+
+    sim = Simulation(Machine(Policies(Fifo())), model, [SimulatedExecutor(1, needs(2))])
+    machine = sim.machine.state
+    machine.runtime_of("t").seen, machine.runtime_of("t").mean = 10**6, 1e-6  # so short that all go out as one span
+    sim.at(0.0, submit(array(1, 4, template="t"), task(2, Dep(On.TASK, 1, 1))))
+    sim.run()
+    sim.check_complete()
+    placed = {fact.record: now for _, now, written in sim.journal for fact in written if isinstance(fact, Placed)}
+    assert placed == {1: 0.0, 2: started}

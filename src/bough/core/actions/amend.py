@@ -219,6 +219,9 @@ def _change_task(state: State, record: TaskRecord, spec: TaskSpec) -> None:
         queue = record.queue  # what it occupies is given back to where it was taken
     new = TaskRecord(spec, spec, group, state.runtime_of(spec.template or spec.id), queue)
     record.like, record.own, record.payload, record.key = new.like, new.own, new.payload, new.key
+    if record.ready:
+        record.queue.shape.ready -= 1
+        queue.shape.ready += 1
     record.runtime, record.queue = new.runtime, queue
     record.priority = spec.priority
     if record.ready:
@@ -249,7 +252,7 @@ def _queue_anew(state: State, workflow: Workflow) -> None:
     state.forget_queues(workflow.run)
     for group in _groups(workflow.group):
         group.busy = 0
-        group.branches.clear()
+        group.limit_nodes.clear()
     for record in workflow.group.records():
         record.queue = state.queue_for(record.needs, record.group, record.place)
         record.queue_key = ()

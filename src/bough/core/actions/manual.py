@@ -69,20 +69,20 @@ def _choose(state: State, groups: list[GroupRecord], host: str) -> Record | None
     for queue in [leaf for root in state.waiting for leaf in root.leaves()]:
         if queue.workflow not in workflows or queue.place in state.hosts or (queue.limits and queue.spare <= 0):
             continue
-        entry = _first(queue, wanted)
+        entry = _first(state, queue, wanted)
         near = 1 if not queue.place else 0 if queue.place.rpartition("@")[2] == host else 2
         if entry is not None and (best is None or (near, queue.workflow.cores, entry) < best):
             best = near, queue.workflow.cores, entry
-    return best[2][4] if best is not None else None
+    return state.records[best[2][4].id] if best is not None else None
 
 
-def _first(queue: ReadyQueue, groups: set[GroupId]) -> Entry | None:
+def _first(state: State, queue: ReadyQueue, groups: set[GroupId]) -> Entry | None:
     """The best command of a queue that is in one of the groups."""
     taken: list[Entry] = []
     found = None
     while len(taken) < _DEEPEST and (entry := queue.take()) is not None:
         taken.append(entry)
-        record = entry[4]
+        record = state.records[entry[4].id]
         if task_actions.kind_of(record) is Kind.COMMAND and any(group.id in groups for group in record.group.chain()):
             found = entry
             break

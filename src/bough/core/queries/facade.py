@@ -451,14 +451,12 @@ class Queries:
         return any(executor.could_fit(queue.needs) for executor in able for queue in queues)
 
     def unplaceable(self) -> dict[Needs, int]:
-        """Needs of ready tasks that no executor could ever meet, each with the first such record."""
-        able = list(self._state.executors.values())
-        found: dict[Needs, int] = {}
-        for queue in self._state.waiting:
-            head = queue.head()
-            if able and head is not None and not any(executor.could_fit(queue.needs) for executor in able):
-                found[queue.needs] = head[4].id
-        return found
+        """Needs of ready tasks that no executor could ever meet, each with the record that goes next."""
+        return self._state.demand.unplaceable(self._state.executors.values())
+
+    def demand(self) -> dict[Needs, int]:
+        """How many tasks are ready, by what they need."""
+        return {shape.needs: shape.ready for shape in self._state.demand}
 
     # --- executors ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ workflow of an embedded session, and holds all others in a service.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bough.model.ids import Seconds
 from bough.model.outcomes import Failure
@@ -16,12 +16,18 @@ from bough.model.tasks import GroupSpec
 
 if TYPE_CHECKING:
     from bough.core.records.array_record import Record
-    from bough.core.records.ready_queue import LimitNode
 
 STATES = len(TaskState)
 
 # Who waits for something: (record or group, element or -1 for all of it, generation of the waiter)
 Waiter = tuple["Record | GroupRecord", int, int]
+
+
+class LimitListener(Protocol):
+    """What is told when fewer tasks of a group are out than its limit again."""
+
+    def reopen(self) -> None:
+        """Offer what is ready in the group."""
 
 
 class Workflow:
@@ -63,7 +69,6 @@ class GroupRecord:
     __slots__ = (
         "after",
         "attributes",
-        "branches",
         "busy",
         "child_names",
         "children",
@@ -80,6 +85,7 @@ class GroupRecord:
         "held",
         "id",
         "limit",
+        "limit_nodes",
         "limits",
         "members",
         "name",
@@ -107,7 +113,7 @@ class GroupRecord:
         above = parent.limits if parent is not None else ()
         self.limits: tuple[GroupRecord, ...] = (*above, self) if spec.limit else above  # the outermost first
         self.busy = 0  # tasks of it and below that run or wait with an executor; counted if it has a limit
-        self.branches: list[LimitNode] = []  # of the ready queues in it, if it has a limit
+        self.limit_nodes: list[LimitListener] = []  # of the ready queues in it, if it has a limit
         self.tried = 0  # retries of the whole group so far
         self.deadline: Seconds = 0.0  # when what is in it will be ended; 0: nothing was started, or there is no limit
         self.workflow: Workflow = parent.workflow if parent is not None else Workflow(self)

@@ -1,52 +1,126 @@
-"""What is ready, best first, by workflow and needs; queues under group limits.
-
-The ready index: which records have something to hand out, best first, by workflow and by what they need.
+"""What is ready: which records have something to place, best first, by workflow and needs, and how much of each shape.
 
 Records of one workflow with equal needs share one queue, so that a shape of task that fits nowhere costs one look a
-turn, however many of them wait. What comes in order of its number without rank or priority, as most of it does, goes to
-the end of a run, where a million cost nothing but their places; the rest goes through a heap, with an entry each. Rule:
-an entry is valid while its record's `queue_key` says so and something is ready; stale ones go when they surface.
+turn, however many of them wait. A record that comes in order of its number, without rank or priority, as most do,
+goes to the end of a run, where a million cost nothing but their places. The rest goes through a heap.
 
-Ready queues under limits: the one with the best head is found without looking at all of them.
+Queues of one workflow, shape and host whose groups have limits are the leaves of one `LimitTree`. Each hangs on the
+node of its innermost limited group, and that on the node of the limited group around it. A node keeps a heap of its
+children by the head that they had when they were offered last, so the queue with the best head is found without
+looking at all of them.
 
-Queues of one workflow, shape of needs and place whose groups have limits hang on one *crown*, each in the branch of its
-limited group, and that in the branch of the limited group around it. Every branch keeps a heap of its children by the
-head they had when they were offered last. Rule: a child that has something ready and is not full is offered with its
-head, or with something better; what is stale is mended when it surfaces, and what is full comes back when it is not.
+All queues with the same needs share one `Shape`, which counts their ready tasks.
+
+Rule: an entry is valid while its record's `queue_key` says so and something is ready; stale ones go when they surface.
+Rule: a child of a node that has something ready and is not full is offered with its head, or with something better;
+a stale offer is mended when it surfaces, and a full child is offered again when it is not full any more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from bough.core.records.group_record import GroupRecord, Workflow
 from bough.model.resources import Needs
+from bough.model.runtimes import RunTime
+from bough.model.tasks import ArraySpec, TaskSpec
+from bough.policy.interface import ExecutorView
 
-if TYPE_CHECKING:
-    from bough.core.records.array_record import Record
-    from bough.core.records.group_record import GroupRecord, Workflow
+
+class Queued(Protocol):
+    """What a queue asks of a record."""
+
+    id: int
+    group: GroupRecord
+    priority: int
+    queue: ReadyQueue
+    queue_key: tuple[object, ...]
+    ready: int
+    runtime: RunTime
+    urgent: bool
+
+    @property
+    def spec(self) -> TaskSpec | ArraySpec:
+        """As it was submitted."""
+
 
 # Priority (negated), 0 if it is urgent, rank, number; the record itself never decides, since no two have one number.
-Entry = tuple[int, int, float, int, "Record"]
+Entry = tuple[int, int, float, int, Queued]
 IN_ORDER = (0, 1, 0.0)  # the `queue_key` of what stands in the run, and how its entry begins
+
+
+class Shape:
+    """All tasks with the same needs, whatever their workflow; a policy sees it as a `Demand`."""
+
+    __slots__ = ("needs", "queues", "ready")
+
+    def __init__(self, needs: Needs) -> None:
+        self.needs = needs
+        self.ready = 0  # how many of its tasks are ready; kept by the state as it moves them
+        self.queues: dict[ReadyQueue | LimitTree, None] = {}  # that have it
+
+    def first(self) -> Queued | None:
+        """The record that goes next, of all that is not held up by a limit."""
+        heads = [head for queue in self.queues if (head := queue.head()) is not None]
+        return min(heads)[4] if heads else None
+
+
+class DemandIndex:
+    """How many tasks are ready, by shape. An answer costs one step a shape, however many tasks there are."""
+
+    __slots__ = ("_shapes",)
+
+    def __init__(self) -> None:
+        self._shapes: dict[Needs, Shape] = {}
+
+    def __iter__(self) -> Iterator[Shape]:
+        """The shapes of which something is ready."""
+        return (shape for shape in self._shapes.values() if shape.ready)
+
+    def shape_of(self, needs: Needs) -> Shape:
+        """The shape of all tasks with these needs."""
+        shape = self._shapes.get(needs)
+        if shape is None:
+            shape = self._shapes[needs] = Shape(needs)
+        return shape
+
+    def forget(self, queue: ReadyQueue | LimitTree) -> None:
+        """A queue is not used any more, and its shape neither, if it was the last one and nothing is ready."""
+        shape = queue.shape
+        shape.queues.pop(queue, None)
+        if not (shape.queues or shape.ready):
+            self._shapes.pop(shape.needs, None)
+
+    def unplaceable(self, executors: Collection[ExecutorView]) -> dict[Needs, int]:
+        """Needs of ready tasks that none of these executors could ever meet, each with the record that goes next."""
+        found: dict[Needs, int] = {}
+        for shape in self if executors else ():
+            if not any(executor.could_fit(shape.needs) for executor in executors):
+                first = shape.first()
+                if first is not None:
+                    found[shape.needs] = first.id
+        return found
 
 
 class ReadyQueue:
     """The ready records of one workflow, one shape of needs, the same limits and the same place."""
 
-    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "place", "plain", "workflow")
+    __slots__ = ("_heap", "_run", "cores", "limits", "needs", "place", "plain", "shape", "workflow")
 
-    def __init__(self, needs: Needs, workflow: Workflow, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
+    def __init__(self, shape: Shape, workflow: Workflow, limits: tuple[GroupRecord, ...] = (), place: str = "") -> None:
+        needs = shape.needs
+        self.shape = shape
         self.needs = needs
         self.workflow = workflow
         self.limits = limits  # groups that bound how many of its tasks are out at once
         self.place = place  # the host where its tasks must run, as long as that is there
         self.cores = needs.cores
         self.plain = not (needs.memory or needs.gpus or needs.named)  # cores are all that is needed
-        self._run: deque[Record] = deque()
+        self._run: deque[Queued] = deque()
         self._heap: list[Entry] = []
 
     @property
@@ -67,7 +141,7 @@ class ReadyQueue:
         """How many more of its tasks may be out now; only asked where there are limits."""
         return min(group.limit - group.busy for group in self.limits)
 
-    def push(self, record: Record, rank: float) -> None:
+    def push(self, record: Queued, rank: float) -> None:
         """Add a record at the place it has now, or move it there."""
         if not (record.priority or record.urgent or rank):
             if record.queue_key is IN_ORDER:
@@ -88,29 +162,44 @@ class ReadyQueue:
         self._heap.clear()
 
     def head(self) -> Entry | None:
-        """The best valid entry."""
-        entry = self.take()
-        if entry is not None:
-            self._return(entry)
-        return entry
-
-    def take(self) -> Entry | None:
-        """Remove the best valid entry and return it."""
+        """The best valid entry; stale ones before it are dropped."""
         run, heap = self._run, self._heap
         while run or heap:
             if heap and (not run or heap[0] < (0, 1, 0.0, run[0].id)):
-                entry = heappop(heap)
+                entry = heap[0]
                 record = entry[4]
-                valid = record.queue_key is entry
+                if record.queue_key is entry:
+                    if record.ready:
+                        return entry
+                    record.queue_key = ()
+                heappop(heap)
             else:
-                record = run.popleft()
-                entry = (0, 1, 0.0, record.id, record)
-                valid = record.queue_key is IN_ORDER
-            if valid:
-                if record.ready:
-                    return entry
-                record.queue_key = ()
+                record = run[0]
+                if record.queue_key is IN_ORDER:
+                    if record.ready:
+                        return (0, 1, 0.0, record.id, record)
+                    record.queue_key = ()
+                run.popleft()
         return None
+
+    def take(self) -> Entry | None:
+        """Remove the best valid entry and return it."""
+        run = self._run
+        if not self._heap:  # as in most queues
+            while run:
+                record = run.popleft()
+                if record.queue_key is IN_ORDER:
+                    if record.ready:
+                        return (0, 1, 0.0, record.id, record)
+                    record.queue_key = ()
+            return None
+        entry = self.head()
+        if entry is not None:
+            if entry[4].queue_key is entry:
+                heappop(self._heap)
+            else:
+                run.popleft()
+        return entry
 
     def put_back(self, entry: Entry) -> None:
         """Return an entry that was taken, if its record still has something ready under this key."""
@@ -152,62 +241,62 @@ _numbers = count()  # decide between offers with the same entry: a stale one and
 class LimitedQueue(ReadyQueue):
     """The ready records under the same limits."""
 
-    __slots__ = ("branch", "crown", "offer")
+    __slots__ = ("node", "offer", "tree")
 
     is_full = False  # the groups around it may be
 
-    def __init__(self, branch: LimitNode, crown: LimitTree, limits: tuple[GroupRecord, ...]) -> None:
-        super().__init__(crown.needs, crown.workflow, limits, crown.place)
-        self.branch = branch
-        self.crown = crown
+    def __init__(self, node: LimitNode, tree: LimitTree, limits: tuple[GroupRecord, ...]) -> None:
+        super().__init__(tree.shape, tree.workflow, limits, tree.place)
+        self.tree = tree
+        self.node = node
         self.offer: Entry | None = None
 
     @property
     def root(self) -> LimitTree:
         """What stands for it among all that waits."""
-        return self.crown
+        return self.tree
 
-    def push(self, record: Record, rank: float) -> None:
-        """As for any queue; the branch hears of it."""
+    def push(self, record: Queued, rank: float) -> None:
+        """As for any queue; its node is told."""
         super().push(record, rank)
-        self._hear()
+        self._propose()
 
     def put_back(self, entry: Entry) -> None:
-        """As for any queue; the branch hears of it."""
+        """As for any queue; its node is told."""
         super().put_back(entry)
-        self._hear()
+        self._propose()
 
     def clear(self) -> None:
-        """As for any queue; no branch offers it."""
+        """As for any queue; no node offers it."""
         super().clear()
-        self.crown.filled.discard(self)
-        branch: LimitNode | None = self.branch
-        while branch is not None:
-            branch.clear()
-            branch = branch.parent
+        self.tree.non_empty.discard(self)
+        node: LimitNode | None = self.node
+        while node is not None:
+            node.clear()
+            node = node.parent
 
-    def _hear(self) -> None:
-        if self:
-            self.crown.filled.add(self)
-            self.branch.propose(self)
-
-    def take(self) -> Entry | None:
-        """As for any queue."""
-        entry = super().take()
-        if not self:
-            self.crown.filled.discard(self)
-        return entry
+    def _propose(self) -> None:
+        if self._run or self._heap:
+            self.tree.non_empty.add(self)
+            self.node.propose(self)
 
     def head(self) -> Entry | None:
         """As for any queue."""
         entry = super().head()
-        if entry is not None:
-            self.crown.filled.add(self)
+        if entry is None:
+            self.tree.non_empty.discard(self)
+        return entry
+
+    def take(self) -> Entry | None:
+        """As for any queue."""
+        entry = super().take()
+        if not (self._run or self._heap):
+            self.tree.non_empty.discard(self)
         return entry
 
 
 class LimitNode:
-    """Queues and branches inside one limited group; see the module."""
+    """The queues and nodes inside one limited group; see the module."""
 
     __slots__ = ("_heap", "group", "offer", "parent")
 
@@ -270,42 +359,49 @@ class LimitNode:
 
 
 class LimitTree(LimitNode):
-    """All throttled queues of one workflow, shape of needs and place."""
+    """All limited queues of one workflow, shape and host."""
 
-    __slots__ = ("filled", "needs", "place", "workflow")
+    __slots__ = ("_nodes", "needs", "non_empty", "place", "shape", "workflow")
 
-    def __init__(self, needs: Needs, workflow: Workflow, place: str) -> None:
+    def __init__(self, shape: Shape, workflow: Workflow, place: str) -> None:
         super().__init__(None, None)
-        self.needs = needs
+        self.shape = shape
+        self.needs = shape.needs
         self.workflow = workflow
         self.place = place
-        self.filled: set[LimitedQueue] = set()  # the queues that hold entries, stale ones included
+        self._nodes: dict[int, LimitNode] = {}  # by group
+        self.non_empty: set[LimitedQueue] = set()  # the queues that hold entries, stale ones included
+
+    def clear(self) -> None:
+        """It is not used any more."""
+        super().clear()
+        self._nodes.clear()  # they know it: without this only the garbage collector would free them
 
     def __len__(self) -> int:
         """How many queues hold something."""
-        return len(self.filled)
+        return len(self.non_empty)
 
     def leaves(self) -> list[ReadyQueue]:
         """The queues in it that hold something."""
-        return list(self.filled)
+        return list(self.non_empty)
 
-    def grow(self, limits: tuple[GroupRecord, ...]) -> LimitedQueue:
-        """A queue under these limits, the outermost first."""
-        branch: LimitNode = self
+    def queue_under(self, limits: tuple[GroupRecord, ...]) -> LimitedQueue:
+        """A new queue under these limits, the outermost first."""
+        node: LimitNode = self
         for group in limits:
-            known = next((own for own in group.branches if own.parent is branch), None)
+            known = self._nodes.get(group.id)
             if known is None:
-                known = LimitNode(group, branch)
-                group.branches.append(known)
-            branch = known
-        return LimitedQueue(branch, self, limits)
+                known = self._nodes[group.id] = LimitNode(group, node)
+                group.limit_nodes.append(known)
+            node = known
+        return LimitedQueue(node, self, limits)
 
 
 def occupy_limits(groups: Iterable[GroupRecord], tasks: int) -> None:
-    """Count tasks that are out against the limits of their groups; those that have room again say so."""
+    """Count tasks that are out against the limits of their groups; a group that is not full any more is offered."""
     for group in groups:
         was_full = group.busy >= group.limit
         group.busy += tasks
         if was_full and group.busy < group.limit:
-            for branch in group.branches:
-                branch.reopen()
+            for node in group.limit_nodes:
+                node.reopen()

@@ -122,7 +122,7 @@ class Placement:
         state, taker, queued = self.state, executor.id, not fits
         note, order = self._facts.append, self._orders.append
         first, together = SpanId(0), records[:0]
-        most = most_together(records[0].runtime)
+        most = most_together(records[0].runtime) if len(records) > 1 else 1
         for record in records:
             span = SpanId(state.last_span + 1)
             fact = facts.Placed(span, record.id, 0, 1, record.attempt + 1, taker, queued)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.ids import Seconds
 from bough.model.resources import Needs
-from bough.policy.interface import ExecutorView, Offer, ReadyWork
+from bough.policy.interface import Demand, ExecutorView, Offer, ReadyWork
 
 _NOTHING: frozenset[Any] = frozenset()
 
@@ -83,6 +83,10 @@ class StateView:
         able = [executor for executor in self._state.roomy.values() if executor.could_fit(needs)]
         return max(able, key=lambda executor: executor.cores_free) if able else None
 
+    def demand(self) -> Iterator[Demand]:
+        """What is ready, by needs."""
+        return iter(self._state.demand)
+
     # --- what the core does between two wishes -------------------------------------------------------
 
     def take_offer(self) -> Offer | None:
@@ -103,9 +107,10 @@ class StateView:
 
     def give_back(self) -> None:
         """Return to the queues what was looked at; the policy has been heard."""
-        if self.scan is not None:
-            self.scan.put_back()
+        scan = self.scan
+        if scan is not None:
             self.scan = None
+            scan.put_back()
         waiting = self._state.waiting
         for queue in [queue for queue in waiting if not queue]:
             del waiting[queue]
@@ -145,7 +150,7 @@ class StateScan:
             taken.append(entry)
             record = entry[4]
             if not self._seen or record.id not in self._seen:
-                yield record
+                yield record  # type: ignore[misc]
 
     def skip(self, needs: Needs) -> None:
         """Leave out work with these needs from here on."""
@@ -169,7 +174,7 @@ class StateScan:
             if entry is None:
                 break
             following = entry[4]
-            if following.runtime is not runtime or type(following) is not TaskRecord or following.trouble is not None:
+            if type(following) is not TaskRecord or following.runtime is not runtime or following.trouble is not None:
                 queue.put_back(entry)
                 break
             self._taken.append(entry)

@@ -45,7 +45,7 @@ from bough.server.turns.run_info import Clock
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 Message = TasksSucceeded | TasksFailed | TasksRunning
-_STRANDED = 1.0  # seconds after a submission until tasks that nobody can run are spoken of
+_UNPLACEABLE_AFTER = 1.0  # seconds after a submission until tasks that no executor can run are spoken of
 
 
 class _Withheld(msgspec.Struct):
@@ -302,11 +302,11 @@ class OperatorMessages:
                 if type(fact) is ExecutorSuspended:
                     self._tell_suspended(fact)
         if self._check is None and (Submitted in kinds or Amended in kinds):
-            self._check = self._loop.call_later(_STRANDED, self._tell_stranded)
+            self._check = self._loop.call_later(_UNPLACEABLE_AFTER, self._tell_unplaceable)
         for complaint in turn.complaints:
             logs.warning("policy-failed", complaint)
 
-    def _tell_stranded(self) -> None:
+    def _tell_unplaceable(self) -> None:
         """Say once of each kind of task that no executor can ever run it: the workflow would wait without a word."""
         self._check = None
         for needs, record in self._queries.unplaceable().items():

@@ -29,13 +29,12 @@ from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.facts import ExecutorLost, GroupClosed, Submitted
 from bough.model.ids import BlobId, RecordId, Seconds
-from bough.model.outcomes import Failure
 from bough.model.resources import Needs
 from bough.model.tasks import NO_EXTRAS, ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Policies
 from bough.sim.schedule import Interval, degrees, intervals
-from bough.sim.simulated_executor import Finish, Model, News, SimulatedExecutor
+from bough.sim.simulated_executor import ExecutorTraits, Fate, Finish, Model, News, SimulatedExecutor
 from bough.sim.simulation import Simulation
 from bough.sim.studies import trellisdag_workloads
 from bough.sim.studies.study_rows import StudyRow
@@ -83,8 +82,8 @@ def replay_pipes(*, gap: Seconds, affinity: bool) -> StudyOutcome:
     hosts: dict[int, str] = {}
     numbers = count(1)
 
-    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[Seconds, Failure | None]:
-        return STAGES[(spec.id - 1) % len(STAGES)] + OVERHEAD, None
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        return Fate(STAGES[(spec.id - 1) % len(STAGES)] + OVERHEAD)
 
     simulation = Simulation(Machine(Policies(Fifo())), model, [])
 
@@ -120,8 +119,8 @@ def _pipeline(number: int, *, affinity: bool) -> list[Item]:
 def replay(items: Sequence[Item], lengths: Mapping[int, Seconds], hosts: int = 0) -> dict[int, Interval]:
     """Run loose tasks of these lengths: on hosts of one processor each, or (0) with a processor for every task."""
 
-    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int) -> tuple[Seconds, Failure | None]:
-        return lengths[spec.id], None
+    def model(spec: TaskSpec | ArraySpec, index: int, attempt: int, where: ExecutorTraits) -> Fate:
+        return Fate(lengths[spec.id])
 
     sizes = [1] * hosts or [len(lengths)]
     executors = [SimulatedExecutor(number, Needs(cores=size)) for number, size in enumerate(sizes, 1)]
