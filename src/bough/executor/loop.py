@@ -164,7 +164,7 @@ class Executor:
         if self._slots is not None:
             self._staging.close()
             self._task_socket.close()
-            private.sweep("nested")  # sessions within tasks: our workers are gone, and nothing removes theirs
+            private.sweep("nested")  # sessions within tasks: our workers have ended, and nothing removes theirs
         return self._exit
 
     def _connect(self) -> None:
@@ -195,7 +195,7 @@ class Executor:
             if not self._leaving and now >= self._retry_at:
                 self._reconnect(now)
         elif now - self._heard_at > self._longest_silence:
-            sys.stderr.write("bough executor: the server says nothing; the connection is given up\n")
+            sys.stderr.write("bough executor: the server says nothing; the connection is closed\n")
             self._on_lost(self._connection)
 
     def _drive(self, slots: Slots, now: float) -> None:
@@ -337,7 +337,9 @@ class Executor:
         if is_blob(blob.id, blob.data):
             slots.blobs[blob.id] = blob.data
         elif self._connection is not None:
-            sys.stderr.write(f"bough executor: the blob {blob.id.hex()} is not what its name says; hanging up\n")
+            sys.stderr.write(
+                f"bough executor: the blob {blob.id.hex()} is not what its name says; the connection is closed\n"
+            )
             self._on_lost(self._connection)
 
     def _on_welcome(self, welcome: ExecutorWelcome) -> None:
@@ -347,7 +349,7 @@ class Executor:
         if self._slots is None:
             self._begin(welcome)
         else:
-            sys.stderr.write("bough executor: back with the server\n")
+            sys.stderr.write("bough executor: reconnected to the server\n")
         if welcome.embedded:
             return
         assert self._slots is not None
@@ -392,7 +394,9 @@ class Executor:
         self._connection = None
         if self._welcome is None:
             if self._exit is None and not connection.why:
-                sys.stderr.write("bough executor: the server hung up before it answered; start it again\n")
+                sys.stderr.write(
+                    "bough executor: the server closed the connection before it answered; start it again\n"
+                )
             self._exit = 3
         elif self._welcome.embedded:
             self.leave(_LOST_GRACE)
@@ -417,7 +421,7 @@ class Executor:
             return
         try:
             self._connect()
-        except BoughError:  # gone, or not to be trusted now: it may be back later
+        except BoughError:  # away, or not to be trusted now: it may be back later
             self._connection = None
             self._wait_to_reconnect(time.monotonic())
 

@@ -1,4 +1,7 @@
-"""Digest, link or copy, remove a tree: what client and executor share on one machine."""
+"""Files on one machine, as client and executor both handle them: digest, link or copy.
+
+Rule: what is put at a path is read-only and the very content; a link is made only where it cannot be written to.
+"""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Relay:
             self._guests.serve(listener, context)
             return self._guests
         receive, token = self._work_sharing.receive, self._work_sharing.token
-        self._listener = PeerListener(receive, token, "", patience=_PROOF, say=log)
+        self._listener = PeerListener(receive, token, "", proof_within=_PROOF, say=log)
         self._door = (listener, context)  # it opens when there is a server
         return self._listener
 
