@@ -1,6 +1,6 @@
 """Folders, files and sockets that only their user can reach, whatever the umask says.
 
-Whoever can write to a store or a cache runs code as its owner (pickles, programs), and whoever can read it sees
+A user who can write to a store or a cache runs code as its owner (pickles, programs), and one who can read it sees
 environments and results. So everything of ours is made with mode 0700 or 0600, and whenever it is opened it is looked
 at through a descriptor that follows no symbolic link: it must be a folder and ours; what others can reach is closed
 to them. Rules: no name in a folder that others can write to can be guessed; the umask is the user's own and stays as it
@@ -55,7 +55,7 @@ def make_folder(path: str) -> bool:
 
 
 def check_folder(path: str) -> None:
-    """See that a folder that we are about to read from is ours and that nobody else can write to it.
+    """See that a folder that we are about to read from is ours and that no other user can write to it.
 
     SiteError when it is not, OSError when it is not there.
     """
@@ -129,7 +129,7 @@ def _close_to_others(descriptor: int, path: str) -> bool:
 def opener(path: str, flags: int) -> int:
     """For `open(path, mode, opener=opener)`: a file that only we can reach, also if it was there before.
 
-    OSError when it is a symbolic link, no plain file, or somebody else's.
+    OSError when it is a symbolic link, no plain file, or another user's.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
     try:
@@ -197,7 +197,7 @@ class TemporaryFolder:
     """A private folder of a name that cannot be guessed, for as long as its process lives.
 
     It is locked until then (which also keeps systemd-tmpfiles away). Whoever makes the next one of its kind removes
-    those that nobody holds any more, of this user and host. Nothing is made before `make`.
+    those that no process holds any more, of this user and host. Nothing is made before `make`.
     """
 
     def __init__(self, kind: str, where: str = "") -> None:
@@ -232,7 +232,7 @@ class TemporaryFolder:
                 return descriptor
             os.close(descriptor)
         raise SiteError(
-            f"the folder {self.path} is removed by somebody whenever it is made: set $TMPDIR to another place"
+            f"the folder {self.path} is removed by another process whenever it is made: set $TMPDIR to another place"
         )
 
     def remove(self) -> None:
@@ -251,7 +251,7 @@ def temporary_place() -> str:
 
 
 def sweep(kind: str, where: str = "") -> None:
-    """Remove the temporary folders of a kind whose processes are gone."""
+    """Remove the temporary folders of a kind whose processes have ended."""
     where = where or temporary_place()
     mark = _mark(kind)
     with contextlib.suppress(OSError):
@@ -313,7 +313,7 @@ def _holds_store(path: str) -> bool:
 
 
 def _is_held(descriptor: int) -> bool:
-    """Whether somebody else has the lock; if nobody has, we do until the descriptor is closed."""
+    """Whether another process has the lock; if none has, we do until the descriptor is closed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

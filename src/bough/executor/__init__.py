@@ -1,1 +1,5 @@
-"""What runs on nodes: takes spans, runs commands and functions, reports."""
+"""What runs on nodes: an executor takes spans from a server, runs them in worker processes, and reports how they ended.
+
+`python -m bough.executor` runs one (`loop`). `worker/` is what a forked worker does, `files/` what brings and keeps
+its files.
+"""

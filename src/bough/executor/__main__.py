@@ -1,4 +1,7 @@
-"""`python -m bough.executor`: the executor process."""
+"""`python -m bough.executor`: the executor process.
+
+Rule: nothing is imported here that the hello does not need.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
-"""Spans in order of arrival; batches of like tasks, one span here, many at the server.
+"""The executor's queue: spans in order of arrival, and the resources they may use.
 
-The executor's queue: spans in order of arrival, and the resources they may use.
+Spans with equal needs queue together, so finding the next that fits costs as much as there are different needs. A
+batch of like tasks is one span of n elements here, and n spans of one task each to the server.
 
-Spans with equal needs queue together, so finding the next that fits costs as much as there are different
-needs. Rule: what is taken never exceeds what is there, and what is given back is what was taken.
-
-Hand-outs of like tasks: within an executor a span of n elements, to the server n spans of one task each.
-
-Rule: only here is it known that an element of such a span has a span number of its own; what is said to the server is
-translated on its way out, what the server says of one of them on its way in.
+Rules: what is taken never exceeds what is there, and what is given back is what was taken. Only here is it known that
+an element of a batch has a span number of its own: what is said to the server is translated on its way out, what the
+server says of one of them on its way in.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ class QueuedSpan:
         return found
 
     def is_stopped(self, index: int) -> bool:
-        """Whether nobody wants to hear of an element."""
+        """Whether an element was stopped: nothing is reported of it."""
         return any(start <= index < stop for start, stop in self.stopped)
 
     def kept(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -182,7 +179,7 @@ class Backlog:
             at = next((at for at, one in enumerate(chain) if one.run.span == span), None)
             if at is not None:
                 chain[max(at - 1, 0)].follower = None
-                if at:  # the others of a hand-out of like tasks
+                if at:  # the others of a batch
                     chain[at].stopped.append((start, stop))
                 return chain[max(at, 1) :]
         return []
@@ -221,12 +218,12 @@ class Backlog:
 
 
 def as_span(run: RunSpan) -> RunSpan:
-    """A hand-out of like tasks as one span."""
+    """A batch of like tasks as one span."""
     return replace(run, stop=1 + len(run.along)) if run.along else run
 
 
 def split_batch(news: News, run: RunSpan) -> Iterator[News]:
-    """News of a hand-out of like tasks, in the server's words."""
+    """News of a batch, with the spans that the server knows."""
     match news:
         case SpanReturned() | SpanStarted():
             for index in range(news.start, min(news.stop, 1 + len(run.along))):
@@ -269,7 +266,7 @@ def in_batch(order: StopElements, run: RunSpan) -> StopElements | None:
 
 
 def is_asked_for(run: RunSpan, index: int, fetch: ReadOutput) -> bool:
-    """Whether an element is the task of which somebody wants to read the output."""
+    """Whether an element is the task whose output a client wants to read."""
     if not run.along:
         return run.record == fetch.record and index == fetch.index
     record = run.record if index == 0 else run.along[index - 1][0] if index <= len(run.along) else None
@@ -292,5 +289,5 @@ def locate(held: QueuedSpan, task: tuple[int, int, int] | None, at: int) -> tupl
 
 
 def records_of(run: RunSpan) -> list[int]:
-    """The records of a hand-out."""
+    """The records of a span, or of a batch."""
     return [run.record, *(record for record, _ in run.along)]

@@ -1,8 +1,8 @@
-"""Waiting for space where the store lies: a full store pauses everybody who writes to it, and fails nobody.
+"""Waiting for space where the store lies: a full store delays every writer and fails none.
 
-A disk that is the executor's own is another matter: what cannot be written there is a failure of the place, and goes
-elsewhere. Rule: whoever waits says so once, tries again every half second, and stops waiting when nobody wants the
-outcome any more.
+A disk that is the executor's own is another matter: what cannot be written there is a failure of the site, and its
+task goes elsewhere. Rule: a writer that waits says so once, tries again every half second, and stops waiting when its
+outcome is not wanted any more.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final, TypeVar
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 TRY_AGAIN: Final = 0.5  # seconds
-_LITTLE: Final = 1 << 16  # bytes free, under which a disk counts as full for whoever could not see the error itself
+_LITTLE: Final = 1 << 16  # bytes free, under which a disk counts as full where the error itself was not seen
 _SAY_AGAIN: Final = 60.0  # seconds between two words about it
 
 T = TypeVar("T")
 
 
 class GivenUp(Exception):
-    """Nobody waits for what was to be written."""
+    """What was to be written is not wanted any more."""
 
 
 def tell_user(text: str) -> None:
@@ -42,7 +42,7 @@ class SpaceWait:
         self.waited = 0.0  # seconds, all together
 
     def __call__(self, what: str) -> None:
-        """Wait a moment; `GivenUp` when nobody wants it any more."""
+        """Wait a moment; `GivenUp` when it is not wanted any more."""
         now = time.monotonic()
         if not self._said or now - self._said > _SAY_AGAIN:
             self._said = now
@@ -60,7 +60,7 @@ class SpaceWait:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an exception says that a disk, or somebody's share of it, is full."""
+    """Whether an exception says that a disk, or a user's share of it, is full."""
     return isinstance(error, OSError) and error.errno in FULL
 
 

@@ -1,10 +1,6 @@
-"""Its command line, read by hand; how long it stays, where its files lie.
+"""What an executor is told when it is started: its server, its capacity, how long it stays, where its files lie.
 
-How long an executor stays, and where it keeps its files: what it was told when it was started.
-
-Rule: light to import; what it holds never changes.
-
-The command line of the executor process, read by hand: loading argparse costs the session 10 ms.
+The command line is read by hand: loading argparse costs the session 10 ms.
 
 Rule: as little as possible is imported before the hello; starting up is what users wait for.
 """
@@ -29,13 +25,13 @@ _ENDING = 6.0  # seconds before its end in which it ends what still runs
 
 
 class ExecutorLifetime(NamedTuple):
-    """The terms of one executor."""
+    """How long an executor stays, and where its files lie; it never changes."""
 
-    until: float = 0.0  # when it must be gone, 0: never
+    until: float = 0.0  # when it must have left, 0: never
     started: float = 0.0  # when the clock for `until` began
     idle: float = 0.0  # seconds without work after which it leaves, 0: never
     give_up: float = 86400.0  # seconds without a server after which it leaves
-    work: str = ""  # its own folder, empty: a usual place
+    work: str = ""  # its own folder, empty: the usual one
 
     @property
     def leaves_at(self) -> float:
@@ -48,8 +44,10 @@ class ExecutorLifetime(NamedTuple):
         return self.until - min(_ENDING, 0.05 * (self.until - self.started))
 
 
-def make_hello(site: str, capacity: Needs, terms: ExecutorLifetime, appointed: ExecutorWelcome | None) -> ExecutorHello:
-    """What an executor says first; one that was appointed before says as what, and by whom."""
+def make_hello(
+    site: str, capacity: Needs, lifetime: ExecutorLifetime, welcome: ExecutorWelcome | None
+) -> ExecutorHello:
+    """What an executor says first; one that was welcomed before says its number, and of which server."""
     return ExecutorHello(
         VERSION,
         site,
@@ -57,20 +55,20 @@ def make_hello(site: str, capacity: Needs, terms: ExecutorLifetime, appointed: E
         os.getpid(),
         capacity,
         f"{sys.version_info[0]}.{sys.version_info[1]}",
-        appointed.executor if appointed else ExecutorId(0),
-        terms.until,
-        appointed.marker if appointed else "",
+        welcome.executor if welcome else ExecutorId(0),
+        lifetime.until,
+        welcome.marker if welcome else "",
         together=True,
     )
 
 
-def shares_store(appointed: ExecutorWelcome) -> bool:
+def shares_store(welcome: ExecutorWelcome) -> bool:
     """Whether the server's store is seen here: its token file is."""
-    if appointed.embedded or not appointed.store_token:
-        return appointed.embedded
+    if welcome.embedded or not welcome.store_token:
+        return welcome.embedded
     try:
-        with open(os.path.join(appointed.output_dir, "..", "token"), encoding="ascii") as file:
-            return file.read(200).strip() == appointed.store_token
+        with open(os.path.join(welcome.output_dir, "..", "token"), encoding="ascii") as file:
+            return file.read(200).strip() == welcome.store_token
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -163,7 +163,7 @@ class Executor:
         if self._slots is not None:
             self._staging.close()
             self._task_socket.close()
-            private.sweep("nested")  # sessions within tasks: our workers are gone, and nothing removes theirs
+            private.sweep("nested")  # sessions within tasks: our workers have ended, and nothing removes theirs
         return self._exit
 
     def _connect(self) -> None:
@@ -416,7 +416,7 @@ class Executor:
             return
         try:
             self._connect()
-        except BoughError:  # gone, or not to be trusted now: it may be back later
+        except BoughError:  # away, or not to be trusted now: it may be back later
             self._connection = None
             self._wait_to_reconnect(time.monotonic())
 

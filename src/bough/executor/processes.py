@@ -1,6 +1,6 @@
 """What Linux knows of processes: death signals, adoption of orphans, groups and their memory.
 
-Rule: nothing here waits; what is gone already is not an error.
+Rule: nothing here waits; a process that has ended already is not an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kill_group(group: int, number: int = signal.SIGKILL) -> bool:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Signal a process that may be gone."""
+    """Signal a process that may have ended."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -73,8 +73,8 @@ def group_memory(group: int) -> int:
 
 
 class Unstartable(Exception):
-    """A command could not be started; the message says why. `of_place`: it might be started elsewhere."""
+    """A command could not be started; the message says why. `of_site`: it might be started elsewhere."""
 
-    def __init__(self, message: str, *, of_place: bool = True) -> None:
+    def __init__(self, message: str, *, of_site: bool = True) -> None:
         super().__init__(message)
-        self.of_place = of_place
+        self.of_site = of_site

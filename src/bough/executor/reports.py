@@ -1,4 +1,4 @@
-"""The executor's reports: with what others cannot read here, and written to a file when nobody hears them.
+"""The executor's reports: with what the server cannot read here, and written to a file when the server is away.
 
 Rule: what is spilled is what would have been sent, byte for byte.
 """

@@ -1,6 +1,6 @@
 """The executor's connection to its server, read and written without blocking: a Unix socket, or TLS.
 
-Rule: sending never fails; a connection that is gone is noticed by reading.
+Rule: sending never fails; a connection that was lost is noticed by reading.
 """
 
 from __future__ import annotations
@@ -119,14 +119,14 @@ class ServerConnection:
     def _understand(self, data: bytes | memoryview) -> list[ToExecutor]:
         try:
             return self._frames.feed(data)
-        except ProtocolError as error:  # no server of ours: what runs is ended and kept as if it were gone
+        except ProtocolError as error:  # no server of ours: as if it had disconnected
             self.why = f"what the server says cannot be understood: {error}"
             logs.error("message-unreadable", f"{self.why}")
             self.lost = True
             return []
 
     def close(self) -> None:
-        """Hang up."""
+        """Close it."""
         self._sock.close()
 
 
@@ -211,7 +211,7 @@ class SecureConnection(ServerConnection):
         try:
             dialled = opening.step()
         except BoughError as error:
-            if not isinstance(error, PeerLost):  # that somebody is not there will be said often enough
+            if not isinstance(error, PeerLost):  # that the server is not there is said elsewhere
                 logs.error("connect-failed", f"{error}")
             self.lost = True
             return False

@@ -408,7 +408,7 @@ class Slots:
             slot.send([WorkerQuit(grace)])
 
     def end_rest(self) -> None:
-        """After all workers are gone: nothing of theirs may stay behind."""
+        """End what is left of the workers' processes, after all workers have ended."""
         for _ in range(100):
             self._reaper.reap_adopted(self._slots.values())
             left = children()
@@ -499,7 +499,7 @@ class Reaper:
         return status
 
     def end_orphans(self, slots: Collection[WorkerSlot]) -> None:
-        """End what a dead worker had just started and not yet put on its board: it is our child now."""
+        """End what a dead worker had just started and not yet shown in its shared memory: it is our child now."""
         workers = {slot.pid for slot in slots}
         groups = workers | {slot.cells[GROUP] for slot in slots}
         own = os.getsid(0)

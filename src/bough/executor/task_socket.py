@@ -169,7 +169,7 @@ class TaskSocket:
 
 
 def _group_of(pid: int) -> int:
-    """The process group of a process, 0 when it is gone."""
+    """The process group of a process, 0 when it has ended."""
     try:
         return os.getpgid(pid)
     except OSError:

@@ -82,13 +82,13 @@ class StageInputs(msgspec.Struct, frozen=True, array_like=True, tag="b"):
 
 
 class InputsStaged(msgspec.Struct, frozen=True, array_like=True, tag="bb"):
-    """The answer: where the contents lie. `of_place`: what went wrong might go well elsewhere."""
+    """The answer: where the contents lie. `of_site`: what went wrong might go well elsewhere."""
 
     number: int
     index: int
     files: dict[str, str]
     error: str = ""
-    of_place: bool = False
+    of_site: bool = False
 
 
 class StoreOutputs(msgspec.Struct, frozen=True, array_like=True, tag="o"):

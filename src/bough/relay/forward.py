@@ -126,7 +126,7 @@ class ForwardedPeers(TlsListener):
     """All of them. `line`: to the server, if there is one now."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
-        super().__init__(say, patience=_LET_IN_WITHIN)
+        super().__init__(say, proof_within=_LET_IN_WITHIN)
         self.line: RelayLine | None = None
 
     def gate(self, peer: str) -> ForwardedPeer:

@@ -122,7 +122,7 @@ class Relay:
             return self._guests
         receive, token = self._work_sharing.receive, self._work_sharing.token
         self._listener = PeerListener(
-            receive, token, "", patience=_PROOF, say=logs.reporter("peer-refused", logs.WARNING)
+            receive, token, "", proof_within=_PROOF, say=logs.reporter("peer-refused", logs.WARNING)
         )
         self._door = (listener, context)  # it opens when there is a server
         return self._listener

@@ -1,6 +1,6 @@
 """A connection of an emulated executor: a socket and what waits for it, with everything else shared by all of them.
 
-Rule: an idle connection keeps no buffer. Sending never fails; a connection that is gone is noticed by reading.
+Rule: an idle connection keeps no buffer. Sending never fails; a connection that was lost is noticed by reading.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class EmulatedConnection:
         self.wants_write = bool(out)
 
     def _try_to_send(self, data: bytes | bytearray) -> int:
-        """How much of it was taken; all of it, if there is nobody any more."""
+        """How much of it was taken; all of it, if the connection was lost."""
         assert self._sock is not None
         sent = 0
         try:
@@ -110,7 +110,7 @@ class EmulatedConnection:
         return messages
 
     def close(self) -> None:
-        """Hang up."""
+        """Close it."""
         if self._opening is not None:
             self._opening.close()
         if self._sock is not None:
@@ -152,7 +152,7 @@ class EmulatedConnection:
 
 
 class EmulatedReader:
-    """What all lines read with."""
+    """What all connections read with."""
 
     def __init__(self) -> None:
         self.buffer = memoryview(bytearray(_CHUNK))

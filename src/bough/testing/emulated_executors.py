@@ -1,18 +1,11 @@
-"""Many emulated executors in one process.
+"""Many emulated executors in one process: one epoll, one heap of times, one sweep for signs of life.
 
-What an emulation knows of one of its executors: its work, its connection, and how far it is with leaving.
+Each has a connection and a number of its own and keeps the whole protocol; `emulated_work` is what they do instead of
+running tasks. Only a few are unproven at the server at a time; those that it refuses for want of room, or that are
+cut off, come again.
 
-Rule: no more than is needed; there are tens of thousands of them.
-
-Many emulated executors in one process: one epoll, one heap of times, one sweep for signs of life.
-
-Each has a connection and a number of its own and keeps the whole protocol; see `emulated` for what they do instead of
-running tasks. Rule: nothing blocks, and one more executor costs a socket and a few kilobytes. Only a few are strangers
-to the server at a time; those that it refuses for want of room, or that are cut off, come again.
-
-Starting emulated executors: as many as one process can have connections.
-
-Rule: too many are refused before anything is begun, with the number that is possible.
+Rules: nothing blocks, and one more executor costs a socket and a few kilobytes: there are tens of thousands of them.
+Too many are refused before anything is begun, with the number that is possible.
 """
 
 from __future__ import annotations
@@ -27,7 +20,6 @@ import socket
 import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -57,35 +49,43 @@ from bough.wire.executor_messages import (
 )
 from bough.wire.framing import frame
 
-if TYPE_CHECKING:
-    from bough.testing.emulated_connection import EmulatedConnection
+MOST_UNPROVEN = 48  # connections on which the server has not answered yet: it and relays bear a few more
+_ANSWER_WITHIN = 10.0  # seconds in which the server must answer a hello
+_SLICES = 20  # of a sweep: signs of life are spread over its time
+_SWEEPS = 4  # in the silence after which a server gives an executor up
+_QUIET = 6  # sweeps without a word after which an executor gives the server up
+_FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0  # seconds after a failure before the next try
+_FAREWELL, _EACH = 5.0, 0.001  # seconds that all have to leave, and for each of them
+_FINAL = frozenset({"UnknownName"})  # refusals after which an executor does not try to reconnect
+_SPARE = 32  # descriptors for everything else
+_ALIVE, _READY = frame(Heartbeat()), frame(Ready())
 
 
 class EmulatedDeparture(enum.Enum):
     """How far an executor is with leaving."""
 
     NOT = enum.auto()
-    DRAINING = enum.auto()  # it is to finish what it has, and go
+    DRAINING = enum.auto()  # it is to finish what it has, and leave
     SAID = enum.auto()  # it has said that it leaves
-    MAY_GO = enum.auto()  # nothing more will be sent to it: it goes once all that it said is heard
+    MAY_GO = enum.auto()  # nothing more will be sent to it: it leaves once all its reports are acknowledged
     OVER = enum.auto()
 
 
 class EmulatedMember:
-    """See the module."""
+    """One emulated executor: its work, its connection, and how far it is with leaving."""
 
     __slots__ = (
+        "departure",
         "due",
         "idle_since",
         "line",
         "marker",
         "number",
-        "parting",
         "piggyback",
         "quiet",
         "spoke",
         "watched",
-        "welcome",
+        "welcomed",
         "work",
     )
 
@@ -94,76 +94,65 @@ class EmulatedMember:
         self.line: EmulatedConnection | None = None
         self.watched = 0  # what of the line is watched
         self.number = ExecutorId(0)
-        self.marker = ""  # of who gave it its number
+        self.marker = ""  # of the server that gave it its number
         self.piggyback = True
-        self.welcome = False  # the server has answered its hello
+        self.welcomed = False  # the server has answered its hello
         self.spoke = False  # since the last sweep
         self.quiet = 0  # sweeps in which nothing was heard
         self.due = NEVER  # when its work is to be looked at
         self.idle_since = time.monotonic()
-        self.parting = EmulatedDeparture.NOT
+        self.departure = EmulatedDeparture.NOT
 
     def hello(self, hello: ExecutorHello) -> ExecutorHello:
         """A hello as this one says it: with its number, if it comes back."""
         return replace(hello, executor=self.number, marker=self.marker) if self.number else hello
 
-    def appointed(self, appointed: ExecutorWelcome) -> None:
+    def on_welcome(self, welcome: ExecutorWelcome) -> None:
         """The server has let it in."""
-        self.welcome = True
-        self.number = appointed.executor
-        self.marker = sys.intern(appointed.marker)
-        self.piggyback = appointed.piggyback
+        self.welcomed = True
+        self.number = welcome.executor
+        self.marker = sys.intern(welcome.marker)
+        self.piggyback = welcome.piggyback
         self.idle_since = time.monotonic()
 
     def told_to_drain(self) -> None:
         """The server said `Drain`: an order, or the answer to `Leaving`."""
-        if self.parting is EmulatedDeparture.SAID:
-            self.parting = EmulatedDeparture.MAY_GO
-        elif self.parting is EmulatedDeparture.NOT:
-            self.parting = EmulatedDeparture.DRAINING
-
-
-MOST_STRANGERS = 48  # connections on which the server has not answered yet: it and relays bear a few more
-_PATIENCE = 10.0  # seconds that a stranger waits for its answer
-_SLICES = 20  # of a sweep: signs of life are spread over its time
-_SWEEPS = 4  # in the silence after which a server gives an executor up
-_QUIET = 6  # sweeps without a word after which an executor gives the server up
-_FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0  # seconds after a failure before anybody tries again
-_FAREWELL, _EACH = 5.0, 0.001  # seconds that all have to leave, and for each of them
-_FINAL = frozenset({"UnknownName"})  # refusals of one that comes back after which it need not try again
-_ALIVE, _READY = frame(Heartbeat()), frame(Ready())
+        if self.departure is EmulatedDeparture.SAID:
+            self.departure = EmulatedDeparture.MAY_GO
+        elif self.departure is EmulatedDeparture.NOT:
+            self.departure = EmulatedDeparture.DRAINING
 
 
 class EmulatedExecutors:
     """All of them, from the first hello to the end of the last."""
 
     def __init__(
-        self, server: str, capacity: Needs, site: str, terms: ExecutorLifetime, count: int, *, seconds: float = 0.0
+        self, server: str, capacity: Needs, site: str, lifetime: ExecutorLifetime, count: int, *, seconds: float = 0.0
     ) -> None:
         self._server = server
         self._capacity = capacity
         self._site = site
-        self._terms = terms
+        self._lifetime = lifetime
         self._times = RunTimes(seconds)
         self._reader = EmulatedReader()
         self._epoll = select.epoll()
         self._members = [EmulatedMember(capacity.cores) for _ in range(count)]
         self._absent = deque(self._members)
         self._by_fd: dict[int, EmulatedMember] = {}
-        self._strangers: dict[EmulatedMember, float] = {}  # until when they wait; in the order in which they came
+        self._unproven: dict[EmulatedMember, float] = {}  # until when they wait; in the order in which they came
         self._left = count  # those that are not over
         self._inside = 0
         self._all_in = False
         self._heap: list[tuple[float, int, EmulatedMember]] = []
         self._pushed = 0
         self._access: Access | None = None
-        self._met = False  # the server has let somebody in
+        self._met = False  # the server has let one in
         self._pause = self._retry_at = 0.0
         self._alone_since = time.monotonic()
         self._slice = 0
         self._sweep_at = NEVER
         self._heartbeat = 30.0
-        self._over_at = NEVER  # when nobody is waited for any more
+        self._over_at = NEVER  # when none is waited for any more
         self._exit: int | None = None
         self._signals, self._wake = socket.socketpair()
         for end in (self._signals, self._wake):
@@ -180,7 +169,7 @@ class EmulatedExecutors:
             for fd, _ in self._epoll.poll(self._until_next(time.monotonic())):
                 member = self._by_fd.get(fd)
                 if member is not None:
-                    self._hear(member)
+                    self._on_ready(member)
                 elif fd == self._signals.fileno():
                     self._on_signal()
             now = time.monotonic()
@@ -196,34 +185,34 @@ class EmulatedExecutors:
     def _until_next(self, now: float) -> float:
         """Seconds until something is to be done by the clock."""
         due = min(self._heap[0][0] if self._heap else NEVER, self._sweep_at, self._over_at)
-        if self._absent and len(self._strangers) < self._room:
+        if self._absent and len(self._unproven) < self._room:
             due = min(due, self._retry_at)
-        if self._strangers:
-            due = min(due, next(iter(self._strangers.values())))
+        if self._unproven:
+            due = min(due, next(iter(self._unproven.values())))
         return max(0.0, min(due - now, 3600.0))
 
     @property
     def _room(self) -> int:
-        """How many may be strangers: one until the server is known."""
-        return MOST_STRANGERS if self._met else 1
+        """How many may be unproven: one until the server is known."""
+        return MOST_UNPROVEN if self._met else 1
 
     # --- coming -------------------------------------------------------------------------------------
 
     def _connect_some(self, now: float) -> None:
-        while self._strangers and next(iter(self._strangers.values())) <= now:
-            self._fail(next(iter(self._strangers)), PeerLost("the server does not answer", transient=True))
-        while self._absent and len(self._strangers) < self._room and now >= self._retry_at:
+        while self._unproven and next(iter(self._unproven.values())) <= now:
+            self._fail(next(iter(self._unproven)), PeerLost("the server does not answer", transient=True))
+        while self._absent and len(self._unproven) < self._room and now >= self._retry_at:
             self._connect(self._absent.popleft(), now)
-        if not self._inside and self._met and now - self._alone_since > self._terms.give_up:
-            logs.error("executor-gave-up", f"no server for {self._terms.give_up:g} s; everything is ended")
+        if not self._inside and self._met and now - self._alone_since > self._lifetime.give_up:
+            logs.error("executor-gave-up", f"no server for {self._lifetime.give_up:g} s; everything is ended")
             self._exit = 0
 
     def _connect(self, member: EmulatedMember, now: float) -> None:
-        self._strangers[member] = now + _PATIENCE
+        self._unproven[member] = now + _ANSWER_WITHIN
         try:
             if self._access is None:  # it may have changed
                 self._access = find_access(self._server, "execute")
-            hello = make_hello(self._site, self._capacity, self._terms, None)
+            hello = make_hello(self._site, self._capacity, self._lifetime, None)
             line = EmulatedConnection(self._access, frame(member.hello(hello)))
         except BoughError as error:
             self._fail(member, error)
@@ -244,7 +233,7 @@ class EmulatedExecutors:
         self._come_again(member, time.monotonic())
 
     def _come_again(self, member: EmulatedMember, now: float) -> None:
-        if member.parting is not EmulatedDeparture.NOT:
+        if member.departure is not EmulatedDeparture.NOT:
             self._end(member)
             return
         self._access = None
@@ -255,20 +244,20 @@ class EmulatedExecutors:
 
     def _drop(self, member: EmulatedMember) -> None:
         """Its connection is no more."""
-        self._strangers.pop(member, None)
+        self._unproven.pop(member, None)
         line, member.line = member.line, None
         if line is not None:
             self._epoll.unregister(line.fileno())
             del self._by_fd[line.fileno()]
             line.close()
-        if member.welcome:
-            member.welcome = False
+        if member.welcomed:
+            member.welcomed = False
             self._inside -= 1
             self._alone_since = time.monotonic()
 
     # --- hearing ------------------------------------------------------------------------------------
 
-    def _hear(self, member: EmulatedMember) -> None:
+    def _on_ready(self, member: EmulatedMember) -> None:
         line = member.line
         assert line is not None
         try:
@@ -298,7 +287,7 @@ class EmulatedExecutors:
             self._watch(member, line)
 
     def _take(self, member: EmulatedMember, run: RunSpan) -> None:
-        if member.parting in {EmulatedDeparture.NOT, EmulatedDeparture.DRAINING}:
+        if member.departure in {EmulatedDeparture.NOT, EmulatedDeparture.DRAINING}:
             member.work.add(run, self._times.of(run))
         else:
             member.work.refuse(run)
@@ -313,14 +302,14 @@ class EmulatedExecutors:
             case Blob():
                 self._times.blobs.setdefault(message.id, message.data)
             case ExecutorWelcome():
-                self._appointed(member, message, now)
+                self._on_welcome(member, message, now)
             case StopElements():
                 member.work.stop(message, now)
             case Drain():
                 member.told_to_drain()
             case Leave():  # at once: no more is said than what it gives back
                 member.work.give_back(running=True)
-                member.parting = EmulatedDeparture.MAY_GO
+                member.departure = EmulatedDeparture.MAY_GO
             case ReadOutput():
                 self._send(member, frame(OutputRead(message.request, b"")))
             case Refused():
@@ -328,13 +317,13 @@ class EmulatedExecutors:
             case _:
                 pass  # of files and places, which are not needed here
 
-    def _appointed(self, member: EmulatedMember, appointed: ExecutorWelcome, now: float) -> None:
-        self._strangers.pop(member, None)
+    def _on_welcome(self, member: EmulatedMember, welcome: ExecutorWelcome, now: float) -> None:
+        self._unproven.pop(member, None)
         self._met, self._pause = True, 0.0
         self._inside += 1
-        member.appointed(appointed)
-        if self._sweep_at == NEVER or appointed.heartbeat < self._heartbeat:
-            self._heartbeat = appointed.heartbeat
+        member.on_welcome(welcome)
+        if self._sweep_at == NEVER or welcome.heartbeat < self._heartbeat:
+            self._heartbeat = welcome.heartbeat
             self._sweep_at = now + self._sweep_pause
         reports = member.work.reports
         reports.cut()
@@ -356,12 +345,12 @@ class EmulatedExecutors:
             self._come_again(member, time.monotonic())
 
     def _lose(self, member: EmulatedMember) -> None:
-        was_in = member.welcome
+        was_in = member.welcomed
         self._drop(member)
         if not was_in:
-            self._fail(member, PeerLost("the server hung up", transient=True))
+            self._fail(member, PeerLost("the server closed the connection", transient=True))
             return
-        if self._all_in and member.parting is EmulatedDeparture.NOT:
+        if self._all_in and member.departure is EmulatedDeparture.NOT:
             self._all_in = False
             logs.warning("server-lost", "connections were lost; they are dialled again")
         self._come_again(member, time.monotonic())
@@ -378,9 +367,9 @@ class EmulatedExecutors:
                 self._pushed += 1
                 heapq.heappush(self._heap, (due, self._pushed, member))
         report = work.reports.cut()
-        if report is not None and member.welcome:  # before, older ones must go first
+        if report is not None and member.welcomed:  # before, older ones must go first
             self._send(member, report)
-        if member.parting is not EmulatedDeparture.NOT:
+        if member.departure is not EmulatedDeparture.NOT:
             self._part(member)
         elif due != NEVER:
             member.idle_since = now
@@ -414,11 +403,11 @@ class EmulatedExecutors:
         """Look at the next few: say that they live, see that the server does, see whether their time is over."""
         self._sweep_at = now + self._sweep_pause
         self._slice = (self._slice + 1) % _SLICES
-        terms = self._terms
-        if terms.until and self._over_at == NEVER and time.time() >= terms.leaves_at:
-            self._leave_all("its time is nearly over", max(0.0, terms.ends_at - time.time()), running=False)
+        lifetime = self._lifetime
+        if lifetime.until and self._over_at == NEVER and time.time() >= lifetime.leaves_at:
+            self._leave_all("its time is nearly over", max(0.0, lifetime.ends_at - time.time()), running=False)
         for member in self._members[self._slice :: _SLICES]:
-            if not member.welcome:
+            if not member.welcomed:
                 continue
             line = member.line
             assert line is not None
@@ -430,16 +419,16 @@ class EmulatedExecutors:
                 self._send(member, _ALIVE)
                 self._watch(member, line)
             member.spoke = False
-            if terms.idle and member.work.idle and now - member.idle_since >= terms.idle:
-                self._say_leaving(member, f"it had nothing to do for {terms.idle:g} s")
+            if lifetime.idle and member.work.idle and now - member.idle_since >= lifetime.idle:
+                self._say_leaving(member, f"it had nothing to do for {lifetime.idle:g} s")
 
     # --- going --------------------------------------------------------------------------------------
 
     def _say_leaving(self, member: EmulatedMember, reason: str) -> None:
         """Behind the reports of what is given back."""
-        if member.parting in {EmulatedDeparture.SAID, EmulatedDeparture.MAY_GO}:
+        if member.departure in {EmulatedDeparture.SAID, EmulatedDeparture.MAY_GO}:
             return
-        member.parting = EmulatedDeparture.SAID
+        member.departure = EmulatedDeparture.SAID
         report = member.work.reports.cut()
         if report is not None:
             self._send(member, report)
@@ -449,15 +438,15 @@ class EmulatedExecutors:
         work = member.work
         if not work.idle:
             return
-        if member.parting is EmulatedDeparture.DRAINING:
+        if member.departure is EmulatedDeparture.DRAINING:
             self._say_leaving(member, "it was drained")
-        elif member.parting is EmulatedDeparture.MAY_GO and not work.reports.unheard():
+        elif member.departure is EmulatedDeparture.MAY_GO and not work.reports.unheard():
             self._end(member)
 
     def _end(self, member: EmulatedMember) -> None:
         self._drop(member)
-        if member.parting is not EmulatedDeparture.OVER:
-            member.parting = EmulatedDeparture.OVER
+        if member.departure is not EmulatedDeparture.OVER:
+            member.departure = EmulatedDeparture.OVER
             member.due = NEVER
             self._left -= 1
 
@@ -468,15 +457,15 @@ class EmulatedExecutors:
             return
         self._leave_all("it was told to end", _FAREWELL, running=True)
 
-    def _leave_all(self, reason: str, patience: float, *, running: bool) -> None:
-        """All say that they leave; who is not inside is gone at once."""
+    def _leave_all(self, reason: str, seconds: float, *, running: bool) -> None:
+        """All say that they leave; one that is not inside ends at once."""
         logs.info("executor-leaving", f"leaving: {reason}")
-        self._over_at = time.monotonic() + patience + _EACH * self._left
+        self._over_at = time.monotonic() + seconds + _EACH * self._left
         self._absent.clear()
         for member in self._members:
-            if member.parting is EmulatedDeparture.OVER:
+            if member.departure is EmulatedDeparture.OVER:
                 continue
-            if not member.welcome:
+            if not member.welcomed:
                 self._end(member)
                 continue
             member.work.give_back(running=running)
@@ -487,9 +476,6 @@ class EmulatedExecutors:
 
 def _mask(line: EmulatedConnection) -> int:
     return select.EPOLLIN | (select.EPOLLOUT if line.wants_write else 0)
-
-
-_SPARE = 32  # descriptors for everything else
 
 
 def check_count(count: int) -> None:
@@ -510,11 +496,10 @@ def check_count(count: int) -> None:
 def emulate(words: list[str], count: int, seconds: float) -> int:
     """Run emulated executors with the arguments of a real one; the exit code."""
     options = ExecutorOptions(words)
-    capacity, terms = read_terms(options)
-
+    capacity, lifetime = read_terms(options)
     try:
         check_count(count)
-        return EmulatedExecutors(options.server, capacity, options.site, terms, count, seconds=seconds).run()
+        return EmulatedExecutors(options.server, capacity, options.site, lifetime, count, seconds=seconds).run()
     except BoughError as error:
         logs.error("executor-failed", f"{error}")
         return error.exit_code

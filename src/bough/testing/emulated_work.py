@@ -1,15 +1,12 @@
-"""One of them: a queue, run times, no work.
+"""The work of one emulated executor: a queue, and the time that its tasks would take; it runs nothing.
 
-How long tasks take that are not run: a command `sleep X` takes X seconds, anything else what was said at the start.
+It begins tasks in the order in which they came, as many at a time as it has cores. A command `sleep X` takes X
+seconds, anything else what was said at the start.
 
-Rule: what is alike is looked at once: a template whose text begins with a whole `sleep X`, or with something else than
-`sleep`, is never filled in, however many elements a span has.
-
-One emulated executor: it has a queue, takes the time its tasks would take, and reports them; it runs nothing.
-
-It begins tasks in the order in which they came, as many at a time as it has cores. Rule: as with a real one, every
-element ends in exactly one of: news of its end, a return, or silence because it was stopped. A span of elements that
-take no time costs as much as one element.
+Rules: as with a real one, every element ends in exactly one of: news of its end, a return, or silence because it was
+stopped. A span of elements that take no time costs as much as one element. What is alike is looked at once: a
+template whose text begins with a whole `sleep X`, or with something else than `sleep`, is never filled in, however
+many elements a span has.
 """
 
 from __future__ import annotations
@@ -30,6 +27,10 @@ from bough.wire.executor_messages import RunSpan, StopElements, spread
 
 Times = Seconds | list[Seconds]  # of every element, or of each
 
+NEVER = math.inf
+_LONG = 0.045  # seconds from which on the server is told that an element runs, as by a real executor
+_GATHER = 0.05  # seconds that ends of short elements wait for each other
+_ROUND = 1e-6  # clocks and sums are inexact
 _KEPT = 4096  # payloads that are remembered, the shorter ones
 _SHORT = 256  # bytes
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -47,12 +48,12 @@ def read_sleep(text: str) -> Seconds | None:
 
 
 class RunTimes:
-    """See the module. `other`: what everything else takes; `blobs`: those that came, by whichever connection."""
+    """How long tasks take. `other`: what everything but `sleep` takes; `blobs`: those that came, by any connection."""
 
     def __init__(self, other: Seconds) -> None:
         self._other = other
         self.blobs: dict[BlobId, bytes] = {}
-        self._shelf = Blobs(self.blobs)
+        self._made = Blobs(self.blobs)
         self._alike: dict[BlobId, Seconds | None] = {}  # of templates: None when rows differ
         self._calls: dict[bytes, Seconds] = {}
 
@@ -81,7 +82,7 @@ class RunTimes:
         return found
 
     def _of_template(self, body: BlobId) -> Seconds | None:
-        parts = self._shelf.template(body).parts
+        parts = self._made.template(body).parts
         first = parts[0] if parts else ""
         if not isinstance(first, str):
             return None
@@ -93,9 +94,9 @@ class RunTimes:
         return None
 
     def _of_rows(self, run: RunSpan) -> Times:
-        template: CommandTemplate = self._shelf.template(run.body)
+        template: CommandTemplate = self._made.template(run.body)
         try:
-            return [self._of_words(render_row(template, row), run) for row in self._shelf.items(run)]
+            return [self._of_words(render_row(template, row), run) for row in self._made.items(run)]
         except Exception:  # noqa: BLE001 -- values of rows are the user's objects, which need not exist here
             return self._other
 
@@ -103,12 +104,6 @@ class RunTimes:
         words = render_call(call, call.writes, run.needs.cores, run.attempt)
         found = read_sleep(words[-1] if call.settings.shell else " ".join(words))
         return self._other if found is None else found
-
-
-NEVER = math.inf
-_LONG = 0.045  # seconds from which on the server is told that an element runs, as by a real executor
-_GATHER = 0.05  # seconds that ends of short elements wait for each other
-_ROUND = 1e-6  # clocks and sums are inexact
 
 
 class _Work:
@@ -164,7 +159,7 @@ def _nothings(count: int) -> bytes:
 
 
 class EmulatedExecutor:
-    """See the module. Times are the caller's."""
+    """One emulated executor. Times are the caller's."""
 
     __slots__ = ("_free", "_last", "_queue", "_running", "reports")
 
@@ -284,12 +279,12 @@ class EmulatedExecutor:
 
     def _return_followers(self, span: SpanId) -> None:
         """What was to follow a span that is not run, or that is long, goes back."""
-        gone = {span}
+        returned = {span}
         for work in self._queue:
-            if work.run.behind in gone and work.run.span != span:
-                gone.add(work.run.span)
+            if work.run.behind in returned and work.run.span != span:
+                returned.add(work.run.span)
                 self.reports.add(SpanReturned(work.run.span, work.low, work.high))
-        if len(gone) > 1:
-            self._queue[:] = [work for work in self._queue if work.run.span not in gone or work.run.span == span]
-        if self._last in gone:
+        if len(returned) > 1:
+            self._queue[:] = [work for work in self._queue if work.run.span not in returned or work.run.span == span]
+        if self._last in returned:
             self._last = SpanId(0)

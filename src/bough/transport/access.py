@@ -1,15 +1,11 @@
-"""Addresses, access files, role tokens.
+"""What a peer needs to reach a server: its address, its certificate's fingerprint, a role and the token of that role.
 
-What one needs to reach a server: its address, its certificate's fingerprint, a role and its token.
+A server is named by `unix:PATH`, by HOST:PORT, or by the path of an *access file*, which holds all of it and is what a
+user copies to another machine. The server keeps one token for each role (submit, execute, read) in a file of its own,
+`submit.token` and so on: 32 random bytes as base64url text.
 
-A server is named by `unix:PATH`, by HOST:PORT, or by the path of an *access file*, which holds all
-of it and is what one copies to another machine. Rule: only who can read the user's own files is let
-in without one.
-
-The tokens of the roles: who may submit, execute or read at the user's server.
-
-One file a role, `submit.token` and so on, 32 random bytes as base64url text. Rule: they are read
-again for every handshake, so that rotating one needs no restart; who is connected stays connected.
+Rules: without an access file only a process that can read the user's own files is let in. Tokens are read again for
+every handshake, so that rotating one needs no restart; peers that are connected stay connected.
 """
 
 from __future__ import annotations
@@ -28,10 +24,11 @@ from bough.errors import UserError
 from bough.transport.home import ServerNote, make_server_dir, read_note, read_private, server_dir, write_private
 from bough.wire.handshake import ROLES
 
-_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # by which nobody can connect
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # to listen on, not to connect to
 _HOST_PORT = re.compile(r"(\[[^\[\]\s]+\]|[^\[\]/:\s]+):(\d{1,5})")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _INCLUDES = {"submit": ("submit", "read"), "execute": ("execute",), "read": ("read",)}  # what a role may do
+_BYTES = 32  # of a token
 UNIX = "unix:"
 NO_CERTIFICATE = "none"  # in place of the fingerprint of a server that listens on its Unix socket only
 
@@ -43,7 +40,7 @@ class Access(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     role: str = ""
     token: str = ""
-    server_fingerprint: str = ""  # behind a relay: whom the token is proven to; the other one is the relay's
+    server_fingerprint: str = ""  # behind a relay: of the server that checks the token; the other one is the relay's
 
     @property
     def is_unix(self) -> bool:
@@ -149,7 +146,6 @@ def _known(address: str, role: str) -> Access:
 
 
 def _with_token(note: ServerNote, role: str) -> Access:
-
     return Access(note.address, note.fingerprint, role, read_token(role))
 
 
@@ -166,9 +162,6 @@ def _fitting(access: Access, path: str, role: str) -> Access:
             f" write one with bough server access --role {role}"
         )
     return access
-
-
-_BYTES = 32
 
 
 def make_tokens() -> None:

@@ -1,9 +1,7 @@
-"""The door of a server, or of a relay that shares out work: a challenge, a proof.
+"""The listener of a server, or of a relay that shares out work: it sends a challenge and checks the proof.
 
-Only then does anybody inside hear of a peer.
-
-Rule: an unproven peer costs one socket, at most one small frame and a few seconds; whatever it does, it is refused with
-one line in the log, and nobody else notices, of whatever address. Who knows the token of a role gets in.
+Rule: an unproven peer costs one socket, at most one small frame and a few seconds; it is refused with one line in the
+log, and no other peer notices. A peer that knows the token of a role gets in, from any address.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from bough.wire.framing import frame
 from bough.wire.handshake import NONCE, ROLES, check, split_first
 
 _WRONG = "the token was refused: it may have been rotated, get a new access file with bough server access"
-_LEFT = "it hung up before its proof"
+_LEFT = "it closed the connection before its proof"
 
 
 class Peer(Protocol):
@@ -36,7 +34,7 @@ class Peer(Protocol):
 
 
 class PeerListener(TlsListener):
-    """Lets in who proves to know the token of a role.
+    """Lets in a peer that proves to know the token of a role.
 
     `make_connection` makes what a peer talks to from then on; its `role` is set before it hears anything.
     `token_of` gives the token of a role, asked at every handshake, so that tokens may be rotated.
@@ -48,11 +46,11 @@ class PeerListener(TlsListener):
         token_of: Callable[[str], bytes],
         fingerprint: str,
         *,
-        patience: float = 5.0,
+        proof_within: float = 5.0,
         most: int = MOST,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        super().__init__(say, patience=patience, most=most)
+        super().__init__(say, proof_within=proof_within, most=most)
         self.make_connection = make_connection
         self.token_of = token_of
         self.fingerprint = fingerprint
@@ -65,9 +63,9 @@ class PeerListener(TlsListener):
 class ProofGate(HandshakeProtocol):
     """What a peer talks to until it has proven itself."""
 
-    def __init__(self, doorman: PeerListener, peer: str) -> None:
+    def __init__(self, listener: PeerListener, peer: str) -> None:
         super().__init__()
-        self._doorman = doorman
+        self._listener = listener
         self._peer = peer
         self._nonce = secrets.token_bytes(NONCE)
         self._buffer = bytearray()
@@ -95,7 +93,7 @@ class ProofGate(HandshakeProtocol):
             proof, rest = first
             if proof.role not in ROLES:
                 self._refuse("no such role", _WRONG)
-            elif not check(proof, self._doorman.token_of(proof.role), self._nonce, self._doorman.fingerprint):
+            elif not check(proof, self._listener.token_of(proof.role), self._nonce, self._listener.fingerprint):
                 self._refuse(f"its proof for the role {proof.role} does not hold", _WRONG)
             else:
                 self._let_in(proof.role, rest)
@@ -124,14 +122,14 @@ class ProofGate(HandshakeProtocol):
         if self._transport is not None:
             self._transport.abort()
         if reason and not self._is_refused:
-            self._doorman.refused(self._peer, reason)
+            self._listener.refused(self._peer, reason)
 
     def _let_in(self, role: str, rest: bytes) -> None:
         transport, self._transport = self._transport, None
         assert transport is not None
         self._buffer = bytearray()  # a traceback may hold on to the old one
         self.over.set_result(None)
-        connection = self._doorman.make_connection()
+        connection = self._listener.make_connection()
         connection.role = role
         transport.set_protocol(cast("asyncio.Protocol", connection))
         connection.connection_made(transport)
@@ -139,10 +137,10 @@ class ProofGate(HandshakeProtocol):
             connection.data_received(rest)
 
     def _refuse(self, reason: str, answer: str, kind: str = "UserError") -> None:
-        """Say why, as far as the peer may know, and hang up; it counts as a stranger until it is gone."""
+        """Say why, as far as the peer may know, and close; it counts as unproven until the connection is closed."""
         self._is_refused = True
         self._buffer = bytearray()  # a traceback may hold on to the old one
-        self._doorman.refused(self._peer, reason)
+        self._listener.refused(self._peer, reason)
         assert self._transport is not None
         self._transport.write(bytes(frame(Refused(answer, kind=kind))))
         self._transport.close()

@@ -1,17 +1,12 @@
-"""Connecting, blocking or step by step.
+"""Connecting to a server: find it, make sure that it is the pinned one, and have the proof ready that it asks for.
 
-A connection on which a proof is asked for that is being opened, one step at a time and without ever waiting.
+`Dialling` opens a connection one step at a time and never waits; `dial` does the same blocking, with one deadline.
 
     connecting -> TLS handshake -> the pin is compared -> the server's challenge -> open
 
-On a relay's Unix socket, whose file's permissions say whose it is, the challenge comes at once. Rule: an
-unreachable server is a transient `PeerLost`, one that is not the pinned one a `UserError`, and nothing of ours is sent
-before that is known.
-
-Connect to a server, make sure it is the right one, and have the proof ready that it asks for.
-
-Blocking, with one deadline for all of it; the caller decides what comes after. Rule: an unreachable
-server is a transient `PeerLost`, one that is not the pinned one a `UserError`.
+On a relay's Unix socket, whose file's permissions say whose it is, the challenge comes at once. Rule: an unreachable
+server is a transient `PeerLost`, one that is not the pinned one a `UserError`, and nothing of ours is sent before
+that is known.
 """
 
 from __future__ import annotations
@@ -78,7 +73,7 @@ def try_next_place(access: Access) -> None:
 
 
 def tune(sock: socket.socket) -> None:
-    """Send small frames at once, and notice a peer whose machine is gone."""
+    """Send small frames at once, and notice a peer whose machine is down."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE:
@@ -92,7 +87,7 @@ class Dialling:
         self._access = access
         self._token = token_bytes(access.token, f"the access to {access.address}")
         self._secure: ssl.SSLSocket | None = None
-        self._is_trusted = False  # whoever is there is the pinned one
+        self._is_trusted = False  # the server is the pinned one
         self._heard = bytearray()
         self.wants_write = True
         self._sock = socket.socket(place[0], socket.SOCK_STREAM)
@@ -123,7 +118,8 @@ class Dialling:
             self.wants_write = True
             return None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-            raise PeerLost(f"the server at {where} hung up during the handshake", transient=True) from error
+            text = f"the server at {where} closed the connection during the handshake"
+            raise PeerLost(text, transient=True) from error
         except ssl.SSLError as error:
             raise ProtocolError(f"the server at {where} does not speak TLS 1.3: {error.reason}") from error
         except OSError as error:
@@ -140,7 +136,8 @@ class Dialling:
         while (size := self._size()) is None:
             chunk = line.recv(4096)
             if not chunk:
-                raise PeerLost(f"the server at {self._access.address} hung up before it said anything", transient=True)
+                text = f"the server at {self._access.address} closed the connection before it said anything"
+                raise PeerLost(text, transient=True)
             self._heard += chunk
         challenge = self._understand(bytes(self._heard[:size]))
         nonce = secrets.token_bytes(NONCE)
@@ -148,7 +145,7 @@ class Dialling:
         return Dialled(line, proof, bytes(self._heard[size:]))
 
     def _trust(self) -> bool:
-        """Connect and see who is there; not yet when false."""
+        """Connect and compare the pin; False: not done yet."""
         if self._secure is None:
             found = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if found:
@@ -198,12 +195,9 @@ class Dialling:
 
 
 def unreachable(where: str, error: OSError) -> PeerLost:
-    """What is raised when nobody is there."""
+    """What is raised when no server is there."""
     reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
     return PeerLost(f"the server at {where} cannot be reached: {reason}", transient=True)
-
-
-__all__ = ["Dialled", "dial"]
 
 
 def dial(access: Access, timeout: float = 10.0) -> Dialled:

@@ -94,7 +94,7 @@ def read_note() -> ServerNote | None:
 
 
 def remove_note() -> None:
-    """Remove `server.json`: nobody is to be found there any more."""
+    """Remove `server.json`: no server is to be found there any more."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(server_dir(), "server.json"))
 
@@ -108,7 +108,7 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to must not keep us waiting
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer must not keep us waiting
 
 
 def read_private(path: str, what: str, limit: int = 1 << 20) -> bytes:

@@ -1,28 +1,17 @@
-"""Letting peers in: TLS, challenge, proof; who was refused lately.
+"""Letting peers in: accepting, TLS, and the time between a first packet and a proof.
 
-Lines in the log about peers that were not let in: a few at a time, the others are counted.
+A listener gives every unproven peer a `HandshakeProtocol` to talk to: the server's own asks for a proof, a relay's
+passes everything on to the server. There are at most so many unproven peers, and when another one comes the oldest
+gives way. A peer that knows its token proves it within milliseconds. One that holds a connection without doing so
+delays others for a moment only: `SILENT` seconds if it has said nothing at all, `SPEAKING` seconds if its handshake
+is under way. Peers that come while none has been there for so long wait in the kernel's queue, so that a crowd of
+honest peers does not push itself out.
 
-Rule: neither memory nor the log grows with the number of strangers, and no address is treated differently because of
-what another peer of the same address did.
-
-Accepting connections one after the other, also when the process runs out of descriptors.
-
-Rule: connections never take the last descriptors, which those inside need for their files. Who comes then is let go at
-once, with a line in the log now and then, and everybody inside is served on; it is tried again all the time.
-
-Peers that have not proven anything yet: at most so many, and when another one comes the oldest gives way.
-
-A peer that knows its token proves it within milliseconds. One that holds a connection without doing so is in nobody's
-way for longer than a moment: `SILENT` seconds if it has said nothing at all, `SPEAKING` seconds if its handshake is
-under way. Those who come while nobody has been there for so long wait in the kernel's queue, so that a crowd of honest
-peers does not push itself out. Rule: addresses do not count; many peers share one on a login node or behind a NAT.
-
-A door to other machines: listening, TLS, and the time between a first packet and a proof.
-
-What an unproven peer talks to is a `HandshakeProtocol`, which somebody else makes: the server's own asks for a proof,
-a relay's passes everything on to the server. Rule: an unproven peer costs one socket and a few small objects,
-whatever it does; TLS begins only when it speaks, and of many that speak at once only a few begin in one round of the
-loop, so that peers inside do not wait for them.
+Rules: an unproven peer costs one socket and a few small objects; TLS begins only when it speaks, and of many that
+speak at once only a few begin in one round of the loop. Neither memory nor the log grows with their number. Addresses
+do not count: many peers share one on a login node or behind a NAT. Connections never take the last descriptors, which
+the peers inside need for their files: a peer that comes then is dropped with a line in the log, and accepting is
+tried again.
 """
 
 from __future__ import annotations
@@ -41,12 +30,22 @@ from typing import Any
 from bough.errors import SiteError
 from bough.transport.dial import tune
 
-_MOST_LINES = 20
-_WINDOW = 10.0  # seconds
+MOST = 256  # unproven peers
+SILENT = 0.25  # seconds after which a peer that has said nothing gives way to others
+SPEAKING = 2.0  # the same for one whose handshake is under way
+_MOST_LINES, _WINDOW = 20, 10.0  # lines in the log about refusals, in so many seconds
+_SPARE = 64  # descriptors that connections leave to files and processes
+_PAUSE = 0.2  # seconds to wait when there are none left
+_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_BACKLOG = 4096  # connections that may wait in the kernel, which may allow less
+_AT_ONCE = 8  # TLS handshakes that begin in one round of the loop
 
 
 class Refusals:
-    """See the module. Times are the caller's, in seconds."""
+    """Lines in the log about peers that were not let in: a few at a time, the others are counted.
+
+    Times are the caller's, in seconds.
+    """
 
     def __init__(self, say: Callable[[str], None], *, most: int = _MOST_LINES, window: float = _WINDOW) -> None:
         self._say = say
@@ -73,11 +72,6 @@ class Refusals:
         self._say(text)
 
 
-_SPARE = 64  # descriptors that connections leave to files and processes
-_BREATH = 0.2  # seconds to wait when there are none left
-_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
 def allow_many_files() -> None:
     """One descriptor for each peer: as many as the system lets us have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -93,7 +87,7 @@ async def accept(
 ) -> None:
     """Give every connection to `receive`, with the peer's address, until cancelled.
 
-    `give_way` lets go of a connection that matters less than a new one; whether there was one.
+    `give_way` drops a connection that matters less than a new one; whether there was one.
     """
     listener.setblocking(False)
     loop = asyncio.get_running_loop()
@@ -102,15 +96,15 @@ async def accept(
             sock, address = await loop.sock_accept(listener)
         except OSError as error:
             if error.errno in _USED_UP:
-                refusals.note(f"nobody can be let in for a moment: {error.strerror}", loop.time())
+                refusals.note(f"no peer can be let in for a moment: {error.strerror}", loop.time())
                 give_way()
-                await asyncio.sleep(_BREATH)
+                await asyncio.sleep(_PAUSE)
             continue  # else it left at once
         if _is_one_of_the_last(sock) and not give_way():
             sock.close()
             used = f"nearly all of the {_limit()} descriptors are used up, see ulimit -n"
-            refusals.note(f"nobody can be let in for a moment: {used}", loop.time())
-            await asyncio.sleep(_BREATH)
+            refusals.note(f"no peer can be let in for a moment: {used}", loop.time())
+            await asyncio.sleep(_PAUSE)
             continue
         peer = str(address[0]) if isinstance(address, tuple) else "this host"
         try:
@@ -132,7 +126,7 @@ def _is_one_of_the_last(sock: socket.socket) -> bool:
 
 
 class Acceptor:
-    """Accepts whoever comes to a Unix socket, whose file's permissions say who may."""
+    """Accepts every peer that comes to a Unix socket, whose file's permissions say which may."""
 
     def __init__(
         self,
@@ -148,17 +142,13 @@ class Acceptor:
         await asyncio.get_running_loop().connect_accepted_socket(self._make, sock)
 
     def close(self) -> None:
-        """Accept nobody any more; who is inside stays."""
+        """Accept no more; peers inside stay."""
         self._task.cancel()
         self._task.add_done_callback(lambda _: self._listener.close())
 
 
-SILENT = 0.25  # seconds
-SPEAKING = 2.0
-
-
 class UnprovenPeer:
-    """One of them. `drop` ends its connection."""
+    """A peer that has not proven anything yet. `drop` ends its connection."""
 
     __slots__ = ("drop", "since")
 
@@ -168,7 +158,7 @@ class UnprovenPeer:
 
 
 class UnprovenPeers:
-    """See the module. Times are the caller's, in seconds."""
+    """Peers that have not proven anything yet. Times are the caller's, in seconds."""
 
     def __init__(self, most: int, *, silent: float = SILENT, speaking: float = SPEAKING) -> None:
         self._most = most
@@ -186,32 +176,32 @@ class UnprovenPeers:
         """Whether one must give way before another one may come."""
         return len(self) >= self._most
 
-    def add(self, stranger: UnprovenPeer, *, speaks: bool) -> None:
+    def add(self, unproven: UnprovenPeer, *, speaks: bool) -> None:
         """One more."""
-        (self._speaking if speaks else self._silent)[stranger] = None
+        (self._speaking if speaks else self._silent)[unproven] = None
 
-    def spoke(self, stranger: UnprovenPeer) -> None:
+    def spoke(self, unproven: UnprovenPeer) -> None:
         """It has said its first word."""
-        if stranger in self._silent:
-            del self._silent[stranger]
-            self._speaking[stranger] = None
+        if unproven in self._silent:
+            del self._silent[unproven]
+            self._speaking[unproven] = None
 
-    def remove(self, stranger: UnprovenPeer) -> None:
-        """It was let in, or is gone."""
-        self._silent.pop(stranger, None)
-        self._speaking.pop(stranger, None)
+    def remove(self, unproven: UnprovenPeer) -> None:
+        """It was let in, or closed its connection."""
+        self._silent.pop(unproven, None)
+        self._speaking.pop(unproven, None)
 
     def free_at(self) -> float:
         """From when on one gives way."""
         return min((since for since, _ in self._first()), default=0.0)
 
     def drop_due(self) -> None:
-        """Let the one go that gives way first."""
+        """Drop the one that gives way first."""
         _, those = min(self._first(), key=lambda found: found[0])
         those.popitem(last=False)[0].drop()
 
     def drop_oldest(self) -> bool:
-        """Let one go that has said nothing, else the oldest; whether there was any."""
+        """Drop one that has said nothing, else the oldest; whether there was any."""
         those = self._silent or self._speaking
         if not those:
             return False
@@ -221,20 +211,15 @@ class UnprovenPeers:
     def _first(self) -> list[tuple[float, OrderedDict[UnprovenPeer, None]]]:
         """When the oldest of both kinds give way."""
         kinds = ((self._silent, self._silent_for), (self._speaking, self._speaking_for))
-        return [(next(iter(those)).since + patience, those) for those, patience in kinds if those]
-
-
-_BACKLOG = 4096  # the kernel may allow less
-_AT_ONCE = 8  # TLS handshakes that begin in one round of the loop
-MOST = 256  # unproven peers
+        return [(next(iter(those)).since + seconds, those) for those, seconds in kinds if those]
 
 
 class HandshakeProtocol(asyncio.Protocol, ABC):
-    """What a peer talks to until it has proven itself. `over`: it was let in, or is gone."""
+    """What a peer talks to until it has proven itself. `over`: it was let in, or closed its connection."""
 
     def __init__(self) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.is_connected = False  # its socket has an owner, who closes it
+        self.is_connected = False  # its socket has an owner, which closes it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It can speak now."""
@@ -246,14 +231,14 @@ class HandshakeProtocol(asyncio.Protocol, ABC):
 
 
 class TlsListener(ABC):
-    """See the module. `patience`: seconds from the first packet to the proof; `most`: unproven peers at a time."""
+    """Listens. `proof_within`: seconds from the first packet to the proof; `most`: unproven peers at a time."""
 
-    def __init__(self, say: Callable[[str], None], *, patience: float, most: int = MOST) -> None:
-        self.patience = patience
+    def __init__(self, say: Callable[[str], None], *, proof_within: float, most: int = MOST) -> None:
+        self.proof_within = proof_within
         self.refusals = Refusals(say)
-        self._strangers = UnprovenPeers(most)
-        self._left = asyncio.Event()  # one of them was let in, or is gone
-        self._ready: deque[asyncio.Future[None]] = deque()  # who speaks, and waits for its turn to begin
+        self._unproven = UnprovenPeers(most)
+        self._left = asyncio.Event()  # one of them was let in, or closed its connection
+        self._ready: deque[asyncio.Future[None]] = deque()  # peers that speak, and wait for their turn to begin
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -262,7 +247,7 @@ class TlsListener(ABC):
         """What the next peer talks to."""
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext) -> int:
-        """Open the door at an address; port 0 takes any free one. The port."""
+        """Listen at an address; port 0 takes any free one. The port."""
         loop = asyncio.get_running_loop()
         listeners: list[socket.socket] = []
         problem: OSError | None = None
@@ -285,17 +270,17 @@ class TlsListener(ABC):
         return port
 
     def serve(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
-        """Open the door at a socket that listens already; without a context it is a Unix socket."""
+        """Serve a socket that listens already; without a context it is a Unix socket."""
         self._listeners.append(listener)
 
         async def receive(sock: socket.socket, peer: str) -> None:
             await self._make_room()
             self._welcome(sock, peer, context)
 
-        self._start(accept(listener, receive, self.refusals, self._strangers.drop_oldest))
+        self._start(accept(listener, receive, self.refusals, self._unproven.drop_oldest))
 
     async def close(self) -> None:
-        """Shut the door; who is inside stays."""
+        """Listen no more; peers inside stay."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -316,10 +301,10 @@ class TlsListener(ABC):
     async def _make_room(self) -> None:
         """Wait until one more may come: mostly not at all."""
         loop = asyncio.get_running_loop()
-        while self._strangers.is_full:
-            wait = self._strangers.free_at() - loop.time()
+        while self._unproven.is_full:
+            wait = self._unproven.free_at() - loop.time()
             if wait <= 0:
-                self._strangers.drop_due()
+                self._unproven.drop_due()
                 return
             self._left.clear()
             timer = loop.call_later(wait, self._left.set)
@@ -327,7 +312,7 @@ class TlsListener(ABC):
             timer.cancel()
 
     def _welcome(self, sock: socket.socket, peer: str, context: ssl.SSLContext | None) -> None:
-        """One more stranger."""
+        """One more unproven peer."""
         loop = asyncio.get_running_loop()
         gate = self.gate(peer)
 
@@ -335,27 +320,31 @@ class TlsListener(ABC):
             gate.give_up("others came, and it had not proven anything")
             task.cancel()
 
-        stranger = UnprovenPeer(drop, loop.time())
-        self._strangers.add(stranger, speaks=context is None)
-        task = self._start(self._receive(sock, context, gate, stranger))
+        unproven = UnprovenPeer(drop, loop.time())
+        self._unproven.add(unproven, speaks=context is None)
+        task = self._start(self._receive(sock, context, gate, unproven))
 
     async def _receive(
-        self, sock: socket.socket, context: ssl.SSLContext | None, gate: HandshakeProtocol, stranger: UnprovenPeer
+        self, sock: socket.socket, context: ssl.SSLContext | None, gate: HandshakeProtocol, unproven: UnprovenPeer
     ) -> None:
-        """One stranger, until it is let in or refused."""
+        """One unproven peer, until it is let in or refused."""
         loop = asyncio.get_running_loop()
-        why = ""  # the door is shut
+        why = ""  # it is not listened any more
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.proof_within):
                 if context is None:
                     await loop.connect_accepted_socket(lambda: gate, sock)
                 else:
                     tune(sock)
                     await _until_it_speaks(sock)
-                    self._strangers.spoke(stranger)
+                    self._unproven.spoke(unproven)
                     await self._turn()
                     await loop.connect_accepted_socket(
-                        lambda: gate, sock, ssl=context, ssl_handshake_timeout=self.patience, ssl_shutdown_timeout=1.0
+                        lambda: gate,
+                        sock,
+                        ssl=context,
+                        ssl_handshake_timeout=self.proof_within,
+                        ssl_shutdown_timeout=1.0,
                     )
                 await asyncio.shield(gate.over)  # that we do not wait any longer is not its end
         except TimeoutError:
@@ -363,7 +352,7 @@ class TlsListener(ABC):
         except OSError as error:  # ssl.SSLError is one
             why = f"no TLS: {getattr(error, 'reason', None) or error.strerror or error}"
         finally:
-            self._strangers.remove(stranger)
+            self._unproven.remove(unproven)
             self._left.set()
             gate.give_up(why)
             if not gate.is_connected:

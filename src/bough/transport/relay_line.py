@@ -25,7 +25,7 @@ from bough.wire.relay_channels import (
 
 _HIGH, _LOW = 1 << 18, 1 << 16  # bytes that wait on a channel when its writer is told to pause, and to go on
 _MOST_UNSAID = 1 << 16  # messages that wait for an end that does not read
-LOST = "the connection was lost"  # nobody knows why
+LOST = "the connection was lost"  # it is not known why
 _ON_CHANNEL = (ChannelOpened, ChannelData, ChannelCredit, ChannelClosed)
 
 
@@ -38,7 +38,7 @@ class Channel(asyncio.Transport):
         self._line = line
         self._protocol: asyncio.Protocol | None = None
         self._closing = self._paused = self._full = self._over = False
-        self._held: list[bytes] = []  # what arrived while nobody wanted to read
+        self._held: list[bytes] = []  # what arrived while reading was paused
 
     def begin(self, protocol: asyncio.Protocol) -> None:
         """Let a protocol stand on it."""
@@ -120,7 +120,7 @@ class Channel(asyncio.Transport):
                 self._protocol.resume_writing()
 
     def ended(self) -> None:
-        """The other end has shut it, or the line is gone; what was kept is passed on first."""
+        """The other end has closed it, or the line was lost; what was kept is passed on first."""
         self._paused = False
         self._pass_on_held()
         self._end()
@@ -151,7 +151,7 @@ class RelayLine(asyncio.Protocol):
     """See the module. `union`: what this end hears; `opens`: this is the relay's end, which alone opens channels.
 
     `on_opened` is told of channels that the other end opened, `on_message` of messages that are about no channel,
-    `on_lost`, once, why the line is gone.
+    `on_lost`, once, why the line was lost.
     """
 
     def __init__(

@@ -1,15 +1,11 @@
-"""TLS by pinned fingerprint; making the certificate.
+"""TLS 1.3 and nothing older; a server is known by its certificate's fingerprint, not by its name.
 
-The server's certificate: made at the first start, signed by itself, known by its fingerprint.
+The server makes its certificate at its first start and signs it itself. No authority vouches for it: peers are given
+its fingerprint and compare.
 
-Nobody vouches for it and nobody need: peers are given its fingerprint and compare. Rule: the key
-is written first, so that a certificate is never there without it, and a key that others can read is
-not used.
-
-TLS 1.3 and nothing older; the server is known by its certificate's fingerprint, not by its name.
-
-Rule: no authority is asked and no host name is compared. `check_pin` does what they would, and is
-called before a byte is sent.
+Rules: no authority is asked and no host name is compared; `check_pin` does what they would, and is called before a
+byte is sent. The key is written first, so that a certificate is never there without it, and a key that others can
+read is not used.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ import ssl
 from bough.errors import UserError
 from bough.transport.home import make_server_dir, read_private, write_private
 
-_YEARS = 10
+_YEARS = 10  # that a certificate is valid
 
 
 def make_certificate(folder: str = "") -> tuple[str, str, str]:
@@ -87,7 +83,7 @@ def server_context(cert: str, key: str) -> ssl.SSLContext:
     """What a server listens with; the paths of its certificate and key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # nobody resumes: a connection lives as long as its peer
+    context.num_tickets = 0  # no session is resumed: a connection lives as long as its peer
     try:
         context.load_cert_chain(cert, key)
     except (ssl.SSLError, OSError) as error:

@@ -1,7 +1,7 @@
 """The messages between a server, or a relay in its place, and an executor: one union per direction.
 
-What every peer says is in `wire.messages`, what is said of files in `wire.filemessages`. Rule: as there, a new field
-has a default; anything else raises `VERSION`.
+What every peer says is in `client_messages`, what is said of files in `file_messages`. Rule: as there, a new field has
+a default; anything else raises `VERSION`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     python: Word  # "3.11": functions need the same minor version
     executor: ExecutorId = ExecutorId(0)
     until: Seconds = 0
-    marker: Name = ""  # with a number: who appointed it
+    marker: Name = ""  # with a number: of the server that gave it
     members: Count = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
     together: bool = False  # it takes hand-outs of like tasks, see `RunSpan.along`
@@ -121,7 +121,7 @@ FromExecutor = (
 
 
 class ExecutorWelcome(msgspec.Struct, frozen=True, array_like=True, tag="app"):
-    """The answer to an executor's hello: its number, where outputs go, and what to do when the server is gone."""
+    """The answer to an executor's hello: its number, where outputs go, and what to do without a server."""
 
     version: Count
     executor: ExecutorId
@@ -129,9 +129,9 @@ class ExecutorWelcome(msgspec.Struct, frozen=True, array_like=True, tag="app"):
     result_dir: FilePath  # results too big to send
     spill_dir: FilePath  # reports that could not be delivered, one file per executor
     marker: Name  # goes into the environment of every process as BOUGH_RUN, so that leftovers can be found
-    embedded: bool = True  # end running tasks, spill and exit when the server is gone; otherwise go on and reconnect
+    embedded: bool = True  # without a server end running tasks, spill and exit; otherwise go on and reconnect
     store_token: Name = ""  # the content of the file `token` beside `output_dir`: an executor that sees it shares it
-    heartbeat: Seconds = 30.0  # silence that makes either side believe that the other is gone
+    heartbeat: Seconds = 30.0  # seconds of silence after which either side gives the other up
     max_span: Count = 0  # most tasks that a relay which shares out work may send at once; 0: as it sees fit
     piggyback: bool = True  # work may come with an acknowledgement; if not, answer each with `Ready`
 

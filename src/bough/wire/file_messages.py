@@ -1,4 +1,4 @@
-"""How declared files travel where there is no shared storage: whoever wants one asks for it, piece by piece.
+"""How declared files travel where there is no shared storage: the peer that wants one asks for it, piece by piece.
 
 A file is named by the digest of its content. Before an executor starts a task it says `WantFile` for each input, and
 takes those it lacks with `GetPiece`; when the task has ended it says `OfferFiles` for each output, and the server
@@ -68,7 +68,7 @@ class MadeFile(msgspec.Struct, frozen=True, array_like=True):
     """An output as a task made it, for an absolute path at the submitter; without one it is a function's result."""
 
     path: FilePath
-    digest: Digest  # of a result: empty, nobody has looked
+    digest: Digest  # of a result: empty, it was not computed
     size: Count
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
 

@@ -1,15 +1,12 @@
-"""Frames; reports numbered, framed once, kept until acknowledged.
+"""Frames: a length of four bytes, big-endian, then one MessagePack list of messages; and reports, framed once.
 
-Frames: a length of four bytes, big-endian, then one MessagePack list of messages.
+Sans-I/O: bytes in, messages out. A report is news on its way to the server or relay that gave the work: numbered, and
+kept until it is acknowledged.
 
-Sans-I/O: bytes in, messages out. Rule: what a peer sends is decoded against one union; anything
-else, and any frame over the limit, is a `ProtocolError`, never another exception. What is kept is what has
-arrived, whatever a length promises.
-
-Reports on their way to whoever gave the work: numbered, and kept until they are heard.
-
-Rule: a report has one number and one encoding for ever, so that it can be sent again, and whoever reads it twice sees
-that it is the same. News that are big together become several reports, each well below the frame of an executor.
+Rules: what a peer sends is decoded against one union; anything else, and any frame over the limit, is a
+`ProtocolError`, never another exception. What is kept is what has arrived, whatever a length promises. A report has
+one number and one encoding for ever, so that it can be sent again, and a peer that reads it twice sees that it is the
+same. News that are big together become several reports, each well below the frame of an executor.
 """
 
 from __future__ import annotations
@@ -25,9 +22,11 @@ from bough.wire.client_messages import MAX_FRAME, FromClient, ToClient
 from bough.wire.executor_messages import FromExecutor, Report, ToExecutor
 from bough.wire.relay_channels import RelayHello
 
+News = WorkNews
 M = TypeVar("M")
+MOST = 1 << 24  # bytes of a report of more than one piece of news; none is bigger than that by itself (see `executor`)
 _HEAD = 4
-_FIRST_ANSWER = 1 << 28  # bytes; whoever begins with more is another program, such as one that speaks plain text
+_FIRST_ANSWER = 1 << 28  # bytes; a peer that begins with more is another program, such as one that speaks plain text
 _encode_into = msgspec.msgpack.Encoder().encode_into
 _decoders: dict[object, msgspec.msgpack.Decoder[list[object]]] = {}
 
@@ -102,7 +101,7 @@ class Frames(Generic[M]):
 
 
 def server_frames() -> Frames[FromClient | FromExecutor | RelayHello]:
-    """What a server hears, from whomever; the first message says from whom. A relay's line has frames of its own."""
+    """What a server hears; the first message says from which kind of peer. A relay's line has frames of its own."""
     return Frames(FromClient | FromExecutor | RelayHello)
 
 
@@ -116,12 +115,8 @@ def to_executor_frames() -> Frames[ToExecutor]:
     return Frames(ToExecutor, first=_FIRST_ANSWER)
 
 
-News = WorkNews
-MOST = 1 << 24  # bytes of a report of more than one piece of news; none is bigger than that by itself (see `executor`)
-
-
 class KeptReports:
-    """See the module."""
+    """News that become reports, and reports that were not acknowledged yet."""
 
     def __init__(self) -> None:
         self._news: list[News] = []
@@ -155,5 +150,5 @@ class KeptReports:
             kept.popleft()
 
     def unheard(self) -> list[bytearray]:
-        """Frames of the reports nobody has acknowledged, in order."""
+        """Frames of the reports that were not acknowledged, in order."""
         return [data for _, data in self._kept]

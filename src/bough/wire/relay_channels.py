@@ -1,17 +1,14 @@
-"""Relay and server: messages, and many streams over one with credit.
+"""Relay and server: their messages, and many streams, its *channels*, carried over one with credit.
 
-The messages between a relay and its server: many connections, its *channels*, carried over one.
+    relay   (proof and) RelayHello                       server  RelayWelcome, or Refused
+    relay   ChannelOpened for every peer it lets in, then ChannelData both ways, ChannelClosed by the end that ends it
 
-    relay   (proof and) RelayHello          server  Linked, or Refused
-    relay   Opened for every peer it lets in, then Carried both ways, Shut by whoever ends it
+What a channel carries is the stream of a peer, its handshake with the server included; to the relay it is bytes.
+`Channels` says what is to be sent next, and whether what arrives is in order. It does no I/O: each channel has a
+queue and a credit, and a batch takes a chunk of every channel that has both, in turn.
 
-What a channel carries is the stream of a peer, its handshake with the server included; to the relay it is bytes. Rule:
-on one channel nobody sends more than the other end has granted, so that one peer that does not read holds up no other.
-
-Many streams over one: what is to be sent next, and whether what arrives is in order.
-
-Sans-I/O. Each channel has a queue and a credit; a batch takes a chunk of every channel that has both, in turn. Rule: a
-channel that floods, or whose other end does not read, costs the others nothing but its share of a batch.
+Rule: on one channel no end sends more than the other end has granted. So a channel that floods, or whose other end
+does not read, costs the others nothing but its share of a batch.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ class RelayHello(msgspec.Struct, frozen=True, array_like=True, tag="rh"):
 
 
 class RelayWelcome(msgspec.Struct, frozen=True, array_like=True, tag="lnk"):
-    """The answer to a relay's hello. `heartbeat`: silence that makes either side believe that the other is gone."""
+    """The answer to a relay's hello. `heartbeat`: seconds of silence after which either side gives the other up."""
 
     version: Count
     heartbeat: Duration
@@ -69,7 +66,7 @@ class ChannelCredit(msgspec.Struct, frozen=True, array_like=True, tag="grt"):
 
 
 class ChannelClosed(msgspec.Struct, frozen=True, array_like=True, tag="shut"):
-    """A channel has ended; what was still under way to who says this is dropped."""
+    """A channel has ended; what was still under way to the end that says this is dropped."""
 
     channel: Count
     reason: Text = ""

@@ -100,7 +100,7 @@ def open_door(*, fast: bool = True, most: int = 64, patience: float = DEADLINE) 
             lambda: PeerConnection(inside, dirty),
             secret,
             fingerprint,
-            patience=patience,
+            proof_within=patience,
             most=most,
             say=lines.append,
         )

@@ -1,8 +1,8 @@
 """Declared outputs of a command: written under a hidden name, shown on success, deleted on failure.
 
-Rule: nobody sees a final name before its command has succeeded with all of its outputs. When two attempts of a task
-run at a time, because one was given up too early, the outputs of the one that shows them first stay, and both
-report the same files.
+Rule: a final name appears only once its command has succeeded with all of its outputs. When two attempts of a task run
+at a time, because one was given up too early, the outputs of the one that shows them first stay, and both report the
+same files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Outputs:
 
     def _give_name(self, hidden: str, path: str) -> bool:
         """Show one output; False if another attempt has shown it in this moment."""
-        if self._before.get(path) is None:  # a new name: making it fails if somebody else has just made it
+        if self._before.get(path) is None:  # a new name: making it fails if it has just been made elsewhere
             try:
                 os.link(hidden, path, follow_symlinks=False)
             except FileExistsError:

@@ -1,16 +1,14 @@
-"""The folder of one attempt, and the executor's own folder.
+"""Folders of an executor: the sandbox of one attempt, and the folder for the executor's own life.
 
-The folder in which one attempt at a command runs when its submitter's directory is not seen here.
+A command runs in a sandbox when its submitter's directory is not seen here. The sandbox is that directory; declared
+files are brought to the same places in it, those from outside of that directory to a folder of their own, and the
+text of the command names them there. The executor's folder holds sandboxes, contents that were brought, and outputs
+that the server cannot see. It lies in the folder that the executor was given (`--work`), in `$XDG_CACHE_HOME/bough`,
+or where temporary files go.
 
-The submitter's directory is the sandbox itself; declared files are brought to the same place in it, those from outside
-of that directory to a folder of their own, and the text of the command names them there. Rule: nothing but the
-sandbox is written, and it is gone when the attempt is over.
-
-A folder for one executor's life: for sandboxes, for what was brought to it, for outputs that the server cannot see.
-
-It lies in the folder that the executor was given (`--work`), in `$XDG_CACHE_HOME/bough`, or where temporary files go.
-Rule: it is locked as long as its executor lives and removed when that ends; those of executors that were killed are
-removed by the next one that uses the same place.
+Rules: a command writes nothing but its sandbox, which is removed when the attempt has ended. The executor's folder is
+locked as long as its executor lives and removed when that ends; those of executors that were killed are removed by
+the next one that uses the same folder.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from bough.wire.file_messages import MadeFile
 
 
 class Sandbox:
-    """See the module. `directory` is the submitter's."""
+    """The folder of one attempt. `directory` is the submitter's."""
 
     def __init__(self, root: str, directory: str, call: CommandCall) -> None:
         self.root = root
@@ -42,7 +40,7 @@ class Sandbox:
         try:
             self.call = self._inside(call)
         except ValueError as error:
-            raise Unstartable(str(error), of_place=False) from error
+            raise Unstartable(str(error), of_site=False) from error
         self.moved = {
             part.format: self.place(absolute(part.format, self._cwd))
             for part in _slots(call)
@@ -108,7 +106,7 @@ class Sandbox:
         )
 
     def remove(self) -> None:
-        """It is over."""
+        """The attempt has ended."""
         os.chdir("/")
         remove_tree(self.root)
 
@@ -118,7 +116,7 @@ def _slots(call: CommandCall) -> list[TemplateSlot]:
 
 
 class ExecutorFolder:
-    """See the module. Nothing is made before it is opened. `work`: the folder that was given, or empty."""
+    """The executor's own folder. Nothing is made before it is opened. `work`: the folder that was given, or empty."""
 
     def __init__(self, work: str = "") -> None:
         self._work = os.path.abspath(work) if work else ""

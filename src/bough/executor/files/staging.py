@@ -273,7 +273,7 @@ class Staging:
         return [news.span for news, _ in self._results.values()]
 
     def forget(self, worker: StagingWorker) -> None:
-        """A worker is gone, and with it what it waited for; its sandboxes go, too."""
+        """A worker has ended: drop what it waited for, and its sandboxes."""
         self._wants = {number: want for number, want in self._wants.items() if want[0].worker is not worker}
         self._offers = {number: offer for number, offer in self._offers.items() if offer[0] is not worker}
         for download in self._downloads.values():
@@ -353,7 +353,7 @@ class Staging:
             try:
                 arriving = self._cache.receive(message.digest, message.size)
             except OSError as error:
-                self._fail(request, f"{path}: {error.strerror}", of_place=True)
+                self._fail(request, f"{path}: {error.strerror}", of_site=True)
                 return
             self._last += 1
             download = self._downloads[self._last] = _Download(self._last, arriving)
@@ -370,7 +370,7 @@ class Staging:
         try:
             download.arriving.add(message.offset, message.data)
         except OSError as error:
-            self._abandon(download, error.strerror or str(error), of_place=True)
+            self._abandon(download, error.strerror or str(error), of_site=True)
             return
         self._go_on(download)
 
@@ -382,7 +382,7 @@ class Staging:
         try:
             arriving.finish()
         except OSError as error:
-            self._abandon(download, error.strerror or str(error), of_place=True)
+            self._abandon(download, error.strerror or str(error), of_site=True)
             return
         del self._downloads[download.request]
         for request, path in download.waiting:
@@ -394,11 +394,11 @@ class Staging:
             self._say(GetPiece(download.request, arriving.digest, download.asked, PIECE))
             download.asked += PIECE
 
-    def _abandon(self, download: _Download, error: str, *, of_place: bool = False) -> None:
+    def _abandon(self, download: _Download, error: str, *, of_site: bool = False) -> None:
         download.arriving.drop()
         del self._downloads[download.request]
         for request, path in download.waiting:
-            self._fail(request, f"{path}: {error}", of_place=of_place)
+            self._fail(request, f"{path}: {error}", of_site=of_site)
 
     def _piece(self, get: GetPiece) -> FilePiece:
         """A piece of an output that was offered."""
@@ -429,11 +429,11 @@ class Staging:
         if not request.left:
             self._tell(request.worker, InputsStaged(request.message.number, request.message.index, request.files))
 
-    def _fail(self, request: StagingRequest, error: str, *, of_place: bool = False) -> None:
+    def _fail(self, request: StagingRequest, error: str, *, of_site: bool = False) -> None:
         self._wants = {number: want for number, want in self._wants.items() if want[0] is not request}
         for download in self._downloads.values():
             download.waiting = [want for want in download.waiting if want[0] is not request]
-        said = InputsStaged(request.message.number, request.message.index, {}, error, of_place)
+        said = InputsStaged(request.message.number, request.message.index, {}, error, of_site)
         self._tell(request.worker, said)
 
     def _tell(self, worker: StagingWorker, message: InputsStaged | OutputsStored) -> None:

@@ -1,15 +1,11 @@
-"""Commands: spawn, judge, show outputs; the note of what is being written.
+"""Running commands in a worker: spawn, wait, judge, show outputs. The only module that starts programs.
 
-A worker's note of what it is writing: the hidden outputs of the command it runs.
+A command is a process group of its own that dies as one. While it runs, a note names its hidden outputs: a worker
+that is killed cannot delete them, and the server deletes what the notes name when all workers have ended
+(`bough.server.cleanup`).
 
-A worker that is killed cannot delete them, and nobody else knows their names. The server reads the notes when
-all workers are gone and deletes what they name (`bough.server.hidden`). Rule: the note is written before
-the command starts; that it is out of date does no harm, because hidden names are never used twice.
-
-Running commands in a worker: spawn, wait, judge, show outputs. The only module that starts programs.
-
-A command is a process group of its own that dies as one. Rule: at any moment the group is on the board or
-does not exist, so that whoever survives can end it.
+Rules: at any moment the group is in the shared memory or does not exist, so that the executor can end it. The note is
+written before the command starts; one that is out of date does no harm, because hidden names are never used twice.
 """
 
 from __future__ import annotations
@@ -51,6 +47,13 @@ if TYPE_CHECKING:
     from bough.executor.files.sandbox import Sandbox
 
 
+_UNMOVED: Mapping[str, str] = MappingProxyType({})
+_RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
+_PATH = os.fsencode(os.defpath)
+_OF_DISK = frozenset({Cause.EXIT, Cause.MISSING_OUTPUT})  # failures that a full disk may be the reason of
+_AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
+
+
 class OutputNote:
     """One file, made when it is first needed: paths, each ended by a zero byte."""
 
@@ -69,13 +72,6 @@ class OutputNote:
             return
 
 
-_UNMOVED: Mapping[str, str] = MappingProxyType({})
-_RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
-_PATH = os.fsencode(os.defpath)
-_OF_DISK = frozenset({Cause.EXIT, Cause.MISSING_OUTPUT})  # failures that a full disk may be the reason of
-_AHEAD = 16  # rows that are filled in together: between programs the code for it has left the processor's cache
-
-
 class CommandRunner:
     """Runs hand-overs of commands."""
 
@@ -92,7 +88,7 @@ class CommandRunner:
         self._note = OutputNote(context.streams.path_of("hidden"))
         self._environments = Environments(context.environment)
         self.waiting = CommandWait(context.inbox, context.reports)
-        self.spawning = False  # a process may exist that is not on the board yet
+        self.spawning = False  # a process may exist that is not in the shared memory yet
         self.term_came = False  # TERM came meanwhile
 
     def run(self, number: int, run: RunSpan, directory: str = "") -> None:
@@ -157,7 +153,7 @@ class CommandRunner:
             sandbox.remove()
 
     def _bring(self, number: int, run: RunSpan, index: int, sandbox: Sandbox) -> bool:
-        """Have the files of a command brought; False when nobody wants it any more."""
+        """Have the files of a command brought; False when it was stopped."""
         files: dict[str, str] = {}
         if sandbox.reads:
             self._reports.say(StageInputs(number, run.span, index, sandbox.reads))
@@ -166,7 +162,7 @@ class CommandRunner:
             if not isinstance(answer, InputsStaged):
                 return False
             if answer.error:
-                raise Unstartable(f"its input cannot be brought: {answer.error}", of_place=answer.of_place)
+                raise Unstartable(f"its input cannot be brought: {answer.error}", of_site=answer.of_site)
             files = answer.files
         sandbox.fill(files)
         return True
@@ -190,7 +186,7 @@ class CommandRunner:
         return sandbox.outputs(made, answer.times)
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
-        failure = Failure(Cause.NOT_STARTED, str(error), site=error.of_place)
+        failure = Failure(Cause.NOT_STARTED, str(error), site=error.of_site)
         self._reports.say(ElementFailed(run.span, index, failure))
 
     def _element(
@@ -264,7 +260,7 @@ class CommandRunner:
         try:
             argv = render_call(call, outputs.hidden if outputs else {}, run.needs.cores, run.attempt, self._moved)
         except Exception as error:
-            raise Unstartable(f"the command cannot be made: {one_line(error)}", of_place=False) from error
+            raise Unstartable(f"the command cannot be made: {one_line(error)}", of_site=False) from error
         environment = self._environments.make(settings.env, run.needs.cores, f"{run.record}.{index}", run.attempt)
         try:
             if settings.cwd != self._cwd:
@@ -309,7 +305,7 @@ class CommandRunner:
                 raise Unstartable(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error
             except ValueError as error:
                 self.spawning = False
-                raise Unstartable(f"the program {argv[0]!r} cannot be started: {error}", of_place=False) from error
+                raise Unstartable(f"the program {argv[0]!r} cannot be started: {error}", of_site=False) from error
             self._cells[GROUP] = pid
             self._cells[SINCE] = time.monotonic_ns()  # the executor keeps limits by it
             self.spawning = False
@@ -342,7 +338,7 @@ def _payload(run: RunSpan) -> bytes:
 
 
 def _with_stderr(failure: Failure, tail: str) -> Failure:
-    """A failure with its last words, which may say that it is the place's."""
+    """A failure with what the command wrote last, which may say that it is the site's."""
     site = failure.cause is Cause.EXIT and speaks_of_site(tail, failure.exit_code)
     return msgspec.structs.replace(failure, stderr=tail, site=site)
 

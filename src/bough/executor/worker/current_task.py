@@ -1,6 +1,6 @@
 """What a worker runs just now: the task that asks `bough.here()` in it is found by this.
 
-Rule: as cheap as can be: one name is set for each hand-over, and the board says which element it is at.
+Rule: as cheap as can be: one name is set for each hand-over, and the shared memory says which element it is at.
 """
 
 from __future__ import annotations

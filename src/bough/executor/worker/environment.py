@@ -33,7 +33,7 @@ class ProgramPaths:
     def ways(self, argv: list[str], path: bytes) -> Iterator[tuple[str, list[str]]]:
         """Ways to start a command: as a program, then as a shell script without a first line."""
         if not argv or not argv[0]:
-            raise Unstartable("the command is empty", of_place=False)
+            raise Unstartable("the command is empty", of_site=False)
         program = self._find(argv[0], path)
         yield program, argv
         yield "/bin/sh", ["/bin/sh", program, *argv[1:]]

@@ -1,7 +1,7 @@
 """Running functions in a worker: a span in one tight loop, or one loose call.
 
-Rule: what one element does (raise, print, exit, change directory) is that element's outcome and nobody
-else's; only the death of the process ends the loop.
+Rule: what one element does (raise, print, exit, change directory) is the outcome of that element alone; only the death
+of the process ends the loop.
 """
 
 from __future__ import annotations

@@ -1,27 +1,13 @@
-"""Functions, arguments, results, errors as bytes and back; whether the task or the site failed.
+"""Functions, arguments, results and errors as bytes and back; and whether the task or the site failed.
 
-What a worker makes of bytes: functions, tables of arguments, values of inputs.
+Small results go together, big ones into files of their own. An exception travels with its remote traceback as its
+cause. Arguments too big to travel with their call are files of the server that are brought like others.
 
-Rule: each raises what unpickling raises; the caller says whose fault it is.
-
-Whose fault a failure is: the task's own, or the place's, where the same task may work elsewhere.
-
-Rule: only what speaks clearly of the place is blamed on it: nothing was started at all, or the system said that a disk
-is full, a file handle stale, a device broken. Whether it works elsewhere is for the core to find out.
-
-Failures of functions as values that can travel: the exception itself, with the remote traceback as its cause.
-
-Rule: whatever a function raises, bytes come out that load in the client; an exception that cannot travel is
-replaced by a `RuntimeError` that says the same.
-
-Results of functions as bytes: small ones together, big ones in files of their own.
-
-Rule: plain pickle first, cloudpickle where that fails or would point into `__main__`, which is another
-module at the other end; one result that cannot travel fails alone. A file that cannot be written leaves nothing.
-
-Arguments of functions that are too big to travel with them: files of the server that are brought like others.
-
-Rule: what was small enough to come along is left alone.
+Rules: plain pickle first, cloudpickle where that fails or would point into `__main__`, which is another module at the
+other end. One result that cannot travel fails alone, and whatever a function raises, bytes come out that load in the
+client. A file that cannot be written leaves nothing. A failure is the site's only if it clearly says so: nothing was
+started at all, or the system said that a disk is full, a file handle stale, a device broken; the core finds out
+whether the task works elsewhere.
 """
 
 from __future__ import annotations
@@ -43,7 +29,26 @@ from bough.model.outcomes import Cause, Failure, ResultFile, Results
 from bough.model.refs import SIMPLE, Call, FormerUnpickler, load_pickle, unpack_call
 from bough.wire.executor_messages import RunSpan, Value
 
+SMALL = 256_000  # bytes that are sent; more is written to a file
 _KEPT = 256  # things made from blobs that are kept; sessions rarely have more functions
+_LINE = 500  # characters of a message
+_MOST_TEXT = 1 << 20  # characters of a traceback
+_MOST = 32 << 20  # bytes of an exception: a bigger one cannot travel
+_ERRORS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.ESTALE,
+        errno.EIO,
+        errno.EROFS,
+        errno.ENFILE,
+        errno.EMFILE,
+        errno.ENODEV,
+        errno.EHOSTDOWN,
+    }
+)
+_NOT_FOUND = 127
+_WORDS = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO, errno.EROFS))
 
 
 class Blobs:
@@ -88,7 +93,7 @@ class Blobs:
 
 
 def arguments(run: RunSpan, previous: Any = None) -> list[Call]:
-    """Positional and keyword arguments of a hand-out of loose functions, with the values of their inputs put in.
+    """Positional and keyword arguments of loose functions, with the values of their inputs put in.
 
     `previous` is the value of the run before, for an input that was made just here.
     """
@@ -120,7 +125,6 @@ def _copied(value: Any) -> Any:
     """A value as another process would get it: what is done to it stays without effect on the original."""
     if type(value) in SIMPLE:
         return value
-
     return pickle.loads(pack(value))
 
 
@@ -143,38 +147,16 @@ def _unpack(packed: bytes | ResultFile) -> list[Any]:
     return loaded
 
 
-_ERRORS = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.ESTALE,
-        errno.EIO,
-        errno.EROFS,
-        errno.ENFILE,
-        errno.EMFILE,
-        errno.ENODEV,
-        errno.EHOSTDOWN,
-    }
-)
-_NOT_FOUND = 127
-_WORDS = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO, errno.EROFS))
-
-
 def is_site_failure(error: BaseException) -> bool:
-    """Whether an exception speaks of the place where it was raised."""
+    """Whether an exception says that the site failed where it was raised."""
     return isinstance(error, OSError) and error.errno in _ERRORS
 
 
 def speaks_of_site(stderr: str, exit_code: int | None = None) -> bool:
-    """Whether the last words of a command do; a shell says by its exit code that it found no program."""
+    """Whether what a command wrote last says so; a shell says by its exit code that it found no program."""
     if exit_code == _NOT_FOUND and "not found" in stderr:
         return True
     return any(word in stderr for word in _WORDS)
-
-
-_LINE = 500  # characters of a message
-_MOST_TEXT = 1 << 20  # characters of a traceback
-_MOST = 32 << 20  # bytes of an exception: a bigger one cannot travel
 
 
 class RemoteTraceback(Exception):
@@ -233,7 +215,6 @@ def pack_error(error: BaseException, skip: int = 1) -> bytes:
 
 
 def _pack(error: BaseException, text: str) -> bytes:
-
     try:
         data = pack(_Carrier(error, text))
         pickle.loads(data)  # many exceptions pickle well and cannot be made again
@@ -264,9 +245,6 @@ def unsendable_failure(value: object, error: BaseException) -> Failure:
         "return plain data or write a file"
     )
     return Failure(Cause.UNSENDABLE, message=message[: 2 * _LINE])
-
-
-SMALL = 256_000  # bytes that are sent; more is written to a file
 
 
 def pack(value: object) -> bytes:
@@ -317,7 +295,7 @@ def pack_results(
 def write_result(data: bytes, directory: str, name: str, pause: SpaceWait | None = None) -> ResultFile | Failure:
     """Write a big result beside the others; complete under its name or not there.
 
-    `pause` waits when the disk is full, as it must be if that is the store's; without one it is the place's failure.
+    `pause` waits when the disk is full, as it must be if that is the store's; without one it is a failure of the site.
     """
     path = os.path.join(directory, f"{name}.pickle")
     hidden = os.path.join(directory, f".{name}.part")

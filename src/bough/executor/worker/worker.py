@@ -1,4 +1,4 @@
-"""The slot worker: a forked process that runs what its executor hands over, one element after the other.
+"""A worker: a forked process that runs what its executor hands over, one element after the other.
 
 It dies with its executor: by the kernel's death signal, which is KILL while a function runs (it may be deep
 in C code) and TERM while a command runs (whose process group must go first), and by the end of the socket.
@@ -50,7 +50,7 @@ class WorkerSetting(msgspec.Struct, frozen=True):
 def work(
     sock: socket.socket, tokens: int, cells: memoryview[int], blobs: dict[BlobId, bytes], setting: WorkerSetting
 ) -> NoReturn:
-    """Serve until the executor is gone. Never returns: the process is a fork of the executor."""
+    """Serve until the executor has ended. Never returns: the process is a fork of the executor."""
     try:
         _Worker(sock, tokens, cells, blobs, setting).serve()
     except BaseException:  # noqa: BLE001 -- nothing may get back into the executor's code
@@ -117,7 +117,7 @@ class _Worker:
                     self._functions.run(hand.number, run)
             else:
                 self._commands().run(hand.number, hand.run, hand.directory)
-            cells[INDEX] = hand.run.stop  # nothing runs: whoever dies now had finished
+            cells[INDEX] = hand.run.stop  # nothing runs: a worker that dies now had finished
             if reports.due(_SHORT):
                 reports.flush()
             inbox.forget_stops(hand.number)
@@ -137,7 +137,7 @@ class _Worker:
             return with_paths(hand.run, answer.files)
         if isinstance(answer, InputsStaged):
             text = f"its arguments cannot be brought: {answer.error}"
-            failure = Failure(Cause.NOT_STARTED, text, site=answer.of_place)
+            failure = Failure(Cause.NOT_STARTED, text, site=answer.of_site)
             self._reports.say(ElementFailed(hand.run.span, hand.run.start, failure))
             self._reports.say(WorkerDone(hand.number))
         return None
@@ -160,7 +160,7 @@ class _Worker:
                 die(0)
 
     def _on_term(self, _number: int, _frame: object) -> None:
-        """The executor died while a command runs, or wants a function ended: last words, and out."""
+        """The executor died while a command runs, or wants a function ended: send the news and exit."""
         command_runner = self._command_runner
         if command_runner is not None and command_runner.spawning:
             command_runner.term_came = True  # it looks when it knows the group

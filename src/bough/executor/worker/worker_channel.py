@@ -1,14 +1,11 @@
-"""The worker's side of its socket: what it was handed, what it says, gathered.
+"""The worker's side of its socket: what it was handed (`WorkerInbox`) and what it says (`WorkerReports`).
 
-What a worker says: news gathered and sent together, so that short elements share a frame.
+News are gathered and sent together, so that short elements share a frame. The function being run may take an hour while
+results of earlier elements wait: a small thread sends what has waited for longer than `MAX_WAIT`.
 
-The function being run may take an hour while results of earlier elements wait. A small thread therefore
-sends what has waited for longer than `PATIENCE`. Rule: results are taken out of `SpanProgress`, and ends of commands
-out of `ends`, under the lock only, in order; the running function is never interrupted for it.
-
-What a worker has at hand: the board, its streams, its voice, its blobs and its post.
-
-Rule: a hand-over with a token is run only if the token was ours to take; see `slots`.
+Rules: a hand-over with a token is run only if the worker could take the token (see `slot`). Results are taken out of
+`SpanProgress`, and ends of commands out of `ends`, under the lock only, in order; the running function is never
+interrupted for it.
 """
 
 from __future__ import annotations
@@ -48,6 +45,7 @@ from bough.wire.framing import frame_list
 
 MAX_WAIT = 0.05  # seconds that news may wait
 _MOST_TOGETHER = 1 << 20  # bytes of results in one piece of news
+_CHUNK = 1 << 18  # bytes that are read at once
 
 
 class SpanProgress:
@@ -186,9 +184,9 @@ class WorkerReports:
                 progress.base = index + 1
                 progress.since = now
 
-    def due(self, patience: float = MAX_WAIT) -> bool:
+    def due(self, max_wait: float = MAX_WAIT) -> bool:
         """Whether news have waited long enough."""
-        return self.waiting and time.perf_counter() - self._sent > patience
+        return self.waiting and time.perf_counter() - self._sent > max_wait
 
     @property
     def waiting(self) -> bool:
@@ -218,7 +216,7 @@ class WorkerReports:
             news, self._news = self._news, []
             try:
                 self._sock.sendall(frame_list(news))
-            except OSError:  # the executor is gone, and with it the reason to be here
+            except OSError:  # the executor has ended, and with it the reason to be here
                 die(self._cells[GROUP])
 
     def _gather(self, careful: bool = False) -> None:
@@ -300,9 +298,6 @@ class WorkerReports:
                 quiet = 0
 
 
-_CHUNK = 1 << 18
-
-
 class WorkerInbox:
     """What the executor said and what of it is still to be run."""
 
@@ -341,7 +336,7 @@ class WorkerInbox:
                     self._answers.append(message)
 
     def answer(self, number: int, index: int) -> InputsStaged | OutputsStored | None:
-        """Wait for what the executor was asked about an element; None when nobody wants it any more."""
+        """Wait for what the executor was asked about an element; None when it was stopped."""
         while self.quit is None and not self.stopped_by(number, index):
             while self._answers:
                 answer = self._answers.popleft()

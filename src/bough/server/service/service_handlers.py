@@ -149,7 +149,7 @@ class _ChannelListener:
         loop = asyncio.get_running_loop()
         gate = self._doorman.gate(f"{peer} behind {self._name}")
         stranger = UnprovenPeer(lambda: gate.give_up("others came, and it had not proven anything"), loop.time())
-        timer = loop.call_later(self._doorman.patience, gate.give_up, "no proof in time")
+        timer = loop.call_later(self._doorman.proof_within, gate.give_up, "no proof in time")
 
         def over(_: asyncio.Future[None]) -> None:
             timer.cancel()
