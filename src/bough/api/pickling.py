@@ -68,7 +68,10 @@ def dumps(obj: object) -> bytes:
 def loads(data: Any) -> Any:
     """Read a pickle, bytes or a map of a file, with the classes that are here."""
     if data.find(_MARK) < 0:
-        return load_pickle(data)
+        try:
+            return pickle.loads(data)
+        except ModuleNotFoundError:  # a store of an earlier version names modules as they were called then
+            return load_pickle(data)
     return _Unpickler(io.BytesIO(data) if isinstance(data, bytes) else data).load()
 
 

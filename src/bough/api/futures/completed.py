@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from bough.api.pickling import loads
 from bough.errors import StoreFailed
 from bough.model.commands.command import CommandTemplate, shown_text
@@ -48,22 +46,6 @@ def _load_file(results: ResultFile) -> list[Any]:
     except (OSError, ValueError) as error:
         raise StoreFailed(f"the result in {results.path} cannot be read: {error}") from error
     return values
-
-
-def without_results(message: TasksSucceeded) -> TasksSucceeded:
-    """The same message without the bytes that have been read; tasks of which no more is known share one."""
-    if message.details:
-        return msgspec.structs.replace(message, results=None)
-    same = (message.attempt, message.host, message.reused)
-    found = _read.get(same)
-    if found is None:
-        if len(_read) >= 1000:
-            _read.clear()
-        found = _read[same] = msgspec.structs.replace(message, results=None)
-    return found
-
-
-_read: dict[tuple[int, str, bool], TasksSucceeded] = {}  # of no record in particular
 
 
 def detail_of(message: TasksSucceeded, index: int) -> Detail | None:

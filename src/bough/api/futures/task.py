@@ -24,7 +24,9 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from bough.api.futures.completed import Completed, detail_of, load_results, without_results
+import msgspec
+
+from bough.api.futures.completed import Completed, detail_of, load_results
 from bough.api.pickling import loads
 from bough.errors import NotPicklable, NotRun, TaskFailed
 from bough.model.outcomes import Cause, Detail, Failure, Results, Stream
@@ -500,7 +502,7 @@ class Task(Future[Any]):
         if results is None and self._value is not _UNREAD:
             return self._value  # another thread has read it meanwhile, and let go of the bytes after that
         value = self._value = load_results(results)[0]
-        self._message = without_results(message)
+        self._message = _without_results(message)
         self._results = None
         return value
 
@@ -515,7 +517,7 @@ class Task(Future[Any]):
 
 def end_together(ended: Sequence[tuple[Task, TasksSucceeded]]) -> None:
     """Tasks succeeded: those nobody waits for yet at one go, the others in order, each with those who wait for it."""
-    rest = without_results(ended[0][1])  # most say the same, apart from their results: one will do for all
+    rest = _without_results(ended[0][1])  # most say the same, apart from their results: one will do for all
     for at in range(0, len(ended), _TOGETHER):
         waited: list[tuple[Task, TasksSucceeded]] = []
         with _making:
@@ -530,7 +532,7 @@ def end_together(ended: Sequence[tuple[Task, TasksSucceeded]]) -> None:
                             or message.attempt != rest.attempt
                             or message.reused is not rest.reused
                         ):
-                            rest = without_results(message)
+                            rest = _without_results(message)
                         task._results = message.results
                         task._message = rest
                     task._state = FINISHED
@@ -538,6 +540,22 @@ def end_together(ended: Sequence[tuple[Task, TasksSucceeded]]) -> None:
                     waited.append(pair)
         for task, message in waited:
             task._end(message, FINISHED)
+
+
+def _without_results(message: TasksSucceeded) -> TasksSucceeded:
+    """The same message without the bytes that have been read; tasks of which no more is known share one."""
+    if message.details:
+        return msgspec.structs.replace(message, results=None)
+    same = (message.attempt, message.host, message.reused)
+    found = _shared.get(same)
+    if found is None:
+        if len(_shared) >= 1000:
+            _shared.clear()
+        found = _shared[same] = msgspec.structs.replace(message, results=None)
+    return found
+
+
+_shared: dict[tuple[int, str, bool], TasksSucceeded] = {}  # of no record in particular
 
 
 def _call(fn: Callable[[Any], object], task: Task) -> None:

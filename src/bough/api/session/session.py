@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from bough.api.futures.task_registry import TaskRegistry, UnseenFailure
     from bough.api.session.rejoin import ExistingWork
     from bough.api.submit.context import RunningFeed
+    from bough.api.submit.groups import Group
+    from bough.api.submit.options import TaskOptions
     from bough.model.events.facts import PagesAdded
     from bough.model.ids import BlobId, MemoKey
     from bough.model.tasks import Dep, Item, TaskSpec
@@ -555,6 +557,13 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
                 registry.progress.added(group, -count)
             raise
 
+    def make_group(self, name: Any, parent: int, after: Any, settings: TaskOptions, **how: Any) -> Group:
+        """Make a group in another one, see `groups.make_group`."""
+        from bough.api.submit.groups import make_group
+
+        self.check_open()
+        return make_group(self, name, parent, after, settings, **how)
+
     def _existing_group(self, parent: int, name: str) -> int | None:
         return self._existing.groups.get((parent, name)) if self._existing is not None else None
 
@@ -608,6 +617,5 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self.registry.lost(self._fault)
 
 
-opened_sessions: list[
-    Session
-] = []  # every session of this process in the order of opening; closed ones too, for their counts
+# Every session of this process in the order of opening; closed ones too, for their counts and failures.
+opened_sessions: list[Session] = []

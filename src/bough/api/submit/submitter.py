@@ -247,11 +247,7 @@ class Submitter:
             attributes: texts and numbers of your own.
             options: of `options`, for what is submitted through the group itself.
         """
-        from bough.api.submit.groups import make_group
-
-        self._session.check_open()
-        return make_group(
-            self._session,
+        made: Group = self._session.make_group(
             name,
             self._group_id(),
             () if after is None else after,
@@ -265,6 +261,7 @@ class Submitter:
             priority=priority,
             attributes=attributes,
         )
+        return made
 
 
 class SubmitterWithOptions(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
