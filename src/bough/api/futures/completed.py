@@ -1,16 +1,9 @@
-"""What a command left: exit code, outputs, texts; results read when asked.
+"""What tasks left: results, and for a command its exit code, texts and files.
 
-Reading what tasks left behind: pickled results, big ones straight from their file, and output texts.
+`Completed` reads like `subprocess.CompletedProcess`. `CommandRows` tells the text, outputs and inputs of an element
+of a command array.
 
-Rule: nothing is read before somebody asks for it, and a big result is mapped, not copied.
-
-What a command that succeeded left: exit code, what it wrote, its files.
-
-Rule: it reads like `subprocess.CompletedProcess`; texts are read from their files when asked for.
-
-The rows of a command array, for whoever wants to know an element's text, outputs or inputs.
-
-Rule: nothing is rendered before somebody asks.
+Rule: nothing is read or rendered before it is asked for, and a big result is mapped, not copied.
 """
 
 from __future__ import annotations
@@ -196,7 +189,7 @@ class CommandRows:
         return render_row(self._template, self._rows[at]).writes if at >= 0 else {}
 
     def forget(self, before: int) -> None:
-        """Let go of the rows before an element; only for rows that are held in a list."""
+        """Drop the rows before an element; only for rows that are held in a list."""
         assert isinstance(self._rows, list)
         del self._rows[: max(0, before - self._first)]
         self._first = max(self._first, before)

@@ -1,14 +1,10 @@
-"""Keys of calls and commands; identity of files.
+"""What a task computes, as a memo key: by it a later run finds work that is already done.
 
-What a task computes, as a memo key: by it a later run finds work that is already done.
+A call counts by its function and arguments, a command by its words, settings and the files it reads. A file of
+ordinary size counts by its content and may be copied or touched freely. A big file counts by size and time, a folder
+by the sizes and times of the files in it. Digests of files are kept while size and time stay.
 
-A call counts by its function and arguments, a command by its words, settings and the files it reads.
 Rule: a task of which something has no digest has no key (None), and is never reused.
-
-What a file holds, as a short digest, so that a changed input is noticed.
-
-Rule: a file of ordinary size counts by its content and may be copied or touched freely; a big one counts by
-size and time, a folder by the sizes and times of the files in it. Digests are kept while size and time stay.
 """
 
 from __future__ import annotations

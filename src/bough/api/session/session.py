@@ -89,10 +89,10 @@ class Host(Protocol):
     def check_detach(self) -> None:
         """Raise an error if tasks cannot be left to the server."""
 
-    def say_goodbye(self, connection: Connection, how: Farewell, patience: float) -> None:
+    def say_goodbye(self, connection: Connection, how: Farewell, timeout: float) -> None:
         """Tell the server that the session ends."""
 
-    def finish(self, connection: Connection, patience: float) -> None:
+    def finish(self, connection: Connection, timeout: float) -> None:
         """The session has ended."""
 
     def on_lost(self, error: BoughError | None, *, is_detached: bool) -> BoughError | None:
@@ -403,8 +403,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             if left:
                 server = f" --server {self.address}" if self.address else ""
                 sys.stderr.write(
-                    f"bough: workflow {self.name} goes on at the server with {left} tasks; run the script again to come"
-                    f" back to it, or end it with bough cancel{server} {self.name}:all\n"
+                    f"bough: workflow {self.name} is running at the server with {left} tasks; run the script again to"
+                    f" come back to it, or end it with bough cancel{server} {self.name}:all\n"
                 )
                 if not is_acknowledged:
                     sys.stderr.write("bough: what the server has not acknowledged is not among them\n")
@@ -460,18 +460,18 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         with contextlib.suppress(BoughError):
             self.drain()
 
-    def end(self, how: Farewell, patience: float) -> None:
+    def end(self, how: Farewell, timeout: float) -> None:
         """Tell the server to stop, and see to it that it does; leave a service."""
         self.is_detached = self.is_remote
         for feed in list(self._feeds):
             feed.stop()
-        self.host.say_goodbye(self.connection, how, patience)
-        self._finish(patience)
+        self.host.say_goodbye(self.connection, how, timeout)
+        self._finish(timeout)
 
-    def _finish(self, patience: float) -> None:
+    def _finish(self, timeout: float) -> None:
         with self._closing:
             if not self.is_over:
-                self.host.finish(self.connection, patience)
+                self.host.finish(self.connection, timeout)
                 self.is_over = True
         shutdown.forget(self)
 
