@@ -1,22 +1,15 @@
-"""Who writes what; outputs of arrays in 8 bytes each, kept in the store.
+"""The table of declared files of a workflow: which task writes which file.
 
-The outputs of arrays that were submitted, kept in the store by digest: `args/RECORD.writes`.
+Reads and writes are declared in the order of submission. A reader waits for the writer. A file that is neither there
+nor made by a task, two writers of one path, and a file that is there and not of this workflow are errors at once.
 
-The journal tells of an element's outputs once its success is recorded; a run that is killed before leaves
-outputs nobody told of. Rule: what an array is to write is on file before the server hears of the array,
-in 8 bytes for each output; a path is one of ours if an array of an earlier run had claimed it.
+Outputs of arrays take 8 bytes each: a hash of the path and the number of the element in one sorted array; paths are
+rendered again when hashes meet. Their digests are also kept in the store (`args/RECORD.writes`), because the journal
+tells of an element's outputs only once its success is recorded: a run that is killed before leaves outputs that no
+record tells of.
 
-The files of many elements at once: who of an array writes a path, and which paths exist.
-
-Outputs of arrays take 8 bytes each: a hash of the path and the number of the element in one sorted
-array; paths are rendered again when hashes meet. Rule: memory and questions to the disk grow with the
-number of elements and folders, not with the length of paths.
-
-Who writes what: the table of declared files of a workflow.
-
-Reads and writes are declared in the order of submission. A reader waits for the writer; a file that is
-neither there nor made by a task, two writers of one path, and a path that is somebody else's are errors at
-once. Rule: a refused declaration leaves no trace.
+Rules: a refused declaration leaves no trace. What an array is to write is in the store before the server hears of the
+array. Memory and questions to the disk grow with the number of elements and folders, not with the length of paths.
 """
 
 from __future__ import annotations
@@ -42,177 +35,9 @@ from bough.model.tasks import Dep, On
 
 SIZE = 8  # bytes of a digest
 _SUFFIX = ".writes"
-_BIG = 1 << 16  # claims of a file that is searched by itself; smaller ones are searched together
-
-
-def path_digest(path: str) -> bytes:
-    """What stands for an absolute path, the same in every process."""
-    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=SIZE).digest()
-
-
-def keep_claims(store: str, record: int, digests: bytes, *, more: bool = False) -> None:
-    """Put what an array is to write on file; `more` adds to what is there of it."""
-    path = os.path.join(store, "args", f"{record}{_SUFFIX}")
-
-    def write() -> None:
-        if more and os.path.exists(path):
-            with open(path, "r+b") as file:
-                file.seek(file.seek(0, os.SEEK_END) // SIZE * SIZE)  # over half a digest, if a write was cut short
-                file.write(digests)
-            return
-        with open(f"{path}.new", "wb", opener=private.opener) as file:
-            file.write(digests)
-        os.replace(f"{path}.new", path)
-
-    try:
-        patiently(path, write, SpaceWait())
-    except OSError as error:
-        why = f"{path} cannot be written: {error.strerror}; make room, or give another store"
-        raise StoreFailed(why) from error
-
-
-class EarlierOutputs:
-    """The claims of records below a number: those of earlier runs. They are read when first asked for."""
-
-    def __init__(self, store: str, below: int) -> None:
-        self._store = store
-        self._below = below
-        self._sorted: list[array[int]] | None = None
-
-    def __contains__(self, path: object) -> bool:
-        """Whether an earlier array was to write a path."""
-        if not isinstance(path, str):
-            return False
-        if self._sorted is None:
-            self._sorted = self._load()
-        wanted = int.from_bytes(path_digest(path), sys.byteorder)
-        for claims in self._sorted:
-            at = bisect_left(claims, wanted)
-            if at < len(claims) and claims[at] == wanted:
-                return True
-        return False
-
-    def _load(self) -> list[array[int]]:
-        big: list[array[int]] = []
-        small: set[int] = set()
-        seen: set[bytes] = set()  # a workflow that is run again makes the same claims
-        for path in self._paths():
-            try:
-                with open(path, "rb") as file:
-                    data = file.read()
-            except OSError:
-                continue
-            content = blake2b(data, digest_size=16).digest()
-            if content in seen:
-                continue
-            seen.add(content)
-            claims = array("Q", data[: len(data) // SIZE * SIZE])
-            if len(claims) >= _BIG:
-                big.append(array("Q", sorted(claims)))
-            else:
-                small.update(claims)
-        return [*big, array("Q", sorted(small))]
-
-    def _paths(self) -> Iterator[str]:
-        try:
-            names = os.listdir(os.path.join(self._store, "args"))
-        except OSError:
-            return
-        for name in names:
-            record, suffix = os.path.splitext(name)
-            if suffix == _SUFFIX and record.isdigit() and int(record) < self._below:
-                yield os.path.join(self._store, "args", name)
-
-
+_BIG = 1 << 16  # digests of a file that is searched by itself; smaller ones are searched together
 _CHUNK = 4096  # rows taken from a table at a time
 _MASK = (1 << 64) - 1
-
-
-class ArrayFiles:
-    """The outputs of one array, by hash."""
-
-    def __init__(
-        self, record: RecordId, label: str, template: CommandTemplate, rows: Sequence[Any], start: int
-    ) -> None:
-        self.record = record
-        self.label = label
-        self.template = template
-        self.rows = rows
-        self.start = start
-        self.renamed: dict[str, str] = {}
-        self.bits = max(1, (len(rows) - 1).bit_length())  # low bits: the element; high bits: the hash of its path
-        self.entries: array[int] = array("Q")
-
-    def entry(self, path: str, index: int) -> int:
-        """The number that stands for a path and the element that writes it."""
-        return (hash(path) & _MASK) >> self.bits << self.bits | index
-
-    def seal(self, entries: list[int]) -> None:
-        """Take all entries, and refuse two elements that write one path."""
-        entries.sort()
-        self.entries = array("Q", entries)
-        del entries
-        begin = 0  # of a run of equal hashes
-        for at in range(1, len(self.entries) + 1):
-            if at == len(self.entries) or self.entries[at] >> self.bits != self.entries[begin] >> self.bits:
-                if at - begin > 1:
-                    self._refuse_twins(self.entries[begin:at])
-                begin = at
-
-    def _refuse_twins(self, run: array[int]) -> None:
-        mask = (1 << self.bits) - 1
-        seen: dict[str, int] = {}
-        for index in dict.fromkeys(entry & mask for entry in run):
-            for path in row_files(self.template, self.rows[index])[1].values():
-                real = self.renamed.get(path, path)
-                if real in seen:
-                    first, second = (f"{self.label}[{self.start + number}]" for number in (seen[real], index))
-                    who = f"both {first} and {second}" if first != second else f"two slots of {first}"
-                    raise Taken(f"{real} would be written by {who}: use more of the parameters in its name")
-                seen[real] = index
-
-    def find(self, path: str) -> int | None:
-        """The element that writes a path."""
-        wanted = self.entry(path, 0)
-        at = bisect_left(self.entries, wanted)
-        while at < len(self.entries) and self.entries[at] >> self.bits == wanted >> self.bits:
-            index = self.entries[at] & ((1 << self.bits) - 1)
-            writes = row_files(self.template, self.rows[index])[1].values()
-            if any(self.renamed.get(written, written) == path for written in writes):
-                return index
-            at += 1
-        return None
-
-
-class Disk:
-    """Which paths exist, asking once per folder when there are many."""
-
-    def __init__(self, many: bool) -> None:
-        self.many = many
-        self.folders: dict[str, frozenset[str]] = {}
-
-    def has(self, path: str) -> bool:
-        """Whether there is something at a path."""
-        if not self.many:
-            return os.path.lexists(path)
-        folder, _, name = path.rpartition("/")
-        names = self.folders.get(folder)
-        if names is None:
-            if len(self.folders) > 1000:
-                self.folders.clear()
-            try:
-                names = frozenset(os.listdir(folder or "/"))
-            except OSError:
-                names = frozenset()
-            self.folders[folder] = names
-        return name in names
-
-
-def files_of(template: CommandTemplate, rows: Sequence[Any]) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """What each row reads and writes."""
-    for at in range(0, len(rows), _CHUNK):
-        for row in rows[at : at + _CHUNK]:
-            yield row_files(template, row)
 
 
 class DeclaredFiles(NamedTuple):
@@ -222,7 +47,7 @@ class DeclaredFiles(NamedTuple):
     element_after: tuple[tuple[int, tuple[Dep, ...]], ...] = ()
     renamed: dict[str, str] = {}  # wanted path -> the one that is used, of what it reads and writes  # noqa: RUF012
     external: tuple[str, ...] = ()  # files it reads that no task makes: their identities count for its memo key
-    writes: bytes = b""  # of an array: digests of the paths it writes, to be claimed before it is submitted
+    writes: bytes = b""  # of an array: digests of the paths it writes, stored before it is submitted
 
 
 class _Writer(NamedTuple):
@@ -237,13 +62,13 @@ class _Writer(NamedTuple):
 class FileTable:
     """All declared reads and writes of a workflow. Methods may be called from any thread.
 
-    `claimed` holds the outputs of arrays of earlier runs, `earlier` gives the other paths that earlier runs of
+    `outputs` holds the outputs of arrays of earlier runs, `earlier` gives the other paths that earlier runs of
     this workflow declared as outputs; it is asked once, and both only when an output's path already exists.
     """
 
-    def __init__(self, earlier: Callable[[], Iterable[str]] = tuple, claimed: Container[str] = ()) -> None:
+    def __init__(self, earlier: Callable[[], Iterable[str]] = tuple, outputs: Container[str] = ()) -> None:
         self._earlier = earlier
-        self._claimed = claimed
+        self._outputs = outputs
         self._ours: array[int] | None = None  # sorted hashes
         self._loose: dict[str, _Writer] = {}
         self._arrays: list[ArrayFiles] = []
@@ -349,7 +174,7 @@ class FileTable:
     def _look_up(
         self, reads: Iterable[str], label: str, disk: Disk
     ) -> tuple[dict[Dep, None], dict[str, None], dict[str, str]]:
-        """Writers of what is read, the files nobody writes, and what was renamed."""
+        """Writers of what is read, the files that no task writes, and what was renamed."""
         deps: dict[Dep, None] = {}
         external: dict[str, None] = {}
         renamed: dict[str, str] = {}
@@ -385,7 +210,7 @@ class FileTable:
         raise AssertionError("names never run out")
 
     def _is_ours(self, path: str) -> bool:
-        if path in self._claimed:
+        if path in self._outputs:
             return True
         if self._ours is None:
             self._ours = array("q", sorted(map(hash, self._earlier())))
@@ -475,3 +300,169 @@ def _other_names(path: str) -> Iterator[str]:
     while True:
         number += 1
         yield f"{folder}{slash}{stem}-{number}{suffix}"
+
+
+class ArrayFiles:
+    """The outputs of one array, by hash."""
+
+    def __init__(
+        self, record: RecordId, label: str, template: CommandTemplate, rows: Sequence[Any], start: int
+    ) -> None:
+        self.record = record
+        self.label = label
+        self.template = template
+        self.rows = rows
+        self.start = start
+        self.renamed: dict[str, str] = {}
+        self.bits = max(1, (len(rows) - 1).bit_length())  # low bits: the element; high bits: the hash of its path
+        self.entries: array[int] = array("Q")
+
+    def entry(self, path: str, index: int) -> int:
+        """The number that stands for a path and the element that writes it."""
+        return (hash(path) & _MASK) >> self.bits << self.bits | index
+
+    def seal(self, entries: list[int]) -> None:
+        """Take all entries, and refuse two elements that write one path."""
+        entries.sort()
+        self.entries = array("Q", entries)
+        del entries
+        begin = 0  # of a run of equal hashes
+        for at in range(1, len(self.entries) + 1):
+            if at == len(self.entries) or self.entries[at] >> self.bits != self.entries[begin] >> self.bits:
+                if at - begin > 1:
+                    self._refuse_twins(self.entries[begin:at])
+                begin = at
+
+    def _refuse_twins(self, run: array[int]) -> None:
+        mask = (1 << self.bits) - 1
+        seen: dict[str, int] = {}
+        for index in dict.fromkeys(entry & mask for entry in run):
+            for path in row_files(self.template, self.rows[index])[1].values():
+                real = self.renamed.get(path, path)
+                if real in seen:
+                    first, second = (f"{self.label}[{self.start + number}]" for number in (seen[real], index))
+                    writers = f"both {first} and {second}" if first != second else f"two slots of {first}"
+                    raise Taken(f"{real} would be written by {writers}: use more of the parameters in its name")
+                seen[real] = index
+
+    def find(self, path: str) -> int | None:
+        """The element that writes a path."""
+        wanted = self.entry(path, 0)
+        at = bisect_left(self.entries, wanted)
+        while at < len(self.entries) and self.entries[at] >> self.bits == wanted >> self.bits:
+            index = self.entries[at] & ((1 << self.bits) - 1)
+            writes = row_files(self.template, self.rows[index])[1].values()
+            if any(self.renamed.get(written, written) == path for written in writes):
+                return index
+            at += 1
+        return None
+
+
+class Disk:
+    """Which paths exist, asking once per folder when there are many."""
+
+    def __init__(self, many: bool) -> None:
+        self.many = many
+        self.folders: dict[str, frozenset[str]] = {}
+
+    def has(self, path: str) -> bool:
+        """Whether there is something at a path."""
+        if not self.many:
+            return os.path.lexists(path)
+        folder, _, name = path.rpartition("/")
+        names = self.folders.get(folder)
+        if names is None:
+            if len(self.folders) > 1000:
+                self.folders.clear()
+            try:
+                names = frozenset(os.listdir(folder or "/"))
+            except OSError:
+                names = frozenset()
+            self.folders[folder] = names
+        return name in names
+
+
+def files_of(template: CommandTemplate, rows: Sequence[Any]) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """What each row reads and writes."""
+    for at in range(0, len(rows), _CHUNK):
+        for row in rows[at : at + _CHUNK]:
+            yield row_files(template, row)
+
+
+def path_digest(path: str) -> bytes:
+    """What stands for an absolute path, the same in every process."""
+    return blake2b(path.encode("utf-8", "surrogatepass"), digest_size=SIZE).digest()
+
+
+def store_output_digests(store: str, record: int, digests: bytes, *, more: bool = False) -> None:
+    """Put what an array is to write on file; `more` adds to what is there of it."""
+    path = os.path.join(store, "args", f"{record}{_SUFFIX}")
+
+    def write() -> None:
+        if more and os.path.exists(path):
+            with open(path, "r+b") as file:
+                file.seek(file.seek(0, os.SEEK_END) // SIZE * SIZE)  # over half a digest, if a write was cut short
+                file.write(digests)
+            return
+        with open(f"{path}.new", "wb", opener=private.opener) as file:
+            file.write(digests)
+        os.replace(f"{path}.new", path)
+
+    try:
+        patiently(path, write, SpaceWait())
+    except OSError as error:
+        why = f"{path} cannot be written: {error.strerror}; make room, or give another store"
+        raise StoreFailed(why) from error
+
+
+class EarlierOutputs:
+    """The outputs of records below a number: those of earlier runs. Their digests are read when first asked for."""
+
+    def __init__(self, store: str, below: int) -> None:
+        self._store = store
+        self._below = below
+        self._sorted: list[array[int]] | None = None
+
+    def __contains__(self, path: object) -> bool:
+        """Whether an earlier array was to write a path."""
+        if not isinstance(path, str):
+            return False
+        if self._sorted is None:
+            self._sorted = self._load()
+        wanted = int.from_bytes(path_digest(path), sys.byteorder)
+        for digests in self._sorted:
+            at = bisect_left(digests, wanted)
+            if at < len(digests) and digests[at] == wanted:
+                return True
+        return False
+
+    def _load(self) -> list[array[int]]:
+        big: list[array[int]] = []
+        small: set[int] = set()
+        seen: set[bytes] = set()  # a workflow that is run again has the same outputs
+        for path in self._paths():
+            try:
+                with open(path, "rb") as file:
+                    data = file.read()
+            except OSError:
+                continue
+            content = blake2b(data, digest_size=16).digest()
+            if content in seen:
+                continue
+            seen.add(content)
+            digests = array("Q", data[: len(data) // SIZE * SIZE])
+            if len(digests) >= _BIG:
+                big.append(array("Q", sorted(digests)))
+            else:
+                small.update(digests)
+        return [*big, array("Q", sorted(small))]
+
+    def _paths(self) -> Iterator[str]:
+        try:
+            names = os.listdir(os.path.join(self._store, "args"))
+        except OSError:
+            return
+        for name in names:
+            record, suffix = os.path.splitext(name)
+            if suffix == _SUFFIX and record.isdigit() and int(record) < self._below:
+                yield os.path.join(self._store, "args", name)

@@ -1,15 +1,12 @@
-"""Files to a service and back, over a second connection.
+"""Carries files to a service and back, over a second connection.
 
-A second connection of a session to its service, for files: blocking, one question at a time.
+What commands read goes to a service that cannot see it, once. What they made comes back in the order in which their
+tasks ended. The second connection (`FileConnection`) belongs to no workflow and is made when it is first needed, so
+that big files keep nothing else waiting, and outputs can still be fetched when the workflow has finished. It blocks,
+and asks one question at a time.
 
-It belongs to no workflow and is made when it is first needed, so that big files keep nothing else waiting and outputs
-can still be fetched when the workflow is over. Rule: a server that is away is waited for, as the session does.
-
-A session's files on their way: what commands read goes to a service that cannot see it, what they made comes back.
-
-Contents are sent once. Outputs are fetched in the order in which their tasks ended, and a task has ended for the
-session only when its outputs are in their places. Rule: whatever the server says behind a success whose files are on
-their way waits for them, so that everybody here hears all in its order.
+Rules: a task has ended for the session only when its outputs are in their places; whatever the server says after it
+waits, so that all is passed on in order. A server that is away is waited for.
 """
 
 from __future__ import annotations
@@ -54,6 +51,7 @@ from bough.wire.questions import Question, check_bounds, read_reply
 
 _AHEAD = 8  # pieces sent before the first is acknowledged
 _SILENCE = 120.0  # seconds without an answer after which a connection is taken for broken
+_AT_ONCE = 1000  # digests in one question
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to come back
 
 T = TypeVar("T")
@@ -62,9 +60,9 @@ T = TypeVar("T")
 class FileConnection:
     """See the module. Methods may be called from any thread, but wait for each other."""
 
-    def __init__(self, address: str, patience: float = 600.0) -> None:
+    def __init__(self, address: str, timeout: float = 600.0) -> None:
         self._address = address
-        self._patience = patience  # seconds that a server which is away is waited for
+        self._timeout = timeout  # seconds that a server which is away is waited for
         self._lock = threading.Lock()
         self._link: _Link | None = None
         self._given_up = threading.Event()
@@ -79,7 +77,7 @@ class FileConnection:
         self._try(lambda link: link.put(path, digest, size))
 
     def close(self) -> None:
-        """Hang up; whoever still waits gets a PeerLost."""
+        """Close the connection; a caller that still waits gets a PeerLost."""
         self._given_up.set()
         link = self._link
         if link is not None:
@@ -97,7 +95,7 @@ class FileConnection:
                     if self._link is not None:
                         self._link.close()
                         self._link = None
-                    if waited >= self._patience or self._given_up.wait(pause):
+                    if waited >= self._timeout or self._given_up.wait(pause):
                         raise
                     waited += pause
                     pause = min(2 * pause, _LONGEST_PAUSE)
@@ -171,9 +169,6 @@ class _Link:
             self._sock.sendall(frame_list(messages))
         except (OSError, ValueError) as error:
             raise PeerLost(f"the connection to the server broke: {error}") from error
-
-
-_AT_ONCE = 1000  # digests in one question
 
 
 class FileTransfer:
@@ -342,7 +337,7 @@ class FileTransfer:
 
 
 class Asker(Protocol):
-    """Whoever asks a server."""
+    """Anything that asks a server."""
 
     def ask(self, question: Question[T]) -> T:
         """Ask one question."""

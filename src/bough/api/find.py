@@ -1,17 +1,10 @@
-"""Futures of this and earlier runs, by selector, here or at a service.
+"""Finds tasks by selector, of this run and of earlier ones, here or at a service.
 
-How tasks of the past ended, read from the journal: one pass over the turns of their runs.
+A name or group is looked for in this run first, then in earlier ones, the newest first. An embedded session makes
+futures of earlier runs from the journal. A service looks tasks up in its jobs database and tells how they ended.
 
-Rule: what is read is what the server told, or would have told, its client then.
-
-Finding tasks by selector, also those of earlier runs: futures that have ended, made from the journal.
-
-A name or group is looked for in this run first, then in earlier ones, the newest first. Rule: a task of
-this session that has not ended is the live one; everything else is as the store has it.
-
-Finding tasks of a service's workflow by selector: the server looks them up and tells how they ended.
-
-Rule: what has not ended is a live task here from then on; what this session submitted is its own task.
+Rules: a task of this session that has not ended is the live one. At a service a task that has not ended is a live
+task here from then on. An ended task is as the server told, or would have told, its client then.
 """
 
 from __future__ import annotations
@@ -38,6 +31,7 @@ from bough.model.events.facts import ElementFailed, Fact, MemoLookedUp, Skipped,
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.selectors import Selector, read_selectors, show_selector
+from bough.model.states import ENDED, labels_of
 from bough.model.tasks import Dep, On
 from bough.server.turns.result_parts import part
 from bough.stores.jobs.jobs_reader import JobsDatabase
@@ -48,6 +42,11 @@ from bough.wire.client_messages import TasksFailed, TasksSucceeded
 if TYPE_CHECKING:
     from bough.api.submit.context import SessionLike
     from bough.stores.jobs.jobs_reader import Row, Value
+
+_OUTCOMES_TIME = 10.0  # seconds in which a service tells what has ended
+_ENDED = labels_of(ENDED)
+_COLUMNS = "tasks.id, tasks.run, tasks.grp, tasks.name, tasks.kind, tasks.length, tasks.is_array, tasks.command, path"
+_FROM = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
 
 
 class Wanted(Protocol):
@@ -60,116 +59,6 @@ class Wanted(Protocol):
     @property
     def run(self) -> int:
         """The run it belongs to."""
-
-
-class EarlierRuns:
-    """The ends of some records."""
-
-    def __init__(self, database: JobsDatabase, wanted: Iterable[Wanted]) -> None:
-        self._database = database
-        self._messages: dict[int, list[TasksSucceeded | TasksFailed]] = {}
-        runs: dict[int, set[int]] = {}
-        for record in wanted:
-            runs.setdefault(record.run, set()).add(record.id)
-        for run, records in runs.items():
-            for facts in self._turns(run):
-                for fact in facts:
-                    self._take(fact, records)
-
-    def messages(self, record: int) -> list[TasksSucceeded | TasksFailed]:
-        """What was told of a record's ends, the latest of a retried task first."""
-        return self._messages.get(record, [])[::-1]
-
-    def writes(self, record: int, index: int) -> dict[str, str]:
-        """Declared outputs that were made, by slot."""
-        rows = self._database.rows("select slot, path from files where id = ? and idx = ?", (record, index))
-        return {str(row["slot"]): str(row["path"]) for row in rows}
-
-    def rows(self, record: int) -> EarlierRows:
-        """The outputs of an array's elements, as far as they were made."""
-        found: dict[int, dict[str, str]] = {}
-        for row in self._database.rows("select idx, slot, path from files where id = ?", (record,)):
-            if isinstance(row["idx"], int):
-                found.setdefault(row["idx"], {})[str(row["slot"])] = str(row["path"])
-        command = self._database.rows("select command from tasks where id = ?", (record,))
-        return EarlierRows(str(command[0]["command"] or "") if command else "", found)
-
-    def _turns(self, run: int) -> Iterator[list[Fact]]:
-        bounds = self._database.rows("select run, turn from runs where run in (?, ?) order by run", (run, run + 1))
-        first = bounds[0]["turn"] if bounds else 0
-        last = bounds[1]["turn"] if len(bounds) > 1 else None
-        at = first if isinstance(first, int) else 0
-        while True:  # in pieces, because the server writes meanwhile
-            rows = self._database.rows(
-                "select turn, facts from journal where turn >= ? and (? is null or turn < ?) order by turn limit 500",
-                (at, last, last),
-            )
-            if not rows:
-                return
-            for row in rows:
-                yield _decode(row["facts"])
-            at = _past_int(rows[-1]["turn"]) + 1
-
-    def _take(self, fact: Fact, records: set[int]) -> None:
-        if isinstance(fact, SpanEnded) and fact.record in records:
-            self._add(TasksSucceeded(fact.record, fact.start, fact.stop, fact.attempt, "", fact.results, fact.details))
-        elif isinstance(fact, ElementFailed) and fact.record in records and fact.retry_at < 0:
-            index = fact.index
-            self._add(TasksFailed(fact.record, index, index + 1, fact.attempt, fact.failure, "", fact.detail))
-        elif isinstance(fact, Skipped) and fact.record in records:
-            self._add(TasksFailed(fact.record, fact.start, fact.stop, 0, fact.failure))
-        elif isinstance(fact, MemoLookedUp) and fact.record in records and fact.found:
-            for message in self._recalled(fact):
-                self._add(message)
-
-    def _recalled(self, fact: MemoLookedUp) -> Iterator[TasksSucceeded]:
-        rows = self._database.rows("select facts from journal where turn = ?", (fact.turn,))
-        shift = fact.start - fact.source_start
-        for old in _decode(rows[0]["facts"]) if rows else []:
-            if isinstance(old, SpanEnded) and old.record == fact.source:
-                start, stop = max(fact.start, old.start + shift), min(fact.stop, old.stop + shift)
-                if start < stop:
-                    details = tuple(_moved(detail, shift) for detail in old.details)
-                    results = part(old, start - shift, stop - shift)
-                    yield TasksSucceeded(fact.record, start, stop, old.attempt, "", results, details, reused=True)
-
-    def _add(self, message: TasksSucceeded | TasksFailed) -> None:
-        self._messages.setdefault(message.record, []).append(message)
-
-
-class EarlierRows:
-    """What an array of the past wrote."""
-
-    def __init__(self, command: str, files: dict[int, dict[str, str]]) -> None:
-        self._command = command
-        self._files = files
-
-    def text(self, index: int) -> str:
-        """The template of its commands; elements' own texts are not kept."""
-        return self._command if index >= 0 else ""
-
-    def writes(self, index: int) -> dict[str, str]:
-        """The outputs that an element made."""
-        return self._files.get(index, {})
-
-
-def _decode(data: object) -> list[Fact]:
-    try:
-        return decode(data if isinstance(data, bytes) else b"")
-    except Unreadable as error:
-        raise StoreFailed(f"the journal cannot be read: {error}") from error
-
-
-def _moved(detail: Detail, shift: int) -> Detail:
-    return msgspec.structs.replace(detail, index=detail.index + shift) if shift else detail
-
-
-def _past_int(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-_COLUMNS = "tasks.id, tasks.run, tasks.grp, tasks.name, tasks.kind, tasks.length, tasks.is_array, tasks.command, path"
-_FROM = "tasks left join groups on groups.id = tasks.grp and groups.run = tasks.run"
 
 
 class JobsQuery(Protocol):
@@ -334,18 +223,14 @@ def _elements(session: SessionLike, row: Found, past: EarlierRuns) -> ArrayEleme
     elements = ArrayElements(session.registry, row.id, row.length, name=row.name, is_command=row.is_command, rows=rows)
     elements.progress = Progress()  # what it tells of the past changes no counts of the present
     for message in past.messages(row.id):
-        elements.hear_end(message)
-    elements.hear_end(_never_ran(row, 0, row.length))
+        elements.on_ended(message)
+    elements.on_ended(_never_ran(row, 0, row.length))
     return elements
 
 
 def _never_ran(row: Found, start: int, stop: int) -> TasksFailed:
     failure = Failure(Cause.CLOSED, f"run {row.run} ended before it could")
     return TasksFailed(RecordId(row.id), start, stop, 0, failure)
-
-
-_PATIENCE = 10.0  # seconds in which the server tells what has ended
-_ENDED = ("done", "failed", "skipped", "cancelled")
 
 
 class RemoteJobsQuery:
@@ -378,8 +263,8 @@ def _found(session: SessionLike, jobs: JobsQuery, text: str) -> Array:
 
 
 def _await_ends(jobs: JobsQuery, new: Sequence[tuple[int, Task | ArrayElements]]) -> None:
-    """What had ended is being told: wait for it, so that who looks at a state sees the right one."""
-    deadline = time.monotonic() + _PATIENCE
+    """What had ended is being told: wait for it, so that a caller that looks at a state sees the right one."""
+    deadline = time.monotonic() + _OUTCOMES_TIME
     for number, thing in new:
         row = jobs.rows("select state, length, done, failed, skipped, cancelled from tasks where id = ?", (number,))[0]
         left = max(0.0, deadline - time.monotonic())
@@ -415,3 +300,105 @@ def _adopted(session: SessionLike, row: Found) -> Task | ArrayElements:
     task = registry.tasks[row.id] = Task(registry, row.id, row.name, ASIDE, command=command, writes=writes)
     registry.progress.added(ASIDE, 1)
     return task
+
+
+class EarlierRuns:
+    """The ends of some records."""
+
+    def __init__(self, database: JobsDatabase, wanted: Iterable[Wanted]) -> None:
+        self._database = database
+        self._messages: dict[int, list[TasksSucceeded | TasksFailed]] = {}
+        runs: dict[int, set[int]] = {}
+        for record in wanted:
+            runs.setdefault(record.run, set()).add(record.id)
+        for run, records in runs.items():
+            for facts in self._turns(run):
+                for fact in facts:
+                    self._take(fact, records)
+
+    def messages(self, record: int) -> list[TasksSucceeded | TasksFailed]:
+        """What was told of a record's ends, the latest of a retried task first."""
+        return self._messages.get(record, [])[::-1]
+
+    def writes(self, record: int, index: int) -> dict[str, str]:
+        """Declared outputs that were made, by slot."""
+        rows = self._database.rows("select slot, path from files where id = ? and idx = ?", (record, index))
+        return {str(row["slot"]): str(row["path"]) for row in rows}
+
+    def rows(self, record: int) -> EarlierRows:
+        """The outputs of an array's elements, as far as they were made."""
+        found: dict[int, dict[str, str]] = {}
+        for row in self._database.rows("select idx, slot, path from files where id = ?", (record,)):
+            if isinstance(row["idx"], int):
+                found.setdefault(row["idx"], {})[str(row["slot"])] = str(row["path"])
+        command = self._database.rows("select command from tasks where id = ?", (record,))
+        return EarlierRows(str(command[0]["command"] or "") if command else "", found)
+
+    def _turns(self, run: int) -> Iterator[list[Fact]]:
+        bounds = self._database.rows("select run, turn from runs where run in (?, ?) order by run", (run, run + 1))
+        first = bounds[0]["turn"] if bounds else 0
+        last = bounds[1]["turn"] if len(bounds) > 1 else None
+        at = first if isinstance(first, int) else 0
+        while True:  # in pieces, because the server writes meanwhile
+            rows = self._database.rows(
+                "select turn, facts from journal where turn >= ? and (? is null or turn < ?) order by turn limit 500",
+                (at, last, last),
+            )
+            if not rows:
+                return
+            for row in rows:
+                yield _decode(row["facts"])
+            at = _int(rows[-1]["turn"]) + 1
+
+    def _take(self, fact: Fact, records: set[int]) -> None:
+        if isinstance(fact, SpanEnded) and fact.record in records:
+            self._add(TasksSucceeded(fact.record, fact.start, fact.stop, fact.attempt, "", fact.results, fact.details))
+        elif isinstance(fact, ElementFailed) and fact.record in records and fact.retry_at < 0:
+            index = fact.index
+            self._add(TasksFailed(fact.record, index, index + 1, fact.attempt, fact.failure, "", fact.detail))
+        elif isinstance(fact, Skipped) and fact.record in records:
+            self._add(TasksFailed(fact.record, fact.start, fact.stop, 0, fact.failure))
+        elif isinstance(fact, MemoLookedUp) and fact.record in records and fact.found:
+            for message in self._recalled(fact):
+                self._add(message)
+
+    def _recalled(self, fact: MemoLookedUp) -> Iterator[TasksSucceeded]:
+        rows = self._database.rows("select facts from journal where turn = ?", (fact.turn,))
+        shift = fact.start - fact.source_start
+        for old in _decode(rows[0]["facts"]) if rows else []:
+            if isinstance(old, SpanEnded) and old.record == fact.source:
+                start, stop = max(fact.start, old.start + shift), min(fact.stop, old.stop + shift)
+                if start < stop:
+                    details = tuple(_moved(detail, shift) for detail in old.details)
+                    results = part(old, start - shift, stop - shift)
+                    yield TasksSucceeded(fact.record, start, stop, old.attempt, "", results, details, reused=True)
+
+    def _add(self, message: TasksSucceeded | TasksFailed) -> None:
+        self._messages.setdefault(message.record, []).append(message)
+
+
+class EarlierRows:
+    """What an array of the past wrote."""
+
+    def __init__(self, command: str, files: dict[int, dict[str, str]]) -> None:
+        self._command = command
+        self._files = files
+
+    def text(self, index: int) -> str:
+        """The template of its commands; elements' own texts are not kept."""
+        return self._command if index >= 0 else ""
+
+    def writes(self, index: int) -> dict[str, str]:
+        """The outputs that an element made."""
+        return self._files.get(index, {})
+
+
+def _decode(data: object) -> list[Fact]:
+    try:
+        return decode(data if isinstance(data, bytes) else b"")
+    except Unreadable as error:
+        raise StoreFailed(f"the journal cannot be read: {error}") from error
+
+
+def _moved(detail: Detail, shift: int) -> Detail:
+    return msgspec.structs.replace(detail, index=detail.index + shift) if shift else detail

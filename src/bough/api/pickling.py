@@ -1,20 +1,14 @@
-"""Functions, arguments, tables as bytes; classes of the script; what cannot travel is refused here.
+"""Makes functions, arguments and parameter tables into bytes that another process can read, and reads what comes back.
 
-Classes of the script in what is sent and what comes back: a value that returns is of the class the script has.
+Plain pickle comes first, because it is fast. What is defined in `__main__` or in modules beside the script goes by
+value through cloudpickle, because workers never import those.
 
-cloudpickle sends a class along with its instances. Read back as it is, the copy would be written over the
-script's own class, or, in a later run, be another class of the same name. Rules: a class of the script is
-named in pickles by its place and content, so that all runs name it alike; one that is here is never changed.
+cloudpickle sends a class along with its instances. Read back as it is, the copy would be written over the script's
+own class, or, in a later run, be another class of the same name. So a class of the script is named in pickles by its
+place and content.
 
-Making functions, arguments and parameter tables into bytes that another process can read.
-
-Plain pickle first, because it is fast; what is defined in `__main__` or in modules beside the script
-goes by value through cloudpickle, because workers never import those. Rule: what cannot travel is
-refused here, before anything is submitted, with a message that names the guilty part.
-
-Texts that can be sent: file names that are not UTF-8 come as texts that cannot.
-
-Rule: such a text is refused where the user gives it, for one that is found on the way out spoils what is sent with it.
+Rules: what cannot travel is refused here, before anything is submitted, with a message that names the guilty part;
+also texts that are not UTF-8. All runs name a class alike, and a class that is here is never changed.
 """
 
 from __future__ import annotations
@@ -42,6 +36,10 @@ from bough.model.ids import BlobId, MemoKey
 from bough.model.refs import FormerUnpickler, load_pickle
 from bough.model.tasks import Page
 
+PAGE_ITEMS = 1000  # of a page of arguments
+PAGE_BYTES = 64 << 10
+unpack = load_pickle
+
 _MARK = b"_make_skeleton_"  # in every pickle that holds a class
 _PREFIX = "bough"
 
@@ -68,7 +66,10 @@ def dumps(obj: object) -> bytes:
 def loads(data: Any) -> Any:
     """Read a pickle, bytes or a map of a file, with the classes that are here."""
     if data.find(_MARK) < 0:
-        return load_pickle(data)
+        try:
+            return pickle.loads(data)
+        except ModuleNotFoundError:  # a store of an earlier version names modules as they were called then
+            return load_pickle(data)
     return _Unpickler(io.BytesIO(data) if isinstance(data, bytes) else data).load()
 
 
@@ -129,11 +130,6 @@ class _Unpickler(FormerUnpickler):
             inside._class_setstate(kind, state)
         return kind
 
-
-PAGE_ITEMS = 1000
-PAGE_BYTES = 64 << 10
-
-unpack = load_pickle
 
 # --- modules that travel by value ---------------------------------------------------------------------
 

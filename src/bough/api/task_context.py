@@ -1,15 +1,11 @@
-"""`bough.here()`: a running task's view of itself; a session inside a task.
+"""`bough.here()`: a running task's view of itself, and sessions inside a task.
 
-`bough.here()`: what a running task can ask for, and say of itself.
+A function finds its task by what its worker shows (`executor.worker.current_task`), a program by its environment.
+Both ask their executor by the socket that $BOUGH_HERE names. A nested session runs on the cores of its task, which
+waits for it and uses nothing meanwhile.
 
-A function finds its task by what its worker shows (`executor.present`), a program by its environment; both ask their
-executor by the socket that $BOUGH_HERE names, see `executor.here`. Rule: light to import, since `bough here` is called
-again and again by shell scripts; what is asked waits as long as the server is away.
-
-Sessions within a task: nested work on the cores that the task has.
-
-The task waits for it and uses nothing meanwhile, so that its cores are lent to what it started, and no more than those
-are ever used. Rule: a nested session ends with the process of its task, however that ends; its folder goes with it, or
+Rules: it is light to import, since shell scripts call `bough here` again and again. A question waits as long as the
+server is away. A nested session ends with the process of its task, however that ends; its folder goes with it, or
 with the executor if the process was killed.
 """
 
@@ -36,9 +32,8 @@ if TYPE_CHECKING:
     from bough.api.session.session import Session
 
 _OUTSIDE = "there is no task here: bough.here() and bough here are for functions and commands that Bough runs"
-
 _DIGITS = 18  # of an id that a store can hold
-
+_OUTER = ("BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_RUN", "BOUGH_SERVER")  # what belongs to the task, not to its session
 Attribute = str | int | float | None
 
 
@@ -89,8 +84,8 @@ class TaskContext:
     def lock(self, name: str, wait: bool = True) -> TaskLock:
         """Take a lock, which others can take when this task frees it or ends, however it does.
 
-        Names are those of all tasks of the server. Of those who wait, the first is the first to get it. With
-        `wait=False` it may be that somebody else has it: the `TaskLock` is false then.
+        Names are those of all tasks of the server. The task that waited first gets it first. With
+        `wait=False` another task may have it: the `TaskLock` is false then.
         """
         said = self.ask(questions.Lock(name, wait))
         return TaskLock(self, name, taken=bool(said["taken"]), owner_task=str(said.get("owner") or ""))
@@ -120,13 +115,13 @@ class TaskContext:
             try:
                 connection.connect(self._address.replace("@", "\0", 1))
                 if private.other_end(connection)[1] != os.geteuid():  # it is dead, and another user has taken its name
-                    raise PeerLost("the executor of this task is gone, and another user answers in its name")
+                    raise PeerLost("the executor of this task has ended, and another user answers in its name")
                 connection.sendall(said + b"\n")
                 data = b""
                 while not data.endswith(b"\n"):
                     part = connection.recv(1 << 16)
                     if not part:
-                        raise PeerLost("the executor of this task hung up before it answered")
+                        raise PeerLost("the executor of this task closed the connection before it answered")
                     data += part
             except OSError as error:
                 raise PeerLost(f"the executor of this task cannot be asked: {error.strerror}") from error
@@ -197,9 +192,6 @@ class TaskLock:
         if self.taken:
             self.taken = False
             self._here.unlock(self.name)
-
-
-_OUTER = ("BOUGH_TASK", "BOUGH_ATTEMPT", "BOUGH_RUN", "BOUGH_SERVER")  # what belongs to the task, not to its session
 
 
 def nested_session(here: TaskContext, options: dict[str, Any]) -> Session:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.api.file_table import SIZE, EarlierOutputs, keep_claims, path_digest
+from bough.api.file_table import SIZE, EarlierOutputs, path_digest, store_output_digests
 from bough.errors import StoreFailed
 
 
@@ -23,17 +23,17 @@ def digests(*paths: str) -> bytes:
 
 
 def test_what_arrays_of_earlier_runs_claimed_is_found_and_nothing_else(store: str) -> None:
-    keep_claims(store, 3, digests("/x/b", "/x/a"))
-    keep_claims(store, 4, digests("/x/b", "/x/a"))
-    keep_claims(store, 5, digests("/x/late"))
+    store_output_digests(store, 3, digests("/x/b", "/x/a"))
+    store_output_digests(store, 4, digests("/x/b", "/x/a"))
+    store_output_digests(store, 5, digests("/x/late"))
     claims = EarlierOutputs(store, 5)
     assert [path in claims for path in ("/x/a", "/x/b", "/x/late", "/x/", "")] == [True, True, False, False, False]
 
 
 def test_claims_of_many_outputs_take_eight_bytes_each(store: str) -> None:
     paths = [f"/x/{number}" for number in range(70_000)]
-    keep_claims(store, 1, digests(*paths))
-    keep_claims(store, 2, digests("/y"))
+    store_output_digests(store, 1, digests(*paths))
+    store_output_digests(store, 2, digests("/y"))
     assert (Path(store) / "args" / "1.writes").stat().st_size == SIZE * len(paths)
     claims = EarlierOutputs(store, 9)
     assert "/x/69999" in claims
@@ -43,19 +43,19 @@ def test_claims_of_many_outputs_take_eight_bytes_each(store: str) -> None:
 
 
 def test_an_open_array_claims_more_and_more_even_after_a_write_that_was_cut_short(store: str) -> None:
-    keep_claims(store, 1, digests("/x/a"))
+    store_output_digests(store, 1, digests("/x/a"))
     with open(f"{store}/args/1.writes", "ab") as file:
         file.write(path_digest("/x/cut")[:3])
-    keep_claims(store, 1, digests("/x/b"), more=True)
-    keep_claims(store, 2, digests("/x/c"), more=True)
+    store_output_digests(store, 1, digests("/x/b"), more=True)
+    store_output_digests(store, 2, digests("/x/c"), more=True)
     claims = EarlierOutputs(store, 9)
     assert all(path in claims for path in ("/x/a", "/x/b", "/x/c"))
     assert "/x/cut" not in claims
 
 
 def test_a_number_that_is_given_again_has_only_its_own_claims(store: str) -> None:
-    keep_claims(store, 1, digests("/x/a"))
-    keep_claims(store, 1, digests("/x/b"))
+    store_output_digests(store, 1, digests("/x/a"))
+    store_output_digests(store, 1, digests("/x/b"))
     claims = EarlierOutputs(store, 2)
     assert "/x/b" in claims
     assert "/x/a" not in claims
@@ -67,7 +67,7 @@ def test_a_store_without_claims_has_none(tmp_path: Path) -> None:
 
 def test_claims_that_cannot_be_written_are_an_error_of_the_store(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match=r"1\.writes cannot be written: No such file"):
-        keep_claims(str(tmp_path), 1, digests("/x"))
+        store_output_digests(str(tmp_path), 1, digests("/x"))
 
 
 def test_a_digest_is_the_same_in_every_process() -> None:

@@ -1,4 +1,5 @@
-"""The client's end of a connection.
+"""The client's end of a connection to a server.
 
-It offers `connection`, who reads it (`reader`), what it gathers (`outbox`), what a loss means (`reconnect`).
+It offers `connection` (submissions, questions, answers). A connection has a `reader`, an `outbox`, a `client_socket`
+and a strategy of `reconnect`.
 """

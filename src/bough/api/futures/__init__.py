@@ -1,4 +1,5 @@
 """What a submission gives back.
 
-It offers `task`, arrays and feeds, `completed` commands, and the `task_registry` that hears of their ends.
+It offers `task`, `array` and `array_view`, `completed` (what a command left), `progress`, and the `task_registry`
+that passes on what the server says of tasks.
 """

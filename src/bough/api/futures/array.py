@@ -1,13 +1,10 @@
-"""What all arrays share; a list of loose tasks that grows.
+"""Arrays as users hold them: sequences of tasks, with waits and iterators, without an object per task.
 
-Arrays in the user's hands: sequences of tasks, with waits and iterators, without an object per task.
+`Array` is what all arrays share. `TaskList` holds loose tasks and may grow: `Session.array()` makes one.
+`array_view.ArrayView` shows elements of one record.
 
-This is what all have in common. `view.View` looks at elements of one record, `tasklist.TaskList` holds loose
-tasks. Rule: what is defined here uses only indexing, waiting and states, which those two provide.
-
-An array of loose tasks, which grows: what `Session.array()` makes.
-
-Rule: it holds the tasks it was given, in that order; a task may be in several lists.
+Rules: what `Array` defines uses only indexing, waiting and states, which its subclasses provide. A list holds the
+tasks it was given, in that order; a task may be in several lists.
 """
 
 from __future__ import annotations
@@ -19,15 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from bough.api.futures.task import Task
 from bough.errors import UserError
-from bough.model.states import TaskState
+from bough.model.states import ENDED, OPEN, TaskState
 from bough.model.tasks import Dep
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Home
 
 _S = TaskState
-QUEUED = (_S.WAITING, _S.HELD, _S.READY, _S.PLACED)
-ENDED = (_S.DONE, _S.FAILED, _S.SKIPPED, _S.CANCELLED)
+QUEUED = tuple(sorted(OPEN - {_S.RUNNING}))  # has not started, as far as this process knows
 
 
 class Array(Sequence[Task]):
@@ -128,7 +124,7 @@ class Array(Sequence[Task]):
 
     def finished(self) -> Array:
         """The tasks that have ended, in whatever way."""
-        return self._in_states(ENDED)
+        return self._in_states(tuple(ENDED))
 
     def add(self, what: Task | str | Sequence[Any], **options: Any) -> Task:
         """Add a task, or a command, to an array made by `Session.array()`."""

@@ -1,12 +1,7 @@
-"""Elements of one record; a feed whose results are taken once.
+"""Arrays of one record: all of its elements, a slice or a selection of them; and feeds whose results are taken once.
 
-Arrays of one record: all of its elements, a slice of them, or a selection.
-
-Rule: an index gives the same task object while somebody holds it; a slice is a view and copies nothing.
-
-The array of a feed whose results are not kept: they are taken once, in order or as tasks end.
-
-Rule: each end is given once; who stops and begins again goes on where it was.
+Rules: an index gives the same task object while a caller holds it. A slice is a view and copies nothing. A
+`FeedArray` gives each end once; an iteration that stops and begins again continues where it was.
 """
 
 from __future__ import annotations
@@ -16,13 +11,13 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from bough.api.futures.array import ENDED, QUEUED, Array, check_errors, value_of
+from bough.api.futures.array import QUEUED, Array, check_errors, value_of
 from bough.api.futures.elements import ArrayElements, runs_of
 from bough.api.futures.feed_elements import AS_ENDED, IN_ORDER, FeedElements
 from bough.api.futures.task import Task
 from bough.errors import UserError
 from bough.model.ids import RecordId
-from bough.model.states import TaskState
+from bough.model.states import ENDED, TaskState
 from bough.model.tasks import Dep, On
 from bough.wire.client_messages import TasksSucceeded
 
@@ -123,7 +118,7 @@ class ArrayView(Array):
         """How many tasks are in which state, as far as this process has heard."""
         shown = {state: self._elements.count(self._indices, state) for state in TaskState}
         waiting = sum(shown[state] for state in QUEUED)
-        return {"waiting": waiting, **{state.label: shown[state] for state in (_S.RUNNING, *ENDED)}}
+        return {"waiting": waiting, **{state.label: shown[state] for state in (_S.RUNNING, *sorted(ENDED))}}
 
     # --- waiting ------------------------------------------------------------------------------------
 
@@ -335,7 +330,7 @@ class FeedArray(ArrayView):
         return super().__getitem__(index)
 
     def _iterate_values(self) -> Iterator[Any]:
-        """Values in the order of tasks, each let go of once it is given."""
+        """Values in the order of tasks, each dropped once it is given."""
         fed = self._fed
         fed.registry.may_wait()
         fed.begin(IN_ORDER)
@@ -380,7 +375,7 @@ class FeedArray(ArrayView):
             fed.pause()
 
     def wait_all(self, timeout: float | None = None) -> ArrayView:
-        """Wait until every task has ended; results that nobody has taken, and takes now, are let go of."""
+        """Wait until every task has ended; results that were not taken by then are discarded."""
         self._fed.abandon()
         return super().wait_all(timeout)
 

@@ -1,24 +1,15 @@
-"""What a command left: exit code, outputs, texts; results read when asked.
+"""What tasks left: results, and for a command its exit code, texts and files.
 
-Reading what tasks left behind: pickled results, big ones straight from their file, and output texts.
+`Completed` reads like `subprocess.CompletedProcess`. `CommandRows` tells the text, outputs and inputs of an element
+of a command array.
 
-Rule: nothing is read before somebody asks for it, and a big result is mapped, not copied.
-
-What a command that succeeded left: exit code, what it wrote, its files.
-
-Rule: it reads like `subprocess.CompletedProcess`; texts are read from their files when asked for.
-
-The rows of a command array, for whoever wants to know an element's text, outputs or inputs.
-
-Rule: nothing is rendered before somebody asks.
+Rule: nothing is read or rendered before it is asked for, and a big result is mapped, not copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from bough.api.pickling import loads
 from bough.errors import StoreFailed
@@ -48,22 +39,6 @@ def _load_file(results: ResultFile) -> list[Any]:
     except (OSError, ValueError) as error:
         raise StoreFailed(f"the result in {results.path} cannot be read: {error}") from error
     return values
-
-
-def without_results(message: TasksSucceeded) -> TasksSucceeded:
-    """The same message without the bytes that have been read; tasks of which no more is known share one."""
-    if message.details:
-        return msgspec.structs.replace(message, results=None)
-    same = (message.attempt, message.host, message.reused)
-    found = _read.get(same)
-    if found is None:
-        if len(_read) >= 1000:
-            _read.clear()
-        found = _read[same] = msgspec.structs.replace(message, results=None)
-    return found
-
-
-_read: dict[tuple[int, str, bool], TasksSucceeded] = {}  # of no record in particular
 
 
 def detail_of(message: TasksSucceeded, index: int) -> Detail | None:
@@ -214,7 +189,7 @@ class CommandRows:
         return render_row(self._template, self._rows[at]).writes if at >= 0 else {}
 
     def forget(self, before: int) -> None:
-        """Let go of the rows before an element; only for rows that are held in a list."""
+        """Drop the rows before an element; only for rows that are held in a list."""
         assert isinstance(self._rows, list)
         del self._rows[: max(0, before - self._first)]
         self._first = max(self._first, before)

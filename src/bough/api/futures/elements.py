@@ -1,8 +1,7 @@
 """What this process knows of one array's tasks: a byte for each, and the messages that told of them by range.
 
-Rule: an element's end is final here, whatever comes later; ranges in `_spans` do not overlap. Everything
-changes under `condition`; tasks in the user's hands are told after it has been released, because
-telling them runs callbacks.
+Rules: an element's end is final here, whatever comes later. Ranges in `_spans` do not overlap. Everything changes
+under `condition`; tasks that users hold are told after it has been released, because telling them runs callbacks.
 """
 
 from __future__ import annotations
@@ -17,21 +16,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from bough.api.futures.completed import load_results
-from bough.api.futures.task import CANCELLED, FINISHED, Task, ending_word
+from bough.api.futures.task import CANCELLED, FINISHED, Task, ending_state
 from bough.errors import BoughError
 from bough.model.outcomes import Cause
-from bough.model.states import TaskState
+from bough.model.states import ENDED, OPEN, TaskState, as_bytes
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Home
 
 _S = TaskState
-_OPEN = re.compile(rb"[\x00-\x04]")  # the states of elements that have not ended: below DONE
-_OPEN_RUN = re.compile(rb"[\x00-\x04]+")
-_WAITING_RUN = re.compile(rb"[\x00-\x03]+")  # those that have not started either: below RUNNING
-_ENDED_RUN = re.compile(rb"[\x05-\x08]+")
-_STATES = {"failed": _S.FAILED, "skipped": _S.SKIPPED, "cancelled": _S.CANCELLED}
+_OPEN = re.compile(b"[" + re.escape(as_bytes(OPEN)) + b"]")
+_OPEN_RUN = re.compile(_OPEN.pattern + b"+")
+_NOT_STARTED_RUN = re.compile(b"[" + re.escape(as_bytes(OPEN - {_S.RUNNING})) + b"]+")
+_ENDED_RUN = re.compile(b"[" + re.escape(as_bytes(ENDED)) + b"]+")
 
 Range = tuple[int, int]
 Note = Callable[[list[Range]], None]
@@ -78,14 +76,14 @@ class ArrayElements:
         self._spans: list[tuple[int, TasksSucceeded | TasksFailed]] = []  # (stop, what was said of [start, stop))
         self._running: dict[int, TasksRunning] = {}  # by start
         self._live: WeakValueDictionary[int, Task] = WeakValueDictionary()
-        self.kept: dict[int, Task] = {}  # tasks with callbacks, which nobody else may hold
+        self.kept: dict[int, Task] = {}  # tasks with callbacks, which may be held here only
         self._watchers: list[deque[Range]] = []
         self._page: tuple[TasksSucceeded | None, list[Any]] = (None, [])  # the results read last
 
     # --- looking ------------------------------------------------------------------------------------
 
     def task(self, index: int) -> Task:
-        """The task of one element: the same object while somebody holds it."""
+        """The task of one element: the same object while a caller holds it."""
         with self.condition:
             task = self._live.get(index)
             if task is None:
@@ -95,7 +93,7 @@ class ArrayElements:
                     is_cancelled = state == _S.CANCELLED
                     task._end(None if is_cancelled else self._said(index), CANCELLED if is_cancelled else FINISHED)
                 elif state == _S.RUNNING and (message := self._running_message(index)) is not None:
-                    task._hear_running(message)
+                    task._on_running(message)
                 self._live[index] = task
             return task
 
@@ -170,7 +168,7 @@ class ArrayElements:
             return queue
 
     def unwatch(self, queue: deque[Range]) -> None:
-        """Nobody looks at that queue any more."""
+        """No caller looks at that queue any more."""
         with self.condition:
             self._watchers = [other for other in self._watchers if other is not queue]
 
@@ -214,7 +212,7 @@ class ArrayElements:
             self.is_open = False
             self.condition.notify_all()
 
-    def hear_running(self, message: TasksRunning) -> None:
+    def on_running(self, message: TasksRunning) -> None:
         """Elements were started, or went back to waiting."""
         new = _S.RUNNING if message.attempt else _S.WAITING
         with self.condition:
@@ -228,11 +226,11 @@ class ArrayElements:
                 self.progress.moved(self.group, before, new, stop - start)
             live = self._live_in(message.start, message.stop)
         for _, task in live:
-            task._hear_running(message)
+            task._on_running(message)
 
-    def hear_end(self, message: TasksSucceeded | TasksFailed, note: Note | None = None) -> list[Range]:
-        """Elements ended; returns the ranges for which this is news; `note` gets them before anybody wakes."""
-        new = _S.DONE if isinstance(message, TasksSucceeded) else _STATES[ending_word(message.failure)]
+    def on_ended(self, message: TasksSucceeded | TasksFailed, note: Note | None = None) -> list[Range]:
+        """Elements ended; returns the ranges for which this is news; `note` gets them before any caller wakes."""
+        new = _S.DONE if isinstance(message, TasksSucceeded) else ending_state(message.failure)
         return self._end(message, new, [(message.start, message.stop)], note)
 
     def cancel(self, indices: Sequence[int]) -> list[Range]:
@@ -244,7 +242,7 @@ class ArrayElements:
     def cancel_waiting(self) -> list[Range]:
         """Cancel what has not started."""
         with self.condition:
-            ranges = [found.span() for found in _WAITING_RUN.finditer(self.states)]
+            ranges = [found.span() for found in _NOT_STARTED_RUN.finditer(self.states)]
         return self._cancel(ranges)
 
     def _cancel(self, ranges: list[Range]) -> list[Range]:

@@ -1,8 +1,9 @@
-"""What this process knows of the tasks that a generator feeds: what lies behind is summed up or let go of.
+"""What this process knows of the tasks that a generator feeds: ended ones are summed up or discarded.
 
-With `keep` all ends are kept, as of any array. Without it a result is held until somebody takes it, in the order
-of tasks or of ends; failures are kept. Rule: nothing that has not been taken is dropped before somebody
-says that nobody will (`abandon`), and what is not taken holds up the generator.
+With `keep` all ends are kept, as of any array. Without it a result is held until a caller takes it, in the order of
+tasks or of ends; failures are kept.
+
+Rule: a result that was not taken is discarded only after `abandon`; until then it holds up the generator.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from bough.api.futures.completed import CommandRows
 from bough.api.futures.elements import ArrayElements, Range, Rows
 from bough.api.futures.task import FINISHED, Task
 from bough.errors import UserError
-from bough.model.states import ENDED, StateWindow, TaskState
+from bough.model.states import ENDED, OPEN, StateWindow, TaskState, as_bytes
 from bough.wire.client_messages import TasksFailed, TasksSucceeded
 
 if TYPE_CHECKING:
     from bough.api.futures.task import Home
 
 _DONE = TaskState.DONE
-_FINAL = bytes(sorted(map(int, ENDED)))
-_OPEN = bytes(int(state) for state in TaskState if state not in ENDED)
-MOST_BYTES = 64 << 20  # of results that nobody has taken, before the generator has to wait
+_ENDED = as_bytes(ENDED)
+_OPEN = as_bytes(OPEN)
+MOST_BYTES = 64 << 20  # of results that were not taken, before the generator has to wait
 
 IN_ORDER, AS_ENDED = "in order", "as they end"
 Told = tuple[int, int, TasksSucceeded | TasksFailed | None]
@@ -43,7 +44,7 @@ class FeedElements(ArrayElements):
         super().__init__(registry, record, 0, rows=rows, **about)
         self.states = StateWindow()
         self.keep = keep
-        self._abandoned = keep  # nobody takes results one by one
+        self._abandoned = keep  # no caller takes results one by one
         self._untaken = 0
         self._untaken_bytes = 0
         self._ends: deque[Range] = deque()  # not taken, in the order of their ends
@@ -54,21 +55,21 @@ class FeedElements(ArrayElements):
     # --- what is said of single elements ------------------------------------------------------------
 
     def task(self, index: int) -> Task:
-        """The task of one element; of what was let go there is none."""
+        """The task of one element; of what was discarded there is none."""
         with self.condition:
             if not self.keep and self.states[index] == _DONE and index not in self._live and not self._said(index):
-                raise UserError(f"task {self.record}.{index} was let go of when it had ended; give keep=True to feed")
+                raise UserError(f"task {self.record}.{index} was discarded when it had ended; give keep=True to feed")
             return super().task(index)
 
     def ended_tasks(self, start: int, stop: int) -> list[Task]:
-        """The tasks of a range that ended together and was not taken; to be held only by whoever takes them."""
+        """The tasks of a range that ended together and was not taken; to be held only by the caller that takes them."""
         with self.condition:
             live, message = self._live, self._said(start)
             if message is None or live:
                 return [self.task(index) for index in range(start, stop)]
             about = (self.registry, self.record, self.name, self.group)
             made = [Task(*about, index=index, array=self) for index in range(start, stop)]
-            for task in made:  # which nobody else knows
+            for task in made:  # which no other thread knows
                 task._message = message
                 task._state = FINISHED
             return made
@@ -92,7 +93,7 @@ class FeedElements(ArrayElements):
     def watch(self) -> deque[Range]:
         """See `ArrayElements.watch`."""
         with self.condition:
-            queue: deque[Range] = deque((low, high) for low, high in self.states.runs(_FINAL, 0, len(self.states)))
+            queue: deque[Range] = deque((low, high) for low, high in self.states.runs(_ENDED, 0, len(self.states)))
             self._watchers.append(queue)
             return queue
 
@@ -133,19 +134,19 @@ class FeedElements(ArrayElements):
     # --- taking -------------------------------------------------------------------------------------
 
     def begin(self, way: str) -> None:
-        """Somebody begins to take results, or goes on."""
+        """A caller begins to take results, or continues."""
         with self.condition:
             if self._way and self._way is not way:
                 raise UserError(f"the results of {self.name or 'this feed'} are taken {self._way}; go on that way")
             if self._abandoned:
-                raise UserError("feed: its results were let go of by wait_all, or at the session's end; iterate first")
+                raise UserError("feed: its results were discarded by wait_all, or at the session's end; iterate first")
             self._way = way
             self._taker = threading.get_ident()
             if way is IN_ORDER:
                 self._ends.clear()
 
     def pause(self) -> None:
-        """Nobody takes results for now."""
+        """No caller takes results for now."""
         self._taker = None
 
     def wait_in_order(self, deadline: float | None) -> Told | None:
@@ -173,7 +174,7 @@ class FeedElements(ArrayElements):
         if not self.condition.wait_for(news, left):
             raise TimeoutError(f"{self.left + self._untaken} tasks of the feed have not ended")
         if self._abandoned:
-            raise UserError("feed: its results were let go of while they were taken, by wait_all or the session's end")
+            raise UserError("feed: its results were discarded while they were taken, by wait_all or the session's end")
         return bool(is_there())
 
     def taken(self, start: int, at: int, stop: int) -> None:
@@ -196,7 +197,7 @@ class FeedElements(ArrayElements):
             self.condition.notify_all()
 
     def abandon(self) -> None:
-        """Nobody will take what is not taken, unless another thread is about to."""
+        """No caller will take what is not taken, unless another thread is about to."""
         with self.condition:
             taker = self._taker
             if self._abandoned or (taker is not None and taker != threading.get_ident() and _is_alive(taker)):

@@ -1,6 +1,6 @@
 """Counts of a session's tasks by group and state, its rate and its latest failures: what `bough run` draws.
 
-Rule: updated from what the server says, at a cost per message and not per task; reading it asks nobody.
+Rule: it is updated from what the server says, at a cost per message and not per task; reading it asks no server.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bough.model.states import TaskState
+from bough.model.states import ENDED, TaskState
 
 _S = TaskState
 _STATES = len(TaskState)
 _WAITING, _RUNNING, _DONE = int(_S.WAITING), int(_S.RUNNING), int(_S.DONE)  # plain numbers are the quicker indices
-_SHOWN = (_S.WAITING, _S.RUNNING, _S.DONE, _S.FAILED, _S.SKIPPED, _S.CANCELLED)  # what a client is told apart
+_SHOWN = (_S.WAITING, _S.RUNNING, *sorted(ENDED))  # the states that a client is told
 ASIDE = -1  # stands for the group of tasks that count for nothing here: found, not submitted
 _TICK = 0.25  # seconds between two samples of the rate
 _WINDOW = 40  # samples
@@ -51,7 +51,7 @@ class Progress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.condition = threading.Condition(self._lock)
-        self._watchers = 0  # who waits for it
+        self._watchers = 0  # callers that wait for it
         self.reused = 0  # successes that were found in an earlier run
         self.failures: deque[FailureLine] = deque(maxlen=200)
         self.failure_count = 0
@@ -98,7 +98,7 @@ class Progress:
                     self.condition.notify_all()
 
     def failed(self, line: FailureLine, count: int = 1) -> None:
-        """Remember a failure for those who look."""
+        """Remember a failure, to be shown."""
         with self.condition:
             self.failures.append(line)
             self.failure_count += count

@@ -1,19 +1,14 @@
-"""A `Future` that costs little; failures as exceptions.
+"""A task as users hold it: a `concurrent.futures.Future` that costs little, and failures as exceptions.
 
-A task's failure, a value inside Bough, becomes an exception in the user's hands.
+A stock future makes a condition, two lists and a dictionary at once. Here the first caller that needs one of them
+makes them (`_Sync`), because most tasks of a big workload are never waited for singly. A function's own exception
+comes back as it was, with the remote traceback as its cause. Every other failure names the task, what happened,
+where, and the last line it wrote to stderr.
 
-Rule: a function's own exception comes back as it was, with the remote traceback as its cause; everything
-else names the task, what happened, where, and the last line it wrote to stderr.
-
-A task in the user's hands: a `concurrent.futures.Future` that costs little until somebody waits for it.
-
-A stock future makes a condition, two lists and a dictionary at once. Here they are made by the first
-who asks for one of them, because most tasks of a big workload are never waited for singly.
-
-Rule: while a task has no `_Sync`, its state changes under the one module lock, in which a `_Sync` is also
-made; once it has one, its state changes under that condition only. So whoever holds the condition
-sees either the final state or is woken by it; `concurrent.futures.wait` and `as_completed`, which hold
-`_condition` and touch `_waiters` and `_state`, work unchanged.
+Rule: while a task has no `_Sync`, its state changes under the one module lock, in which a `_Sync` is also made. Once
+it has one, its state changes under that condition only. So a thread that holds the condition sees the final state or
+is woken by it; `concurrent.futures.wait` and `as_completed`, which hold `_condition` and touch `_waiters` and
+`_state`, work unchanged.
 """
 
 from __future__ import annotations
@@ -24,108 +19,25 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from bough.api.futures.completed import Completed, detail_of, load_results, without_results
+import msgspec
+
+from bough.api.futures.completed import Completed, detail_of, load_results
 from bough.api.pickling import loads
 from bough.errors import NotPicklable, NotRun, TaskFailed
 from bough.model.outcomes import Cause, Detail, Failure, Results, Stream
+from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
 from bough.wire.client_messages import TasksFailed, TasksRunning, TasksSucceeded
 
 if TYPE_CHECKING:
     from bough.api.futures.progress import Progress
 
-_NOT_RUN = frozenset({Cause.DEPENDENCY, Cause.FAIL_FAST, Cause.CLOSED})
-
-
-def ending_of(message: TasksRunning | TasksSucceeded | TasksFailed | None) -> str:
-    """The word for how a task ended; no message means that it was cancelled here."""
-    if isinstance(message, TasksSucceeded):
-        return "done"
-    if isinstance(message, TasksFailed):
-        return "cancelled" if message.failure.cause is Cause.CANCELLED else ending_word(message.failure)
-    return "cancelled"
-
-
-def ending_word(failure: Failure) -> str:
-    """The state of a task that failed like this."""
-    if failure.cause is Cause.CANCELLED:
-        return "cancelled"
-    return "skipped" if failure.cause in _NOT_RUN else "failed"
-
-
-def label_of(task: Task) -> str:
-    """A task's name in messages, as in "task 12 (plot)" or "task 7.3 (align)"."""
-    number = f"{task.id}.{task.index}" if task._array is not None else str(task.id)
-    return f"task {number} ({task.name})" if task.name else f"task {number}"
-
-
-def exception_of(message: TasksFailed, task: Task, *, is_command: bool) -> BaseException:
-    """What `result()` raises for a task that did not succeed."""
-    failure = message.failure
-    if failure.cause is Cause.EXCEPTION and failure.error:
-        found = _load_exception(failure.error)
-        if found is not None:
-            return found
-    label = label_of(task)
-    if failure.cause in _NOT_RUN:
-        return NotRun(f"{label} was not run: {failure.message or failure.cause.value}", failure.source)
-    if failure.cause is Cause.UNSENDABLE and not is_command:
-        return NotPicklable(f"{label}: {failure.message}")
-    where = f" on {message.host}" if message.host else ""
-    attempt = f", attempt {message.attempt}" if message.attempt else ""
-    text = f"{label}: {what_happened(failure)}{where}{attempt}"
-    last = last_line(failure.stderr)
-    if last:
-        text += f": {last}"
-    return TaskFailed(
-        text,
-        exit_code=failure.exit_code,
-        signal=failure.signal,
-        host=message.host,
-        attempt=message.attempt,
-        stderr=failure.stderr,
-    )
-
-
-def what_happened(failure: Failure) -> str:
-    """A failure in a few words, as in "exit code 3" or "ended by SIGSEGV"."""
-    match failure.cause:
-        case Cause.EXIT if failure.exit_code is not None:
-            return f"exit code {failure.exit_code}"
-        case Cause.SIGNAL if failure.signal is not None:
-            return f"ended by {_signal_name(failure.signal)}"
-        case _:
-            return failure.message or failure.cause.value
-
-
-def last_line(text: str) -> str:
-    """The last line that is not empty, not too long."""
-    stripped = text.strip()
-    return stripped.rsplit("\n", 1)[-1].strip()[:300] if stripped else ""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _load_exception(data: bytes) -> BaseException | None:
-    """The pickled exception; None when its class cannot be made here."""
-    try:
-        found = loads(data)
-    except Exception:  # noqa: BLE001 - unpickling runs the user's code, which may raise anything
-        return None
-    return found if isinstance(found, BaseException) else None
-
-
 PENDING, RUNNING, FINISHED, CANCELLED = "PENDING", "RUNNING", "FINISHED", "CANCELLED_AND_NOTIFIED"
 _OVER = frozenset({FINISHED, CANCELLED, "CANCELLED"})
+_NOT_RUN = frozenset({Cause.DEPENDENCY, Cause.FAIL_FAST, Cause.CLOSED})
 _TASK = On.TASK
 _TOGETHER = 256  # tasks that end under one hold of the lock
 _UNREAD = object()  # the value has not been unpickled yet
-
 _making = threading.Lock()  # guards the making of a `_Sync`, and the states of tasks without one
 
 
@@ -195,7 +107,7 @@ class Home(Protocol):
 
 
 class _Sync:
-    """What only tasks that somebody waits for have."""
+    """What a task has once a caller waits for it."""
 
     __slots__ = ("callbacks", "condition", "waiters")
 
@@ -287,7 +199,7 @@ class Task(Future[Any]):
 
     @property
     def host(self) -> str:
-        """Where it runs or ran; empty while nobody knows."""
+        """Where it runs or ran; empty while it is not known."""
         message = self._heard()
         return message.host if message is not None else ""
 
@@ -421,7 +333,7 @@ class Task(Future[Any]):
     # --- for the registry, which tells a task its story -------------------------------------------------
 
     def _end(self, message: TasksSucceeded | TasksFailed | None, state: str) -> bool:
-        """Enter a final state and wake whoever waits; False if it was final before."""
+        """Enter a final state and wake the callers that wait; False if it was final before."""
         with _making:
             if self._state in _OVER:
                 return False
@@ -454,7 +366,7 @@ class Task(Future[Any]):
         self._error = error
         return self._end(message, FINISHED)
 
-    def _hear_running(self, message: TasksRunning) -> None:
+    def _on_running(self, message: TasksRunning) -> None:
         with _making:
             sync = self._sync
             if sync is None:
@@ -498,9 +410,9 @@ class Task(Future[Any]):
         if results is None:
             results = message.results
         if results is None and self._value is not _UNREAD:
-            return self._value  # another thread has read it meanwhile, and let go of the bytes after that
+            return self._value  # another thread has read it meanwhile, and dropped the bytes after that
         value = self._value = load_results(results)[0]
-        self._message = without_results(message)
+        self._message = _without_results(message)
         self._results = None
         return value
 
@@ -514,8 +426,8 @@ class Task(Future[Any]):
 
 
 def end_together(ended: Sequence[tuple[Task, TasksSucceeded]]) -> None:
-    """Tasks succeeded: those nobody waits for yet at one go, the others in order, each with those who wait for it."""
-    rest = without_results(ended[0][1])  # most say the same, apart from their results: one will do for all
+    """Tasks succeeded: those that no caller waits for at one go, the others in order, each with its callers."""
+    rest = _without_results(ended[0][1])  # most say the same, apart from their results: one will do for all
     for at in range(0, len(ended), _TOGETHER):
         waited: list[tuple[Task, TasksSucceeded]] = []
         with _making:
@@ -530,7 +442,7 @@ def end_together(ended: Sequence[tuple[Task, TasksSucceeded]]) -> None:
                             or message.attempt != rest.attempt
                             or message.reused is not rest.reused
                         ):
-                            rest = without_results(message)
+                            rest = _without_results(message)
                         task._results = message.results
                         task._message = rest
                     task._state = FINISHED
@@ -538,6 +450,22 @@ def end_together(ended: Sequence[tuple[Task, TasksSucceeded]]) -> None:
                     waited.append(pair)
         for task, message in waited:
             task._end(message, FINISHED)
+
+
+def _without_results(message: TasksSucceeded) -> TasksSucceeded:
+    """The same message without the bytes that have been read; tasks of which no more is known share one."""
+    if message.details:
+        return msgspec.structs.replace(message, results=None)
+    same = (message.attempt, message.host, message.reused)
+    found = _shared.get(same)
+    if found is None:
+        if len(_shared) >= 1000:
+            _shared.clear()
+        found = _shared[same] = msgspec.structs.replace(message, results=None)
+    return found
+
+
+_shared: dict[tuple[int, str, bool], TasksSucceeded] = {}  # of no record in particular
 
 
 def _call(fn: Callable[[Any], object], task: Task) -> None:
@@ -565,3 +493,86 @@ class OutputPath(str):
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:  # elsewhere it is a plain path
         return str, (str(self),)
+
+
+def label_of(task: Task) -> str:
+    """A task's name in messages, as in "task 12 (plot)" or "task 7.3 (align)"."""
+    number = f"{task.id}.{task.index}" if task._array is not None else str(task.id)
+    return f"task {number} ({task.name})" if task.name else f"task {number}"
+
+
+def ending_of(message: TasksRunning | TasksSucceeded | TasksFailed | None) -> str:
+    """The word for how a task ended; no message means that it was cancelled here."""
+    if isinstance(message, TasksSucceeded):
+        return TaskState.DONE.label
+    if isinstance(message, TasksFailed):
+        return ending_state(message.failure).label
+    return TaskState.CANCELLED.label
+
+
+def ending_state(failure: Failure) -> TaskState:
+    """The state of a task that failed like this."""
+    if failure.cause is Cause.CANCELLED:
+        return TaskState.CANCELLED
+    return TaskState.SKIPPED if failure.cause in _NOT_RUN else TaskState.FAILED
+
+
+def exception_of(message: TasksFailed, task: Task, *, is_command: bool) -> BaseException:
+    """What `result()` raises for a task that did not succeed."""
+    failure = message.failure
+    if failure.cause is Cause.EXCEPTION and failure.error:
+        found = _load_exception(failure.error)
+        if found is not None:
+            return found
+    label = label_of(task)
+    if failure.cause in _NOT_RUN:
+        return NotRun(f"{label} was not run: {failure.message or failure.cause.value}", failure.source)
+    if failure.cause is Cause.UNSENDABLE and not is_command:
+        return NotPicklable(f"{label}: {failure.message}")
+    where = f" on {message.host}" if message.host else ""
+    attempt = f", attempt {message.attempt}" if message.attempt else ""
+    text = f"{label}: {what_happened(failure)}{where}{attempt}"
+    last = last_line(failure.stderr)
+    if last:
+        text += f": {last}"
+    return TaskFailed(
+        text,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+        host=message.host,
+        attempt=message.attempt,
+        stderr=failure.stderr,
+    )
+
+
+def what_happened(failure: Failure) -> str:
+    """A failure in a few words, as in "exit code 3" or "ended by SIGSEGV"."""
+    match failure.cause:
+        case Cause.EXIT if failure.exit_code is not None:
+            return f"exit code {failure.exit_code}"
+        case Cause.SIGNAL if failure.signal is not None:
+            return f"ended by {_signal_name(failure.signal)}"
+        case _:
+            return failure.message or failure.cause.value
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty, not too long."""
+    stripped = text.strip()
+    return stripped.rsplit("\n", 1)[-1].strip()[:300] if stripped else ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _load_exception(data: bytes) -> BaseException | None:
+    """The pickled exception; None when its class cannot be made here."""
+    try:
+        found = loads(data)
+    except Exception:  # noqa: BLE001 - unpickling runs the user's code, which may raise anything
+        return None
+    return found if isinstance(found, BaseException) else None

@@ -1,8 +1,9 @@
-"""What a session knows of its tasks, told by the server's messages: who must hear of what.
+"""The session's table of tasks: which task or array each message of the server is for.
 
-Loose tasks are held here until they end; taking one out of `tasks` is what decides who ends it, the
-reader that heard of its end or the caller that cancels it. Rule: counts change before a task's waiters
-wake, so that whoever wakes sees them.
+Loose tasks are held here until they end. Taking one out of `tasks` decides which thread ends it: the one that read of
+its end, or the caller that cancels it.
+
+Rule: counts change before callers that wait for a task wake, so that these see them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bough.api.futures.task import (
     Elements,
     Task,
     end_together,
-    ending_word,
+    ending_state,
     last_line,
     what_happened,
 )
@@ -42,12 +43,11 @@ if TYPE_CHECKING:
     from bough.api.client.connection import Connection
 
 _S = TaskState
-_ENDINGS = {"failed": _S.FAILED, "skipped": _S.SKIPPED, "cancelled": _S.CANCELLED}
-_NOBODYS_FAULT = frozenset({Cause.CANCELLED, Cause.CLOSED})
+_NO_FAILURE = frozenset({Cause.CANCELLED, Cause.CLOSED})
 
 
 class UnseenFailure(msgspec.Struct, frozen=True):
-    """A failure that nobody has looked at: of the elements [start, stop) of a record."""
+    """A failure that was not looked at: of the elements [start, stop) of a record."""
 
     record: int
     start: int
@@ -118,7 +118,7 @@ class TaskRegistry:
     def _elements_succeeded(self, message: TasksSucceeded) -> None:
         array = self.arrays.get(message.record)
         if array is not None:
-            news = array.hear_end(message)
+            news = array.on_ended(message)
             if message.reused:
                 self.progress.reused += sum(stop - start for start, stop in news)
             self.forget_ended(array)
@@ -127,7 +127,7 @@ class TaskRegistry:
         if message.failure.cause is Cause.CANCELLED:
             self._cancelled(message)
             return
-        state = _ENDINGS[ending_word(message.failure)]
+        state = ending_state(message.failure)
         task = self.tasks.pop(message.record, None)
         if task is not None:
             self._note(message, task.name, [(0, 1)], is_array=False)
@@ -136,11 +136,11 @@ class TaskRegistry:
             return
         array = self.arrays.get(message.record)
         if array is not None:
-            array.hear_end(message, lambda news: self._note(message, array.name, news, is_array=True))
+            array.on_ended(message, lambda news: self._note(message, array.name, news, is_array=True))
             self.forget_ended(array)
 
     def _cancelled(self, message: TasksFailed) -> None:
-        """Somebody else cancelled it: `bough cancel`, or a group."""
+        """It was cancelled elsewhere: by `bough cancel`, or with its group."""
         task = self.tasks.pop(message.record, None)
         if task is not None:
             self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)
@@ -148,7 +148,7 @@ class TaskRegistry:
             return
         array = self.arrays.get(message.record)
         if array is not None:
-            array.hear_end(message)
+            array.on_ended(message)
             self.forget_ended(array)
 
     def _runs(self, message: TasksRunning) -> None:
@@ -157,11 +157,11 @@ class TaskRegistry:
             was, now = task._state == RUNNING, bool(message.attempt)
             if was != now:
                 self.progress.moved(task.group, was, _S.RUNNING if now else _S.WAITING, 1)
-            task._hear_running(message)
+            task._on_running(message)
             return
         array = self.arrays.get(message.record)
         if array is not None:
-            array.hear_running(message)
+            array.on_running(message)
 
     def unended(self) -> list[int | tuple[int, int]]:
         """The records that have not ended here; of what is fed also the element from which on."""
@@ -172,7 +172,7 @@ class TaskRegistry:
         return [*self.tasks, *arrays]
 
     def forget_ended(self, array: Elements) -> None:
-        """Let go of an array of which nothing more will be heard."""
+        """Forget an array of which the server says nothing more."""
         if not array.left and not array.is_open:
             self.arrays.pop(array.record, None)
 
@@ -210,7 +210,7 @@ class TaskRegistry:
             if array is not None:
                 array.error = error
                 array.close()
-                array.hear_end(TasksFailed(RecordId(array.record), 0, len(array.states), 0, failure))
+                array.on_ended(TasksFailed(RecordId(array.record), 0, len(array.states), 0, failure))
 
     # --- what users do --------------------------------------------------------------------------------
 
@@ -238,12 +238,12 @@ class TaskRegistry:
         """End running attempts."""
         self._tell(Killed(target, stop))
 
-    def _tell(self, deed: Cancelled | Killed) -> None:
+    def _tell(self, action: Cancelled | Killed) -> None:
         connection = self.connection
         if connection is None or connection.ended.is_set():
             return
         try:
-            connection.act(deed)
+            connection.act(action)
         except BoughError:
             return  # the server is gone, and the tasks with it
 
@@ -272,21 +272,21 @@ class TaskRegistry:
             raise UserError("the session is not open")
         return self.connection
 
-    # --- failures nobody has looked at ----------------------------------------------------------------
+    # --- failures that were not looked at -------------------------------------------------------------
 
     def _note(self, message: TasksFailed, name: str, news: Sequence[Range], *, is_array: bool) -> None:
         failure = message.failure
-        if failure.cause in _NOBODYS_FAULT:
+        if failure.cause in _NO_FAILURE:
             return
         with self._looking:
             entries = self._unseen.setdefault(message.record, {})
             entries.update({start: (stop, message, name, is_array) for start, stop in news})
-        if ending_word(failure) == "failed":
+        if ending_state(failure) is _S.FAILED:
             for start, stop in news:
                 self.progress.failed(_line((stop, message, name, is_array), start), stop - start)
 
     def looked_at(self, record: int, index: int) -> None:
-        """Somebody saw how this task failed."""
+        """A caller saw how this task failed."""
         if record not in self._unseen:
             return
         with self._looking:
@@ -302,12 +302,12 @@ class TaskRegistry:
                 self._unseen.pop(record, None)
 
     def looked_at_all(self, record: int) -> None:
-        """Somebody saw how the tasks of a record failed."""
+        """A caller saw how the tasks of a record failed."""
         with self._looking:
             self._unseen.pop(record, None)
 
     def unretrieved(self) -> list[UnseenFailure]:
-        """The failures nobody has looked at."""
+        """The failures that were not looked at."""
         with self._looking:
             return [
                 UnseenFailure(record, start, entry[0], _line(entry, start).text)
@@ -352,7 +352,7 @@ def _label(record: int, start: int, stop: int, name: str, *, is_array: bool) -> 
 
 
 def _describe(failure: Failure, label: str) -> str:
-    if ending_word(failure) == "skipped":
+    if ending_state(failure) is _S.SKIPPED:
         return f"{label} was not run: {failure.message or failure.cause.value}"
     last = last_line(failure.stderr)
     return f"{label}: {what_happened(failure)}{': ' + last if last else ''}"

@@ -1,1 +1,5 @@
-"""Whether work was done before: `digests` of values and code, `content_keys` of calls, commands and files."""
+"""Whether work was done before.
+
+It offers `content_keys` (keys of calls, commands and files). They are made of `digests` of values and code, and of
+`function_code`.
+"""

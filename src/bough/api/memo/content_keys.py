@@ -1,14 +1,10 @@
-"""Keys of calls and commands; identity of files.
+"""What a task computes, as a memo key: by it a later run finds work that is already done.
 
-What a task computes, as a memo key: by it a later run finds work that is already done.
+A call counts by its function and arguments, a command by its words, settings and the files it reads. A file of
+ordinary size counts by its content and may be copied or touched freely. A big file counts by size and time, a folder
+by the sizes and times of the files in it. Digests of files are kept while size and time stay.
 
-A call counts by its function and arguments, a command by its words, settings and the files it reads.
 Rule: a task of which something has no digest has no key (None), and is never reused.
-
-What a file holds, as a short digest, so that a changed input is noticed.
-
-Rule: a file of ordinary size counts by its content and may be copied or touched freely; a big one counts by
-size and time, a folder by the sizes and times of the files in it. Digests are kept while size and time stay.
 """
 
 from __future__ import annotations
@@ -56,8 +52,16 @@ class Known:
         return _call_key(self._seed.copy(), args, kwargs)
 
     def short_key(self, short: bytes) -> MemoKey:
-        """The memo key of a call whose arguments are packed already, by `shortcalls`."""
-        return _short_key(self._seed.copy(), short)
+        """The memo key of a call whose arguments are packed already, by `refs`."""
+        seed = self._seed.copy()
+        seed.update(short)
+        return MemoKey(seed.digest())
+
+
+def known_call(fn: types.FunctionType, short: bytes | None) -> tuple[Known | None, MemoKey | None]:
+    """What is known of a function now, and the memo key of a call whose arguments are packed already, if they are."""
+    known = known_function(fn)
+    return known, None if known is None or short is None else known.short_key(short)
 
 
 def known_function(fn: types.FunctionType) -> Known | None:
@@ -105,17 +109,13 @@ def _seed(function: MemoKey) -> blake2b:
 def _call_key(seed: blake2b, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
     short = (pack_simple(args) or pack_marked(args)) if not kwargs else None
     if short is not None:  # most calls: one digest will do, and the first byte says so
-        return _short_key(seed, short)
+        seed.update(short)
+        return MemoKey(seed.digest())
     positional = value_digest(args)
     named = value_digest(sorted(kwargs.items())) if kwargs else b""
     if positional is None or named is None:
         return None
     seed.update(b"d" + positional + named)
-    return MemoKey(seed.digest())
-
-
-def _short_key(seed: blake2b, short: bytes) -> MemoKey:
-    seed.update(short)
     return MemoKey(seed.digest())
 
 

@@ -1,16 +1,11 @@
-"""Digests of values and code.
+"""Digests of values and of code: the same for what computes the same, in every process.
 
-How values of the standard library's types go into a digest, type by type.
+Functions count by their bytecode, constants, defaults, closures and the globals they use, followed through the user's
+own modules. Library code counts by its name and version. Values count by type and content; a type of the standard
+library counts by what it means, not by how it is pickled.
 
-Rule: a type that is listed here counts by what it means, not by how it is pickled; one that cannot be told
-apart from others of its kind is refused.
-
-Digests of values and of code: the same for what computes the same, in every process.
-
-Functions count by their bytecode, constants, defaults, closures and the globals they use, followed
-through the user's own modules; library code counts by its name and version. Values count by type and
-content. Rules: no pickle bytes, no addresses, no line numbers, no docstrings; what cannot be told apart
-for certain has no digest (None).
+Rules: no pickle bytes, no addresses, no line numbers, no docstrings. What cannot be told apart for certain has no
+digest (None).
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
-"""Instructions, globals, whose code; whether it changed since.
+"""What a function is made of: its instructions, the globals it uses, and whether the code is the user's own.
 
-What a code object says: a digest of its instructions, and the globals, attributes and imports it uses.
+`CodeFacts` digests a code object and lists the globals, attributes and imports it uses. `Watch` notes what a digest
+was made of, so that a later look shows cheaply whether it still holds. `is_own` tells the user's own code, which is
+followed into and travels by value, from a library's, which is known by name and version.
 
-Constants are taken where they are used, not by number. Rule: neither line numbers nor docstrings nor the
-order of constants count, and the same source gives the same facts in every process.
-
-Whether a function is still what it was when its digest was made, without making the digest again.
-
-While a digest is made, everything it was made of is noted: globals, cells, functions and classes. Rule:
-what may change in place is compared by digest, everything else by being the same object.
-
-Whose code is it: the user's own, or a library's.
-
-Own code is followed into and travels by value; library code is known by its name and version. Rule: only
-what lies beside the script or in the directory it runs in, and is not installed, is the user's own.
+Rules: neither line numbers nor docstrings nor the order of constants count. What may change in place is compared by
+digest, everything else by being the same object. Only what lies beside the script or in the folder it runs in, and is
+not installed, is the user's own.
 """
 
 from __future__ import annotations

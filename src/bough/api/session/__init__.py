@@ -1,5 +1,5 @@
-"""`session` is what users open.
+"""Sessions: what users open.
 
-It offers `launch` starts its server, `remote` speaks to a service, `rejoin` finds what a workflow holds already,
-`shutdown` ends in order.
+It offers `session` (class `Session`), `launch` (defaults of a run; the server of an embedded session) and `shutdown`
+(how sessions end). `remote` is the host of a service's session, `rejoin` finds what a workflow holds already.
 """

@@ -247,14 +247,14 @@ class EmbeddedHost:
         """Refuse to leave tasks to a server that ends with the session."""
         raise UserError("detach: this session's tasks end with the script, because its server is part of it")
 
-    def say_goodbye(self, connection: Connection, how: Farewell, patience: float) -> None:
+    def say_goodbye(self, connection: Connection, how: Farewell, timeout: float) -> None:
         """Tell the server to stop."""
         connection.close(how)
-        connection.ended.wait(patience)
+        connection.ended.wait(timeout)
 
-    def finish(self, connection: Connection, patience: float) -> None:
+    def finish(self, connection: Connection, timeout: float) -> None:
         """See to it that the server's process ends."""
-        if not self._server.wait(patience):
+        if not self._server.wait(timeout):
             self._server.kill()
         connection.ended.wait(5)
 
@@ -284,7 +284,7 @@ class ServerProcess:
         try:
             if os.path.basename(os.path.dirname(place.store)) == HOME:
                 private.make_folder(os.path.dirname(place.store))
-            closed = make_store_folder(place.store)  # results are pickles: nobody else may touch them
+            closed = make_store_folder(place.store)  # results are pickles: no other user may touch them
             log = open(place.log, "ab", opener=private.opener)  # noqa: SIM115 - the child's from here on
             if closed:
                 log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {CLOSED.format(place.store)}\n".encode())
@@ -323,15 +323,15 @@ class ServerProcess:
         except OSError:
             return ""
 
-    def wait(self, patience: float) -> bool:
+    def wait(self, timeout: float) -> bool:
         """Wait for the process to end. `Popen.wait` would look now and then, and see the end late."""
         if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # somebody else was told of its end
+            with contextlib.suppress(ProcessLookupError):  # another part of the script waited for it
                 number = os.pidfd_open(self.process.pid)
                 try:
                     poll = select.poll()
                     poll.register(number, select.POLLIN)
-                    if not poll.poll(patience * 1000):
+                    if not poll.poll(timeout * 1000):
                         return False
                 finally:
                     os.close(number)

@@ -1,8 +1,10 @@
 """What a workflow holds already when a session comes back to it, and which of it a new submission is.
 
 A submission is the task that is there if it has the same memo key and waits for the same things; the n-th of several
-identical ones is the n-th of those. Arrays must also have the same arguments. Rule: every record is given out once;
-what has no memo key is never recognised.
+identical ones is the n-th of those. Arrays must also have the same arguments.
+
+Rules: every record is given out once. What has no memo key is never recognised. What ended without success is tried
+again.
 """
 
 from __future__ import annotations

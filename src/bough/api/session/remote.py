@@ -188,7 +188,7 @@ class RemoteHost:
     def check_detach(self) -> None:
         """The service keeps the tasks of a session that leaves."""
 
-    def say_goodbye(self, connection: Connection, how: Farewell, patience: float) -> None:
+    def say_goodbye(self, connection: Connection, how: Farewell, timeout: float) -> None:
         """Leave, however the session ends: the tasks are the server's."""
         self.transfer.abandon()
         if not connection.is_away:
@@ -196,9 +196,9 @@ class RemoteHost:
             connection.ended.wait(_GOODBYE)
         connection.leave(self._left())
 
-    def finish(self, connection: Connection, patience: float) -> None:
+    def finish(self, connection: Connection, timeout: float) -> None:
         """Wait for the end of the connection."""
-        connection.ended.wait(patience)
+        connection.ended.wait(timeout)
 
     def on_lost(self, error: BoughError | None, *, is_detached: bool) -> BoughError | None:
         """Pass on what the server said last, and tell why no more comes."""

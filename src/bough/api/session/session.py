@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from bough.api.futures.task_registry import TaskRegistry, UnseenFailure
     from bough.api.session.rejoin import ExistingWork
     from bough.api.submit.context import RunningFeed
+    from bough.api.submit.groups import Group
+    from bough.api.submit.options import TaskOptions
     from bough.model.events.facts import PagesAdded
     from bough.model.ids import BlobId, MemoKey
     from bough.model.tasks import Dep, Item, TaskSpec
@@ -87,10 +89,10 @@ class Host(Protocol):
     def check_detach(self) -> None:
         """Raise an error if tasks cannot be left to the server."""
 
-    def say_goodbye(self, connection: Connection, how: Farewell, patience: float) -> None:
+    def say_goodbye(self, connection: Connection, how: Farewell, timeout: float) -> None:
         """Tell the server that the session ends."""
 
-    def finish(self, connection: Connection, patience: float) -> None:
+    def finish(self, connection: Connection, timeout: float) -> None:
         """The session has ended."""
 
     def on_lost(self, error: BoughError | None, *, is_detached: bool) -> BoughError | None:
@@ -401,8 +403,8 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             if left:
                 server = f" --server {self.address}" if self.address else ""
                 sys.stderr.write(
-                    f"bough: workflow {self.name} goes on at the server with {left} tasks; run the script again to come"
-                    f" back to it, or end it with bough cancel{server} {self.name}:all\n"
+                    f"bough: workflow {self.name} is running at the server with {left} tasks; run the script again to"
+                    f" come back to it, or end it with bough cancel{server} {self.name}:all\n"
                 )
                 if not is_acknowledged:
                     sys.stderr.write("bough: what the server has not acknowledged is not among them\n")
@@ -458,18 +460,18 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         with contextlib.suppress(BoughError):
             self.drain()
 
-    def end(self, how: Farewell, patience: float) -> None:
+    def end(self, how: Farewell, timeout: float) -> None:
         """Tell the server to stop, and see to it that it does; leave a service."""
         self.is_detached = self.is_remote
         for feed in list(self._feeds):
             feed.stop()
-        self.host.say_goodbye(self.connection, how, patience)
-        self._finish(patience)
+        self.host.say_goodbye(self.connection, how, timeout)
+        self._finish(timeout)
 
-    def _finish(self, patience: float) -> None:
+    def _finish(self, timeout: float) -> None:
         with self._closing:
             if not self.is_over:
-                self.host.finish(self.connection, patience)
+                self.host.finish(self.connection, timeout)
                 self.is_over = True
         shutdown.forget(self)
 
@@ -555,6 +557,13 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
                 registry.progress.added(group, -count)
             raise
 
+    def make_group(self, name: Any, parent: int, after: Any, settings: TaskOptions, **how: Any) -> Group:
+        """Make a group in another one, see `groups.make_group`."""
+        from bough.api.submit.groups import make_group
+
+        self.check_open()
+        return make_group(self, name, parent, after, settings, **how)
+
     def _existing_group(self, parent: int, name: str) -> int | None:
         return self._existing.groups.get((parent, name)) if self._existing is not None else None
 
@@ -608,6 +617,5 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         self.registry.lost(self._fault)
 
 
-opened_sessions: list[
-    Session
-] = []  # every session of this process in the order of opening; closed ones too, for their counts
+# Every session of this process in the order of opening; closed ones too, for their counts and failures.
+opened_sessions: list[Session] = []

@@ -1,8 +1,10 @@
-"""How sessions end when the user presses Ctrl-C, when an error leaves their block, or when the script ends without.
+"""How sessions end when the user presses Ctrl-C, when an error leaves their block, or when the script ends.
 
-One Ctrl-C asks politely: running tasks are ended, the state is kept. A second one stops at once. After an error what
-has not started is cancelled and what runs is ended, so that the error shows at once. Rule: whatever happens, the
-server's process is gone when these functions return, and its tasks with it; only a service keeps both.
+One Ctrl-C asks politely: running tasks are ended, the state is kept. A second one stops at once. After an error the
+session cancels what has not started and ends what runs, so that the error shows at once.
+
+Rule: whatever happens, the server's process is gone when these functions return, and its tasks with it; only a
+service keeps both.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class OpenSession(Protocol):
     def drain(self) -> None:
         """Wait for the end of everything and close in good order."""
 
-    def end(self, how: Farewell, patience: float) -> None:
+    def end(self, how: Farewell, timeout: float) -> None:
         """Tell the server to stop."""
 
     def give_back(self) -> None:

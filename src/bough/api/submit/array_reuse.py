@@ -1,7 +1,9 @@
 """Which elements of a new array earlier runs have done already: arguments are compared element by element.
 
-Equal bytes are equal arguments, so an unchanged table costs nothing; otherwise rows are compared by their
-value or digest. Rule: every old success is claimed once, and what cannot be compared is not reused.
+Equal bytes are equal arguments, so an unchanged table costs nothing; otherwise rows are compared by their value or
+digest.
+
+Rule: every old success is used once, and what cannot be compared is not reused.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from bough.model.ids import RecordId
 from bough.model.tasks import Page, Reuse
 
 _EXACT: frozenset[type] = frozenset({int, str, bytes, bool, type(None)})
-
 RowKey = Callable[[Any], object]
 
 
@@ -66,27 +67,27 @@ def match(
     `key` and, by record, `old_keys` give what must be equal for two rows to be the same; by default the row
     itself. With them, equal bytes alone say nothing.
     """
-    claims = _Claims(new.length)
+    reused = _Reused(new.length)
     rest = []
     for old in olds:  # newest run first
         if key is not None:
             rest.append(old)
             continue
         if new.table and old.table == new.table:
-            claims.take_same_places(old, 0, min(new.length, old.length))
+            reused.take_same_places(old, 0, min(new.length, old.length))
         elif new.pages and old.pages:
             there = {(start, stop): data for start, stop, data in old.pages}
             for page in new.pages:
                 if there.get((page.start, page.stop)) == page.data:
-                    claims.take_same_places(old, page.start, page.stop)
-        if claims.left:
+                    reused.take_same_places(old, page.start, page.stop)
+        if reused.left:
             rest.append(old)
-    if rest and claims.left:
-        _by_rows(claims, rest, new, key or row_key, old_keys or {})
-    return claims.ranges()
+    if rest and reused.left:
+        _by_rows(reused, rest, new, key or row_key, old_keys or {})
+    return reused.ranges()
 
 
-class _Claims:
+class _Reused:
     """For each new element the old success it takes over."""
 
     def __init__(self, length: int) -> None:
@@ -94,32 +95,32 @@ class _Claims:
         self.left = length
         self.whole: list[Reuse] = []  # found in one piece
         self.single: list[tuple[int, int, int]] = []  # (element, source, its element)
-        self._claimed: dict[int, list[tuple[int, int]]] = {}  # of old records
+        self._used: dict[int, list[tuple[int, int]]] = {}  # of old records
         self._taken = bytearray(length)
 
     def take_same_places(self, old: EarlierArray, start: int, stop: int) -> None:
-        """Claim the successes of an old array in [start, stop) for the new elements at the same places."""
+        """Take the successes of an old array in [start, stop) for the new elements at the same places."""
         for first, last in old.done:
             at, high = max(first, start), min(last, stop)
             while at < high:
-                end = self._taken.find(1, at, high)  # an earlier claim ends the run
+                end = self._taken.find(1, at, high)  # an element that is taken ends the run
                 end = high if end < 0 else end
                 if end > at:
                     self.whole.append(Reuse(at, end, RecordId(old.record), at))
                     self._taken[at:end] = b"\x01" * (end - at)
-                    self._claimed.setdefault(old.record, []).append((at, end))
+                    self._used.setdefault(old.record, []).append((at, end))
                     self.left -= end - at
                 at = end + 1
 
     def is_taken(self, index: int) -> bool:
         return bool(self._taken[index])
 
-    def unclaimed(self, old: EarlierArray) -> Iterator[tuple[int, int]]:
-        """Successes of an old array that nobody has claimed yet."""
-        claimed = sorted(self._claimed.get(old.record, []))
+    def unused(self, old: EarlierArray) -> Iterator[tuple[int, int]]:
+        """Successes of an old array that were not used yet."""
+        used = sorted(self._used.get(old.record, []))
         for low, high in old.done:
             at = low
-            for start, stop in claimed:
+            for start, stop in used:
                 if stop <= at or start >= high:
                     continue
                 if at < start:
@@ -133,7 +134,7 @@ class _Claims:
         self.left -= 1
 
     def ranges(self) -> tuple[Reuse, ...]:
-        """All claims, in order, neighbours merged."""
+        """All of them, in order, neighbours merged."""
         merged: list[Reuse] = []
         singles = (Reuse(i, i + 1, RecordId(source), j) for i, source, j in self.single)
         for found in sorted([*self.whole, *singles], key=lambda reuse: reuse.start):
@@ -152,12 +153,12 @@ class _Claims:
 
 
 def _by_rows(
-    claims: _Claims, olds: Sequence[EarlierArray], new: NewArray, key: RowKey, old_keys: Mapping[int, RowKey]
+    reused: _Reused, olds: Sequence[EarlierArray], new: NewArray, key: RowKey, old_keys: Mapping[int, RowKey]
 ) -> None:
     there: dict[object, list[tuple[int, int]]] = {}
     for old in olds:
         old_key = old_keys.get(old.record, key)
-        for index, row in _rows_in(old, list(claims.unclaimed(old))):
+        for index, row in _rows_in(old, list(reused.unused(old))):
             found = old_key(row)
             if found is not None:
                 there.setdefault(found, []).append((old.record, index))
@@ -167,10 +168,10 @@ def _by_rows(
         places.reverse()  # taken from the end: the n-th twin takes the n-th success
     for start, rows in new.blocks():
         for index, row in _enumerated(rows, start):
-            if not claims.is_taken(index):
+            if not reused.is_taken(index):
                 places = there.get(key(row), [])
                 if places:
-                    claims.take(index, *places.pop())
+                    reused.take(index, *places.pop())
 
 
 def _rows_in(old: EarlierArray, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:

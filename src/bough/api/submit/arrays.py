@@ -15,7 +15,7 @@ import msgspec
 
 from bough import private
 from bough.api.client.outbox import check_size
-from bough.api.file_table import keep_claims
+from bough.api.file_table import store_output_digests
 from bough.api.futures.completed import CommandRows
 from bough.api.futures.elements import ArrayElements
 from bough.api.futures.feed_elements import FeedElements
@@ -107,7 +107,7 @@ def _send(
     if parts.identities and parts.key:
         _keep_identities(session.store, record, parts.identities)
     if parts.writes:
-        keep_claims(session.store, record, parts.writes)
+        store_output_digests(session.store, record, parts.writes)
     now, later = _split(parts.pages) if not reuse else (parts.pages, [])
     spec = ArraySpec(
         record,

@@ -17,7 +17,7 @@ from bough import private
 from bough.api.futures.array import Array
 from bough.api.futures.array_view import ArrayView
 from bough.api.futures.task import Task
-from bough.api.memo.content_keys import call_key, function_key, known_function
+from bough.api.memo.content_keys import call_key, function_key, known_call
 from bough.api.pickling import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
 from bough.api.submit.arrays import ArrayParts, array_length, send_array
 from bough.api.submit.options import Arguments, after_deps
@@ -49,12 +49,12 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     kwargs: dict[str, Any],
 ) -> Task:
     """Submit one call. A million of them may come in a row: what all calls of a function share is made once."""
-    session.check_open()
+    if session.is_shut or session.connection.is_forked:
+        session.check_open()
     if not callable(fn):
         raise UserError(f"submit needs a function, not {fn!r:.80}; a command line goes to command()")
     registry = session.registry
     name = settings.name or function_name(fn)
-    known = known_function(fn) if type(fn) is FunctionType else None
     blob: tuple[BlobId, bytes] | None = None
     after: tuple[Dep, ...] = ()
     inputs: tuple[Dep, ...] = ()
@@ -75,14 +75,11 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     if settings.after:
         waits = after_deps(settings.after, registry)
         after = tuple(dict.fromkeys((*waits, *after))) if after else waits
+    known, key = known_call(fn, short if settings.memo else None) if type(fn) is FunctionType else (None, None)
     if blob is None:
-        blob = pack_known(known) if known is not None else pack_function(fn)
-    key: MemoKey | None = None
-    if settings.memo:
-        if known is not None:
-            key = known.short_key(short) if short is not None else known.call_key(args, kwargs)
-        else:
-            key = call_key(function_key(fn), args, kwargs)
+        blob = pack_function(fn) if known is None else known.blob or pack_known(known)
+    if settings.memo and key is None:
+        key = known.call_key(args, kwargs) if known is not None else call_key(function_key(fn), args, kwargs)
     record = session.new_record()
     size, path = len(payload), ""
     if size > BIG and session.keeps_arguments:

@@ -1,15 +1,11 @@
-"""From text and parameters to a planned command or sweep.
-
-A command being put together: its parts and settings, and what its parameters stand for.
-
-A task, or one of its outputs, given for an `:r` slot stands for the path of its file. Rule: the file and
-the task that makes it are noted wherever such a value is met, so that a command waits for what it reads.
-
-What `Session.command` and `Session.sweep` make of a text and its parameters, before anything is sent.
+"""What `Session.command` and `Session.sweep` make of a text and its parameters, before anything is sent.
 
 A text without parameters is taken verbatim, a list of words runs without a shell, as in `subprocess`. Only a keyword
-beside the space of a sweep may be a template; every other value is data, braces and all.
-Rule: everything that is wrong with a command is found here, and named, before a task exists.
+beside the space of a sweep may be a template; every other value is data, braces and all. A task, or one of its
+outputs, given for an `:r` slot stands for the path of its file.
+
+Rules: everything that is wrong with a command is found here, and named, before a task exists. A file and the task
+that makes it are noted wherever such a value is met, so that a command waits for what it reads.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Commands and sweeps: files declared, then sent.
+"""Submits commands: loose ones, and sweeps as one array.
 
-Submitting commands: loose ones, and sweeps as one array.
+Commands of a service say which files they read and write, so that these can be transferred.
 
-Rule: files are declared before anything is sent, and withdrawn if it cannot be sent.
-
-What commands of a service carry with them, so that their files can travel: which ones they read and write.
-
-Rule: contents that the server cannot read itself are there before the command that reads them is submitted.
+Rules: files are declared before anything is sent, and withdrawn if it cannot be sent. Contents that the server cannot
+read itself are uploaded before the command that reads them is submitted.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from bough.api.file_table import DeclaredFiles, files_of, keep_claims
+from bough.api.file_table import DeclaredFiles, files_of, store_output_digests
 from bough.api.futures.array import Array
 from bough.api.futures.array_view import ArrayView
 from bough.api.futures.completed import CommandRows
@@ -68,7 +65,7 @@ def submit_command(
         after = tuple(dict.fromkeys([*after, *declared.after]))
     key = _command_key(session, planned, declared) if settings.memo else MemoKey(b"")
     if session.is_remote and (planned.reads or planned.writes):
-        payload = _encoded(travelling_call(session, planned, declared, name))
+        payload = _encoded(call_with_files(session, planned, declared, name))
     spec = TaskSpec(
         record,
         Kind.COMMAND,
@@ -138,7 +135,7 @@ def submit_sweep(
         outside = [*declared.external, *shared.external]
         files = b""
         if session.is_remote:
-            files = travelling_files(session, planned, outside, name)
+            files = packed_files(session, planned, outside, name)
         parts = ArrayParts(
             kind=Kind.COMMAND,
             name=name,
@@ -201,7 +198,7 @@ def directory(how: Mapping[str, Any]) -> str:
 
 
 def read_clash(given: object) -> OnClash:
-    """What to do about outputs whose path is somebody else's."""
+    """What to do about outputs whose path is taken."""
     if given is None:
         return OnClash.ERROR
     try:
@@ -264,7 +261,7 @@ def open_command_array(
                 "feed: its commands cannot read what tasks make, nor write under other names; submit them with sweep"
             )
         if declared.writes:
-            keep_claims(session.store, record, declared.writes, more=start > 0)
+            store_output_digests(session.store, record, declared.writes, more=start > 0)
         held.extend(rows)
         return rows
 
@@ -291,7 +288,7 @@ def slots_of(text: str, parameters: Mapping[str, Any]) -> list[TemplateSlot]:
     return [part for part in parts if isinstance(part, TemplateSlot) and part.name not in BUILT_IN]
 
 
-def travelling_call(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
+def call_with_files(session: SessionLike, planned: PlannedCommand, declared: DeclaredFiles, label: str) -> CommandCall:
     """A loose command that says what it reads."""
     call = planned.call if planned.template is None else render_row(planned.template, planned.row, late=True)
     sent = session.upload(declared.external, label)
@@ -299,7 +296,7 @@ def travelling_call(session: SessionLike, planned: PlannedCommand, declared: Dec
     return replace(call, reads={path: sent.get(path, b"") for path in paths})
 
 
-def travelling_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
+def packed_files(session: SessionLike, planned: PlannedSweep, external: Iterable[str], label: str) -> bytes:
     """The declared files of an array, packed; nothing if it has none."""
     template, renamed = planned.template, planned.template.renamed
     if not planned.reads and not any(

@@ -61,6 +61,7 @@ class SessionLike(Protocol):
     submit_call: Callable[..., Task]
     submit_map: Callable[..., Array]
     new_record: Callable[[], RecordId]  # a number for a task or array
+    is_shut: bool  # it takes no more work
     known: dict[int, Task | ArrayElements]  # tasks and arrays of other sessions that were found
 
     @property
@@ -74,10 +75,6 @@ class SessionLike(Protocol):
     @property
     def is_joined(self) -> bool:
         """Whether the workflow was there before."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it takes no more work."""
 
     @property
     def keeps_arguments(self) -> bool:
@@ -98,6 +95,9 @@ class SessionLike(Protocol):
 
     def put_task(self, task: Task, spec: TaskSpec, size: int, blobs: tuple[tuple[BlobId, bytes], ...]) -> None:
         """Submit a loose task that waits for all it is to wait for."""
+
+    def make_group(self, name: Any, parent: int, after: Any, settings: TaskOptions, **how: Any) -> Any:
+        """Make a `Group` in another one, see `groups.make_group`."""
 
     def put_page(self, items: list[Item], size: int, tasks: Mapping[int, Task], counts: Mapping[GroupId, int]) -> None:
         """Submit groups and tasks that wait for all they are to wait for."""

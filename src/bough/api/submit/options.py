@@ -1,13 +1,10 @@
-"""Options read once; what is waited for becomes dependencies.
+"""Options of tasks, read once; and what is waited for, as dependencies.
 
-Options of tasks, read once: what a task needs, what limits it, what it waits for.
+`read_options` makes `TaskOptions` of keywords. `deps_of` makes dependencies of tasks, arrays and groups, `Arguments`
+puts marks in the places of values that come later.
 
-Rule: a wrong option is an error that names the option, the value and what would be right; whatever a store could not
-hold is wrong.
-
-What can be waited for, and what arguments wait for: tasks, arrays and groups become dependencies.
-
-Rule: a dependency belongs to the same session; a task inside a list, tuple or dict stands for its value.
+Rules: a wrong option is an error that names the option, the value and what would be right; what a store could not
+hold is wrong. A dependency belongs to the same session. A task inside a list, tuple or dict stands for its value.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Whole descriptions, in bulk; descriptions submitted again.
+"""Submits whole descriptions in bulk, and the difference when one is submitted again.
 
-Submitting a plan: what a description says, as groups and tasks of a session, in bulk.
+The tasks of a plan are not held singly, so they are made and sent by pages, and equal settings, needs and limits are
+one object. For a workflow that is running, the whole description is said again (`amend_plan`), and the server applies
+the difference.
 
-Nobody holds the tasks of a plan singly, so that they are made and sent by pages, and equal settings, needs and limits
-are one object. Rule: a plan is lowered as a whole and looked through, so that a mistake anywhere is found before
-anything is submitted; numbers of tasks ascend in the order of the plan's steps.
-
-Changing a workflow that goes on: its whole description is said again, and the server applies the difference.
-
-Rule: a description is drafted as it would be submitted; nothing of it counts here before the server has answered.
+Rules: a plan is looked through as a whole, so that a mistake anywhere is found before anything is submitted. Numbers
+of tasks ascend in the order of the plan's steps. A description is drafted as it would be submitted; nothing of it
+counts here before the server has answered.
 """
 
 from __future__ import annotations
@@ -323,7 +321,7 @@ def _watch(session: SessionLike, items: Sequence[Item], found: Amendment, comman
 
 
 class _Silent:
-    """Progress that nobody sees: the tasks of a draft are not there yet."""
+    """Progress that is not shown: the tasks of a draft are not there yet."""
 
     def group_added(self, group: int, parent: int, name: str) -> None:
         """It may never be."""

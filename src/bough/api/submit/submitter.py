@@ -1,7 +1,7 @@
 """The ways to submit work, which a session, a group and a session with options have in common.
 
-Rule: the methods of `concurrent.futures.Executor` take nothing of Bough's in their keywords, which belong
-to the function; options are given by `options(...)`. The other methods take options as keywords.
+Rule: the methods of `concurrent.futures.Executor` take nothing of Bough's in their keywords, which belong to the
+function; options are given by `options(...)`. The other methods take options as keywords.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Submitter:
         """The same with options for what is submitted through it.
 
         cores, memory, gpus, resources (a dict), timeout, retries, backoff, walltime, replay, name, after, priority,
-        memo; release (who waits for its group may start when it is done), affinity (it runs where the task before it
+        memo; release (what waits for its group may start when it is done), affinity (it runs where the task before it
         ran), final (it runs whatever happened), attributes (a dict of your own).
         """
         return SubmitterWithOptions(self._session, self._read(options), self)
@@ -200,8 +200,8 @@ class Submitter:
         its parameters. Options are those of `command`.
 
         With keep=False this process holds a result only until it is taken, however many there are: by iterating
-        over the array, which gives values in order, or over `as_completed()`. The generator waits for
-        whoever takes them. `wait_all()` says that nobody will.
+        over the array, which gives values in order, or over `as_completed()`. The generator waits
+        until they are taken. `wait_all()` says that they will not be.
         """
         from bough.api.submit.feeds import start_feed
 
@@ -247,11 +247,7 @@ class Submitter:
             attributes: texts and numbers of your own.
             options: of `options`, for what is submitted through the group itself.
         """
-        from bough.api.submit.groups import make_group
-
-        self._session.check_open()
-        return make_group(
-            self._session,
+        made: Group = self._session.make_group(
             name,
             self._group_id(),
             () if after is None else after,
@@ -265,6 +261,7 @@ class Submitter:
             priority=priority,
             attributes=attributes,
         )
+        return made
 
 
 class SubmitterWithOptions(Submitter, Executor):  # type: ignore[misc] # map gives more than an iterator
