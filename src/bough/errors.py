@@ -5,6 +5,7 @@
         InvalidWorkload      a graph, template or table that cannot be run
         Clash                a path that is already taken
         UnknownName          a policy, selector, group or id that does not exist
+        WorkflowTaken        another session has the workflow open
         NotPicklable         a function, argument or result that cannot travel
         SessionClosed        work for a session that was shut down
       SiteError            the world misbehaved         exit 3, `.transient` decides a retry
@@ -46,6 +47,10 @@ class Clash(UserError):
 
 class UnknownName(UserError):
     """A policy, selector, group or id that does not exist."""
+
+
+class WorkflowTaken(UserError):
+    """Another session has the workflow open: the message names its pid and host."""
 
 
 class NotPicklable(UserError):

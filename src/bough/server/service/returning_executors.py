@@ -31,7 +31,7 @@ _ALL = 1 << 62  # an element that no span reaches
 
 
 class ReturningExecutors:
-    """See the module. `reconnect`: seconds that a missing executor has to come back."""
+    """See the module. `reconnect`: seconds that a missing executor has to reconnect."""
 
     def __init__(self, shell: Shell, numbers: IdRanges, reconnect: Seconds) -> None:
         self._shell = shell
@@ -46,11 +46,11 @@ class ReturningExecutors:
 
     @property
     def missing(self) -> list[ExecutorId]:
-        """Those that have a time to come back."""
+        """Those that have time to reconnect."""
         return list(self._missing)
 
     def accept(self, connection: PeerConnection, hello: ExecutorHello) -> ExecutorPeer:
-        """An executor said hello: a new one gets a number, one that comes back keeps its own."""
+        """An executor said hello: a new one gets a number, one that reconnects keeps its own."""
         number = hello.executor or self._numbers.new_executor()
         before = self._before(number)
         executor = ExecutorPeer(connection, number, hello, time.time(), self._shell.loop.time())
@@ -63,12 +63,12 @@ class ReturningExecutors:
         return executor
 
     def _before(self, number: ExecutorId) -> ExecutorPeer | None:
-        """What is known of an executor that comes back."""
+        """What is known of an executor that reconnects."""
         known = self._peers.executors.get(number)
         if known is not None:  # its old connection broke without a word
             self._peers.drop_executor(known)
             known.connection.abort()
-            self._suspend(number, "it came back by another connection")
+            self._suspend(number, "it reconnected by another connection")
             return known
         if number in self._missing:
             executor, timer = self._missing.pop(number)
@@ -83,7 +83,7 @@ class ReturningExecutors:
 
     def _compare(self, executor: ExecutorPeer, spans: set[SpanId]) -> None:
         if self._peers.executors.get(executor.number) is not executor:
-            return  # it is gone again
+            return  # it disconnected again
         number, hello, shell = executor.number, executor.hello, self._shell
         if not shell.queries.has_executor(number):
             joined = ExecutorJoined(
@@ -98,7 +98,7 @@ class ReturningExecutors:
             )
             extra = [span for span in spans if not shell.queries.is_wanted(span, number)]
             shell.news(joined)
-            said = "came back late" if hello.executor else "joined"
+            said = "reconnected late" if hello.executor else "joined"
         else:
             believed = set(shell.queries.spans_on(number))
             for span in believed - spans:
@@ -107,7 +107,7 @@ class ReturningExecutors:
             if hello.each is not None:
                 shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))
             shell.news(ExecutorResumed(number))
-            said = f"came back with {len(spans)} spans, {len(believed - spans)} are given to others"
+            said = f"reconnected with {len(spans)} spans, {len(believed - spans)} are given to others"
         for span in extra:
             executor.connection.say(StopElements(span, 0, _ALL))
         executor.ready = True
@@ -121,7 +121,7 @@ class ReturningExecutors:
         self._shell.news(ExecutorDrained(executor.number), then=lambda: executor.connection.say(Drain()))
 
     def on_lost(self, executor: ExecutorPeer, reason: str) -> None:
-        """Its connection is gone."""
+        """Its connection was lost."""
         if self._peers.executors.get(executor.number) is not executor:
             return
         self._peers.drop_executor(executor)
@@ -129,7 +129,7 @@ class ReturningExecutors:
             log(f"executor {executor.number} left: {executor.leaving}")
             self._lose(executor.number, executor.leaving)
         elif self._shell.queries.has_executor(executor.number):
-            log(f"executor {executor.number} is missing: {reason}; it has {self._reconnect:g} s to come back")
+            log(f"executor {executor.number} disconnected: {reason}; it has {self._reconnect:g} s to reconnect")
             self._miss(executor.number, executor, reason)
 
     def _miss(self, number: ExecutorId, executor: ExecutorPeer | None, reason: str) -> None:
@@ -142,7 +142,7 @@ class ReturningExecutors:
 
     def _give_up(self, number: ExecutorId, reason: str) -> None:
         if self._missing.pop(number, None) is not None:
-            log(f"executor {number} is lost: {reason}, and it did not come back within {self._reconnect:g} s")
+            log(f"executor {number} is lost: {reason}, and it has not reconnected within {self._reconnect:g} s")
             self._lose(number, reason)
 
     def _lose(self, number: ExecutorId, reason: str) -> None:
