@@ -21,7 +21,7 @@ class HandlerErrors:
         self.count = 0
 
     def concern(self, connection: PeerConnection, what: str, error: BaseException) -> None:
-        """Handling `what` failed: tell the peer, and hang up."""
+        """Handling `what` failed: tell the peer, and close its connection."""
         text = self.note(f"{what} could not be handled", error)
         connection.refuse(f"the server failed at this, which is a bug of Bough: {text}; see its log", "InternalError")
 
@@ -33,7 +33,7 @@ class HandlerErrors:
         return text
 
     def unexpected(self, context: dict[str, Any]) -> None:
-        """What an event loop could not deliver to anybody."""
+        """What an event loop could not deliver."""
         error = context.get("exception")
         self.note(str(context.get("message", "the event loop")), error or RuntimeError(str(context)))
 

@@ -223,7 +223,7 @@ class MessageHandlers:
             self._hear_client(self._peers.clients[connection], messages)
 
     def on_lost(self, connection: PeerConnection) -> None:
-        """A connection is gone."""
+        """A connection was lost."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
             logs.debug("client-disconnected", f"the client {client.pid} on {client.host} disconnected")
@@ -396,7 +396,7 @@ class MessageHandlers:
                 return  # it was refused, and with it what it says next
 
     def _blob(self, client: ClientPeer, message: Blob) -> None:
-        if not is_blob(message.id, message.data):  # or it could take the place of somebody else's function
+        if not is_blob(message.id, message.data):  # or it could take the place of another client's function
             client.connection.refuse(f"the blob {message.id.hex()} is not what its name says", "ProtocolError")
             return
         self._shell.store.put_blob(message.id, message.data)  # written with the next turn

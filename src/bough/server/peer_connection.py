@@ -35,7 +35,7 @@ from bough.wire.relay_channels import RelayHello
 Message = FromClient | FromExecutor | RelayHello
 
 _LATER = 0.2  # seconds that acknowledgements may wait for something to travel with
-_STREAM = 0.002  # seconds for which outcomes wait for each other while work goes on and the client only listens
+_STREAM = 0.002  # seconds for which outcomes wait for each other while work continues and the client only listens
 _SUBMITTED = frozenset({Submit, PagesAdded})  # answered together by `Accepted`, or singly by `Refused`
 _FROM_CLIENT = frozenset({Ask, DoAction, Amend, ManageService, PutPiece, *_SUBMITTED})
 _ANSWERED = _FROM_CLIENT | {WantFile, GetPiece}
@@ -44,13 +44,13 @@ _ANSWERS = frozenset({Answer, FileLocated, FilePiece})
 
 
 class Listener(Protocol):
-    """Who is told what arrives."""
+    """What is told of what arrives."""
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Messages arrived, in order."""
 
     def on_lost(self, connection: PeerConnection) -> None:
-        """The connection is gone; called once."""
+        """The connection was lost; called once."""
 
 
 class PeerConnection(asyncio.Protocol):
@@ -238,7 +238,7 @@ class PeerConnection(asyncio.Protocol):
         self._outbox.append(message)
 
     def say_later(self, message: object, loop: asyncio.AbstractEventLoop, wait: float = _LATER) -> None:
-        """Send a message with the next one that is sent, or in a moment: an acknowledgement that nobody waits for.
+        """Send a message with the next one that is sent, or in a moment: an acknowledgement that no peer waits for.
 
         One timer stands while there is something to say now and then; it is not set anew for every message.
         """
@@ -310,41 +310,41 @@ class PeerConnection(asyncio.Protocol):
             except BlockingIOError:
                 sent = 0
             except OSError:
-                return  # it is gone, which reading will tell
+                return  # it disconnected, which reading will tell
         if sent < len(data):
             transport.write(data[sent:] if sent else data)
 
     def refuse(self, message: str, kind: str) -> None:
-        """Say why, and hang up."""
+        """Say why, and close the connection."""
         self._is_deaf = True
         self.say(Refused(message, kind=kind))
         self.flush()
         self.close()
 
     def close(self) -> None:
-        """Hang up once everything said has been sent."""
+        """Close the connection once everything said has been sent."""
         self._send_later()
         self.flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def release(self) -> asyncio.Transport | None:
-        """Give the stream to somebody else; nothing more is heard or said here."""
+        """Give the stream away; nothing more is read or written here."""
         transport, self._transport = self._transport, None
         self._leave()
         return transport
 
     def pause(self, *, on: bool) -> None:
-        """Stop reading for a while, or go on."""
+        """Stop reading for a while, or continue."""
         self.stop_reading("pause", on=on)
 
     def stop_reading(self, why: str, *, on: bool) -> None:
-        """Stop reading for a reason, or go on if there is no other one."""
+        """Stop reading for a reason, or continue if there is no other one."""
         if on:
             self._stops.add(why)
         else:

@@ -1,6 +1,6 @@
 """What the connections of each role may cost a server: how many there are, and bytes and questions they may have open.
 
-Rule: a peer of one role takes nothing from peers of another. A quota is generous to honest peers, who are slowed down
+Rule: a peer of one role takes nothing from peers of another. A quota is generous to honest peers: they are slowed down
 when they reach it and lose nothing; only a peer that does not read what it is told is cut off.
 """
 
@@ -17,8 +17,8 @@ from bough.wire.handshake import ROLE_FRAME
 if TYPE_CHECKING:
     from bough.server.peer_connection import PeerConnection
 
-OWNER = "owner"  # who comes by the Unix socket, and may do all
-FREE = 1 << 16  # bytes of an incomplete frame that nobody counts
+OWNER = "owner"  # a peer of the Unix socket, which may do everything
+FREE = 1 << 16  # bytes of an incomplete frame that are not counted
 _PATIENCE = 10.0  # seconds in which a frame that keeps others waiting must grow by `_GROWTH` bytes, or become complete
 _GROWTH = 1 << 20
 
@@ -56,7 +56,7 @@ class Share:
         self.connections = 0
         self._held: dict[PeerConnection, int] = {}
         self._sum = 0
-        self._first: PeerConnection | None = None  # who is read on when there is too much
+        self._first: PeerConnection | None = None  # the peer that is read on when there is too much
         self._stopped: dict[PeerConnection, None] = {}
 
     def holds(self, connection: PeerConnection, size: int) -> None:
@@ -85,7 +85,7 @@ class Share:
         return True
 
     def _watch(self, first: PeerConnection, before: int) -> None:
-        """See that the one for whom others wait goes on."""
+        """See that the peer that others wait for is read."""
         if first is not self._first or not self._stopped:
             return
         size = self._held.get(first, 0)

@@ -69,7 +69,7 @@ class ExecutorPeer:
         self.reported = 0  # the latest report that is in the inbox or before
         self.acknowledged = 0  # the latest report it was told to forget
         self.joined = now  # by the clock on the wall
-        self.last_word = heard  # by the loop's, which nobody can set
+        self.last_word = heard  # by the loop's clock, which no user can set
         self.ready = True  # it may be sent work: a service waits until it has said what it holds
         self.leaving = ""  # why it wants no more work
         self.shared = True  # it sees the server's store
@@ -94,7 +94,7 @@ class Peers:
         self._last_request = 0
 
     def knows(self, connection: PeerConnection) -> bool:
-        """Whether it has said who it is."""
+        """Whether a peer has said what it is."""
         return connection in self.clients or connection in self.by_connection
 
     def add_executor(self, executor: ExecutorPeer) -> None:
@@ -103,7 +103,7 @@ class Peers:
         self.by_connection[executor.connection] = executor
 
     def drop_executor(self, executor: ExecutorPeer) -> None:
-        """An executor is gone."""
+        """An executor disconnected."""
         self.executors.pop(executor.number, None)
         self.by_connection.pop(executor.connection, None)
 
@@ -159,7 +159,7 @@ class DeferredRequest(Generic[Q]):
         """Go on; an error is told."""
         try:
             do(self)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it concerns who asked and nobody else
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it concerns the client that asked and no other
             self.refuse(error)
 
 

@@ -38,7 +38,7 @@ def bind(store_dir: str) -> tuple[socket.socket, str]:
 
 
 def bind_lasting(folder: str) -> tuple[socket.socket, str]:
-    """A listening socket that has the same path whenever a server of this folder runs; only for who holds its lock."""
+    """A listening socket with the same path whenever a server of this folder runs; only for the holder of its lock."""
     return _bind(_lasting_path(folder))
 
 
@@ -56,7 +56,7 @@ def unbind(path: str) -> None:
 
 
 def remove_stale_sockets(store_dir: str, own: str) -> None:
-    """Remove what dead servers of this store left; only for who holds the lock."""
+    """Remove what dead servers of this store left; only for the holder of the lock."""
     for name in os.listdir(store_dir):
         path = os.path.join(store_dir, name)
         if name.startswith("server-") and name.endswith(".sock") and path != own:
@@ -97,7 +97,7 @@ def published(store_dir: str) -> dict[str, object]:
 
 
 def withdraw(store_dir: str) -> None:
-    """Remove `server.json`: nobody is to be found here any more."""
+    """Remove `server.json`: no server is to be found here any more."""
     _remove(os.path.join(store_dir, "server.json"))
 
 
@@ -133,7 +133,7 @@ def _lasting_path(folder: str) -> str:
 
 
 def _remembered_path(note: str) -> str:
-    """Where it was the last time, if that place is still ours; else in a new folder, whose name nobody can guess."""
+    """Where it was the last time, if that place is still ours; else in a new folder, whose name cannot be guessed."""
     with contextlib.suppress(OSError, SiteError):
         with open(note, encoding="utf-8", errors="surrogateescape") as file:
             path = file.read(2 * LONGEST)

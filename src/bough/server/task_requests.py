@@ -113,14 +113,14 @@ class TaskStatus(msgspec.Struct):
 
 
 class TaskAnswers(Protocol):
-    """A connection to who speaks for a task."""
+    """A connection to the peer that speaks for a task."""
 
     def send(self, message: object) -> None:
         """Say something at once."""
 
 
 class TaskPeer(Protocol):
-    """Who speaks for a task: its executor, or who took it by hand."""
+    """The peer that speaks for a task: its executor, or the person that took it."""
 
     @property
     def number(self) -> ExecutorId:
@@ -186,7 +186,7 @@ class TaskRequests:
             self._begin(asked)
 
     def on_lost(self, executor: TaskPeer) -> None:
-        """What an executor's tasks wait for they will ask for again, if it comes back."""
+        """What an executor's tasks wait for they will ask for again, if it reconnects."""
         for name, waiting in list(self._waiting.items()):
             self._waiting[name] = deque(asked for asked in waiting if asked.executor is not executor)
 
@@ -198,7 +198,7 @@ class TaskRequests:
                 self._do[type(asked.question)](asked, self._attempt(asked))
         except BoughError as error:
             asked.refuse(error)
-        except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
+        except Exception as error:  # noqa: BLE001 -- it concerns the task that asked and no other
             text = self._shell.handler_errors.note(f"the question {asked.question!r:.200} of a task failed", error)
             asked.refuse(InternalError(text))
 
@@ -310,7 +310,7 @@ class TaskRequests:
         self._serve(name)
 
     def _serve(self, name: str) -> None:
-        """Give a lock to who has waited longest, if it is free."""
+        """Give a lock to the task that has waited longest, if it is free."""
         waiting = self._waiting.get(name)
         while waiting and name not in self._taking:
             first = waiting[0]
@@ -347,8 +347,8 @@ class TaskRequests:
         name = asked.lock
         owner = self._queries.lock_owner(name)
         if owner != _as_owner(asked):
-            who = f"it belongs to task {self._name_of(owner)}" if owner else "it is not locked"
-            raise UserError(f"the lock {name!r} is not the task's own: {who}")
+            owned = f"it belongs to task {self._name_of(owner)}" if owner else "it is not locked"
+            raise UserError(f"the lock {name!r} is not the task's own: {owned}")
         freed = LockFreed(name, asked.message.span, asked.message.index)
         self._shell.news(freed, then=lambda: asked.answer({"freed": True}))
 

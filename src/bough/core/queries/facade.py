@@ -442,7 +442,7 @@ class Queries:
                 return f"{counts.ready} of its tasks are ready and there is no executor"
             return f"{counts.ready} of its tasks are ready and no executor has what they need; see bough explain"
         waiting = counts.by_state[TaskState.WAITING]
-        return f"{waiting} of its tasks wait for something that no task or client does; see bough explain"
+        return f"{waiting} of its tasks wait for something that nothing runs; see bough explain"
 
     def _can_place(self, workflow: Workflow) -> bool:
         """Whether an executor could take something of a workflow that is ready."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bough.stores.store import Store
 
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
-_MOMENT = 0.5  # seconds that the jobs database may keep a script waiting; what is left is folded by the next who asks
+_MOMENT = 0.5  # seconds that the jobs database may keep a script waiting; a later reader folds the rest
 _STUCK = 5.0  # seconds that a store that cannot be written is waited for
 _LEAVING = 15.0  # seconds a server whose script is gone may take to leave its store
 _LOOK = 2.0
@@ -59,7 +59,7 @@ _UNNOTICED = 0.3  # seconds in which it may not have noticed yet that its script
 
 
 class Shutdown:
-    """See the module. `finished` is the server's exit code once everything is over."""
+    """See the module. `finished` is the server's exit code once it has ended."""
 
     def __init__(self, shell: Shell, run: int, announce: Callable[[], None]) -> None:
         self.handlers: MessageHandlers | None = None
@@ -84,13 +84,13 @@ class Shutdown:
             self._end("interrupted", grace=0.0 if how == "now" else 5.0)
 
     def owner_lost(self) -> None:
-        """The owner is gone without a word."""
+        """The owner's connection was lost."""
         if self._ending is None:
             logs.warning("script-lost", "the script disconnected; the server ends its tasks")
         self._end("interrupted", grace=1.0)
 
     def terminate(self) -> None:
-        """Somebody sent us TERM."""
+        """The process got SIGTERM."""
         logs.info("server-ending", "told to terminate")
         self._end("interrupted", grace=5.0)
 
@@ -243,14 +243,14 @@ def serve(started: Started) -> int:
 def take_lock(store_dir: str) -> StoreLock:
     """Take the store's lock; a server that is about to leave, its script being gone, is waited for."""
     begun = seen = time.monotonic()
-    who: object = None
+    known: object = None
     while True:
         try:
             return StoreLock(store_dir)
         except StoreHeld:
             now, said = time.monotonic(), socket_path.published(store_dir)
-            if (holder(store_dir), said) != who:  # another one was faster, or it says no more and is all but gone
-                who, seen = (holder(store_dir), said), now
+            if (holder(store_dir), said) != known:  # another one was faster, or it says no more and is all but gone
+                known, seen = (holder(store_dir), said), now
             if now - begun > _LEAVING or (now - seen > _UNNOTICED and not _is_leaving(said)):
                 raise
         time.sleep(0.02)
@@ -356,7 +356,7 @@ async def _live(started: Started, store: SqliteStore, machine: Machine, info: Ru
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, parent: int, shutdown: Shutdown) -> None:
-    """See that the script lives, also when somebody it forked still holds its end of the connection."""
+    """See that the script lives, also when a process that it forked still holds its end of the connection."""
     if os.getppid() != parent:
         shutdown.owner_lost()
     else:
@@ -409,4 +409,4 @@ def _tell(fd: int, message: Refused | UserNotice) -> None:
             owner.setblocking(True)
             owner.sendall(frame(message))
         except OSError:
-            return  # it is gone
+            return  # it disconnected

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_STARTS = 20  # within a minute; beyond it one a second
 _MINUTE = 60.0
 _PAUSE = 1.0
-_SPARE = 0.25  # seconds after which an executor that nobody needed yet is started all the same: soon somebody will
+_SPARE = 0.25  # seconds after which an executor is started although no task needs it yet: one soon will
 _HANGING = 5.0  # seconds between the loss of its connection and its end
 
 

@@ -32,7 +32,7 @@ class FeatureOptions(msgspec.Struct, frozen=True):
     notify: str = ""  # a command
     notify_mail: str = ""  # an address
     rules: NoticeRules = NoticeRules()
-    keep: Seconds = 0.0  # seconds after which workflows that are over are removed, 0: never
+    keep: Seconds = 0.0  # seconds after which finished workflows are removed, 0: never
     query_time: Seconds = 30.0  # that a statement of `bough sql` may take
 
 

@@ -40,7 +40,7 @@ from bough.server.turns.shell import Shell
 from bough.stores.jobs.jobs_reader import Jobs
 from bough.stores.open import open_jobs
 
-KEPT = 20  # workflows that are over and stay
+KEPT = 20  # finished workflows that stay
 KEPT_RECORDS = 10_000  # tasks, arrays and groups of these together; a task of an array counts as a 64th
 KEPT_FOR = 600.0  # seconds
 _SOON = 0.5  # seconds after something ended
@@ -100,7 +100,7 @@ class FinishedWorkflows:
         """Whether a workflow is forgotten by the next turn."""
         return run in self._said
 
-    # --- what is over ------------------------------------------------------------------------------------
+    # --- what has finished ---------------------------------------------------------------------------------
 
     def _hear(self, facts: Sequence[Fact]) -> None:
         if _HEARD.isdisjoint(map(type, facts)):
@@ -210,7 +210,7 @@ class RetiredWorkflows:
         self._queries = shell.queries
         self._where = where
         self._leaving = leaving
-        self._beside: dict[int, RetiredCopy] = {}  # by run; who was asked for last comes last
+        self._beside: dict[int, RetiredCopy] = {}  # by run; the one that was asked for last comes last
         self._timer: asyncio.TimerHandle | None = None
         leaving.on_gone.append(self._drop)
 

@@ -20,7 +20,7 @@ from bough.stores.store_errors import reported
 FILE = "numbers"
 MOST = 1 << 32  # numbers given at a time
 HIGHEST = 1 << 62  # number that there can be, see `model.bounds`
-_LONG = 1_000  # lines that nobody needs any more, after which the file is written anew
+_LONG = 1_000  # lines that are not needed any more, after which the file is written anew
 
 
 class IdRange(NamedTuple):
@@ -89,7 +89,7 @@ class IdRanges:
         return any(one.group <= group < one.group + one.many for one in self._by_run.get(run, ()))
 
     def forget(self, run: int) -> None:
-        """Nobody submits to a run any more; its numbers are never given again."""
+        """Nothing more is submitted to a run; its numbers are never given again."""
         self._by_run.pop(run, None)
 
     def keep(self, runs: Container[int]) -> None:

@@ -50,7 +50,7 @@ class ManualTasks:
         self._queries = shell.queries
         self._numbers = numbers
         self._requests = requests
-        self._spare: ExecutorId | None = None  # a number that was given to nobody
+        self._spare: ExecutorId | None = None  # a number that was not used
         self._last_request = 0
         self._answers: dict[int, AnswerTake] = {}  # of the turn that takes effect, by request
         self._coming: set[str] = set()  # names of persons who are just being given something
@@ -326,7 +326,7 @@ class TakeScope:
 
 
 class TaskPerson:
-    """A person who took a task and speaks for it: what `task_requests` answers goes to the deferred.
+    """A person who took a task and speaks for it: what `task_requests` answers goes to the client that asked.
 
     `gone` is called when the person left before getting a lock that the person waited for.
     """

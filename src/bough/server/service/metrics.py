@@ -64,7 +64,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     cpu_seconds: float
     memory: int  # bytes resident
     turns: int  # of the journal
-    records: int = 0  # tasks and arrays in memory: those of workflows that go on, and of the last that ended
+    records: int = 0  # tasks and arrays in memory: those of running workflows, and of the last that finished
     workflows: int = 0  # in memory
 
 
@@ -201,7 +201,7 @@ class MetricsPage:
                 writer.write(self._response(head.split(b"\r\n", 1)[0]))
                 await asyncio.wait_for(writer.drain(), _PATIENCE)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever it was does not speak HTTP, or is gone
+            pass  # the peer does not speak HTTP, or disconnected
         finally:
             self._at_once -= 1
             writer.close()

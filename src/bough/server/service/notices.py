@@ -84,7 +84,7 @@ class Notices:
         self._said: dict[tuple[object, ...], Seconds] = {}
         self._hosts: dict[int, str] = {}
         self._leaving: set[int] = set()
-        self._started: dict[int, Seconds] = {}  # spans of which somebody said that they run
+        self._started: dict[int, Seconds] = {}  # spans that were reported to run, and when
         self._stuck: set[int] = set()  # workflows that were stuck at the last look
         self._silent: set[ExecutorId] = set()  # executors that were missing at the last look
         self._timer: asyncio.TimerHandle | None = None
@@ -145,7 +145,8 @@ class Notices:
         if peer is None or not peer.ready:
             return  # it is missing, and that is another matter
         host = self._hosts.get(fact.executor, "")
-        text = f"executor {fact.executor} on {host} gets nothing for a while: {fact.reason}"
+        left = max(0.0, fact.until - self._shell.clock.now())
+        text = f"executor {fact.executor} on {host} is suspended for {left:.0f} s: {fact.reason}"
         self._tell(OperatorNotice("suspended", text, host=host), fact.executor)
 
     def _lost(self, fact: ExecutorLost) -> None:
@@ -214,7 +215,7 @@ class Notices:
                 found[workflow.run] = workflow, why
         for run in found.keys() & self._stuck:
             workflow, why = found[run]
-            text = f"workflow {workflow.name}, run {run}, can go on no more: {why}"
+            text = f"workflow {workflow.name}, run {run}, cannot continue: {why}"
             self._tell(OperatorNotice("stuck", text, workflow.name), run)
         self._stuck = set(found)
 
@@ -233,7 +234,7 @@ class NoticeCommand:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def say(self, notice: OperatorNotice) -> None:
-        """Bring a notice to whoever wants it."""
+        """Tell a notice to the log, the command and the mail program."""
         notice = msgspec.structs.replace(notice, text=" ".join(notice.text.replace("\0", "").split()))
         logs.info("notice", notice.text)
         if self._command:

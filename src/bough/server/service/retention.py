@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 def delete_unused(where: str, folder: str, working: Container[int], now: float) -> int:
-    """Delete what nobody needs of a folder of outputs; how many files. `working`: executors that may still write."""
+    """Delete outputs in a folder that are not needed any more; how many. `working`: executors that may still write."""
     old = [path for path in _files(folder, working) if now - os.stat(path).st_mtime > AGE]
     if not old:
         return 0
@@ -105,7 +105,7 @@ class Retention:
     # --- by name -----------------------------------------------------------------------------------------
 
     def remove(self, deferred: DeferredRequest[questions.Remove]) -> None:
-        """Remove the workflows that are named; those that go on only if they are to be killed."""
+        """Remove the workflows that are named; those that are running only if they are to be killed."""
         names, kill = deferred.question.workflows, deferred.question.kill
 
         def found(runs: dict[int, str]) -> None:
@@ -213,7 +213,7 @@ class Retention:
                 self._shell.loop.run_in_executor(self._thread, query).add_done_callback(answered)
 
         def answered(done: asyncio.Future[T]) -> None:
-            if not self._stopped:  # else it may have been cancelled, and nobody waits for it
+            if not self._stopped:  # else it may have been cancelled, and no client waits for it
                 then(done)
 
         self._shell.background.when_folded(ask)

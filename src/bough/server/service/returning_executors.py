@@ -31,7 +31,7 @@ _ALL = 1 << 62  # an element that no span reaches
 
 
 class ReturningExecutors:
-    """See the module. `reconnect`: seconds that a missing executor has to come back."""
+    """See the module. `reconnect`: seconds that a missing executor has to reconnect."""
 
     def __init__(self, shell: Shell, numbers: IdRanges, reconnect: Seconds) -> None:
         self._shell = shell
@@ -46,11 +46,11 @@ class ReturningExecutors:
 
     @property
     def missing(self) -> list[ExecutorId]:
-        """Those that have a time to come back."""
+        """Those that have time to reconnect."""
         return list(self._missing)
 
     def accept(self, connection: PeerConnection, hello: ExecutorHello) -> ExecutorPeer:
-        """An executor said hello: a new one gets a number, one that comes back keeps its own."""
+        """An executor said hello: a new one gets a number, one that reconnects keeps its own."""
         number = hello.executor or self._numbers.new_executor()
         before = self._before(number)
         executor = ExecutorPeer(connection, number, hello, time.time(), self._shell.loop.time())
@@ -63,12 +63,12 @@ class ReturningExecutors:
         return executor
 
     def _before(self, number: ExecutorId) -> ExecutorPeer | None:
-        """What is known of an executor that comes back."""
+        """What is known of an executor that reconnects."""
         known = self._peers.executors.get(number)
         if known is not None:  # its old connection broke without a word
             self._peers.drop_executor(known)
             known.connection.abort()
-            self._suspend(number, "it came back by another connection")
+            self._suspend(number, "it reconnected by another connection")
             return known
         if number in self._missing:
             executor, timer = self._missing.pop(number)
@@ -83,7 +83,7 @@ class ReturningExecutors:
 
     def _compare(self, executor: ExecutorPeer, spans: set[SpanId]) -> None:
         if self._peers.executors.get(executor.number) is not executor:
-            return  # it is gone again
+            return  # it disconnected again
         number, hello, shell = executor.number, executor.hello, self._shell
         if not shell.queries.has_executor(number):
             joined = ExecutorJoined(
@@ -124,7 +124,7 @@ class ReturningExecutors:
         self._shell.news(ExecutorDrained(executor.number), then=lambda: executor.connection.say(Drain()))
 
     def on_lost(self, executor: ExecutorPeer, reason: str) -> None:
-        """Its connection is gone."""
+        """Its connection was lost."""
         if self._peers.executors.get(executor.number) is not executor:
             return
         self._peers.drop_executor(executor)

@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from bough.transport.admission import PeerListener
 
 TOKEN = "token"  # the file in the store's folder by which executors see that they share it
-_CUT_SHORT = 86_400.0  # seconds after which a half-written result has nobody any more who writes it
+_CUT_SHORT = 86_400.0  # seconds after which no process writes to a half-written result any more
 _GRACE = 5.0  # seconds that tasks of executors that leave get
 _SPARE = 5.0  # seconds beyond the grace that executors get to report and exit
-_CATCH_UP = 5.0  # seconds for the jobs database; the next server, or who reads it, does the rest
+_CATCH_UP = 5.0  # seconds for the jobs database; the next server, or the next reader, does the rest
 _held: list[HeldStore] = []  # for as long as this process lives
 
 
@@ -185,7 +185,7 @@ def _token_of(store: Store, run: int, turn: int) -> str:
 
 
 class Service:
-    """One server process. `finished` is its exit code once all is over."""
+    """One server process. `finished` is its exit code once it has ended."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings

@@ -92,7 +92,7 @@ class ServiceAnswers(Answers):
     def _tell(self, client: ClientPeer, messages: Iterator[Message], then: Callable[[], None]) -> None:
         try:
             self._tell_slice(client, messages, then)
-        except Exception as error:  # noqa: BLE001 -- it concerns who asked and nobody else
+        except Exception as error:  # noqa: BLE001 -- it concerns the client that asked and no other
             self._faults.concern(client.connection, "telling of outcomes", error)
 
     def _tell_slice(self, client: ClientPeer, messages: Iterator[Message], then: Callable[[], None]) -> None:

@@ -129,7 +129,7 @@ class RelayPeers:
 
 
 class _ChannelListener:
-    """Lets in who comes by the channels of one relay."""
+    """Admits the peers that come by the channels of one relay."""
 
     def __init__(self, make: Callable[[], PeerConnection], fingerprint: str, name: str) -> None:
         from bough.transport.access import secret
@@ -163,7 +163,7 @@ class _ChannelListener:
 class ServiceHandlers(MessageHandlers):
     """See the module. `store`: where its jobs database is.
 
-    `shutdown` is called when somebody tells the server to end, with whether executors go too.
+    `shutdown` is called when the server is told to end, with whether executors go too.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class ServiceHandlers(MessageHandlers):
         self._welcome_executor(self._returning.accept(connection, hello))
 
     def on_lost(self, connection: PeerConnection) -> None:
-        """A connection is gone: a workflow goes on without its client, an executor may come back."""
+        """A connection was lost: a workflow continues without its client, an executor may reconnect."""
         client = self._peers.clients.pop(connection, None)
         if client is not None:
             self._workflows.let_close(client.run)
@@ -329,7 +329,7 @@ class ServiceHandlers(MessageHandlers):
             act()
 
     def _forget(self, run: int) -> None:
-        """A workflow left: nobody need remember who was told of it."""
+        """A workflow left: which executors know its directory need not be remembered."""
         for executor in self._peers.executors.values():
             executor.directories_sent.discard(run)
 
@@ -340,7 +340,7 @@ class ServiceHandlers(MessageHandlers):
         say = client.connection.say
         if message.what in {"shutdown", "dismiss"}:
             if client.connection.role != "owner":
-                say(Refused("only who can use the server's Unix socket can stop it", message.request))
+                say(Refused("only a user of the server's Unix socket can stop it", message.request))
                 return
             client.connection.send(Answer(message.request, []))
             self._shutdown(message.what == "dismiss")

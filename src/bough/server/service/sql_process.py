@@ -95,7 +95,7 @@ def answer(setting: Setting, question: Question) -> tuple[bytes, bytes | bytearr
     except MemoryError:
         limit = f"{setting.limits.memory >> 20} MB"
         return bytes((REFUSED,)), _refusal(UserError(f"the statement needs more memory than {limit}: ask for less"))
-    except Exception as error:  # noqa: BLE001 -- whatever it is, it concerns who asked
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it concerns the client that asked
         return bytes((REFUSED,)), _refusal(InternalError(f"{type(error).__name__}: {error}"))
 
 
@@ -128,7 +128,7 @@ def _write(stream: BinaryIO, *pieces: bytes | bytearray) -> None:
 
 
 def main() -> None:
-    """Answer until there is nobody to answer to, or until it is interrupted."""
+    """Answer until the server is gone, or until it is interrupted."""
     told: list[int] = []
 
     def interrupt(number: int, _: object) -> None:

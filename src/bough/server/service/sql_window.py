@@ -96,7 +96,7 @@ class SqlQueries:
     def __init__(self, loop: asyncio.AbstractEventLoop, where: str, limits: Limits | None = None) -> None:
         self._loop = loop
         self._setting = Setting(where, limits or Limits())
-        self._waiting: dict[PeerConnection, deque[DeferredRequest[questions.Sql]]] = {}  # who waited longest first
+        self._waiting: dict[PeerConnection, deque[DeferredRequest[questions.Sql]]] = {}  # longest wait first
         self._running: dict[asyncio.Task[None], PeerConnection] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._idle: list[tuple[_Helper, asyncio.TimerHandle]] = []
@@ -112,7 +112,7 @@ class SqlQueries:
         self._go_on()
 
     def on_lost(self, connection: PeerConnection) -> None:
-        """Nobody waits for these answers any more."""
+        """A client disconnected: it waits for no answer any more."""
         self._waiting.pop(connection, None)
         for task, asker in self._running.items():
             if asker is connection:
@@ -140,7 +140,7 @@ class SqlQueries:
             task.add_done_callback(self._done)
 
     def _next(self) -> DeferredRequest[questions.Sql] | None:
-        """The statement that comes next; None when there is none, or nobody takes what was answered before."""
+        """The statement that comes next; None when there is none, or no client takes what was answered before."""
         under_way = list(self._running.values())
         able = [asker for asker in self._waiting if under_way.count(asker) < _EACH]
         taking = [asker for asker in able if asker.unsent <= _UNREAD]
@@ -169,7 +169,7 @@ class SqlQueries:
     async def _serve(self, asked: DeferredRequest[questions.Sql]) -> None:
         try:
             data = await self._ask(Question(asked.question.statement, asked.question.parameters))
-        except Exception as error:  # noqa: BLE001 -- it concerns who asked, and nobody else
+        except Exception as error:  # noqa: BLE001 -- it concerns the client that asked and no other
             asked.refuse(error)
             return
         if data[0] == REFUSED:

@@ -56,7 +56,7 @@ class Workflows:
             return
         found = self._running(hello.workflow)
         if found is None and hello.join:
-            raise UnknownName(f"no workflow of the name {hello.workflow!r} goes on; bough status shows which do")
+            raise UnknownName(f"no workflow of the name {hello.workflow!r} is running; bough status shows which are")
         if found is None:
             self._open(connection, hello)
         else:
@@ -110,7 +110,7 @@ class Workflows:
             )
         if self.is_closed(group) and not hello.join:
             raise UserError(
-                f"the workflow {hello.workflow!r} takes nothing more and goes on until its tasks have ended;"
+                f"the workflow {hello.workflow!r} takes nothing more and is running until its tasks have ended;"
                 " wait for it, or choose another name"
             )
         self._let_in(connection, hello, run, group, memos, joined=True)
@@ -184,7 +184,7 @@ class Workflows:
         return ""
 
     def _may_name(self, client: ClientPeer, path: str) -> bool:
-        """Whether a client may name a file with arguments: who comes from afar only one below a directory it shares."""
+        """Whether a client may name a file with arguments; a remote client only one below a directory it shares."""
         if client.connection.role == "owner":
             return True
         workflow = self._queries.workflow(client.run)
@@ -207,7 +207,7 @@ class Workflows:
     # --- going -------------------------------------------------------------------------------------
 
     def close(self, client: ClientPeer, how: str) -> None:
-        """A client leaves: its workflow goes on, or nothing more comes."""
+        """A client leaves: its workflow continues, or takes nothing more."""
         if how == "detach" or not client.run:
             client.connection.say(Closed("detached"))
             client.connection.close()
@@ -254,7 +254,7 @@ class Workflows:
         self._names = {*self._shell.store.workflow_names(), *(one.name for one in self._queries.workflows())}
 
     def gone(self, run: int) -> None:
-        """A workflow left the core: nobody can be its client any more."""
+        """A workflow left the core: it can have no client any more."""
         self._numbers.forget(run)
 
     def is_owed(self, run: int) -> bool:

@@ -18,7 +18,7 @@ _SYNC_AGAIN = 1.0  # seconds until a disk that failed is tried again
 _QUIET = 0.1  # seconds without a turn that count as idle
 _SLICE = 0.02  # seconds of folding at a time
 _FIRST_STEP = 1  # turns folded per call, as long as it is not known how long they take
-_BURST = 1_000  # new records since the last look at it: somebody submits as fast as he can, and it is not quiet
+_BURST = 1_000  # new records since the last look at it: a client submits as fast as it can, and it is not quiet
 _MOST_STEP = 128
 _BEHIND = 2_000  # turns after which folding does not wait for a quiet moment
 _SNAPSHOT_TURNS = 20_000
@@ -57,8 +57,8 @@ class Background:
         self._snapshot_size = 0
         self._bytes_since = 0
         self._stopped = False
-        self._wanting: list[Callable[[], None]] = []  # who waits for the jobs database
-        self._unsafe: list[Callable[[], None]] = []  # who waits for the disk
+        self._wanting: list[Callable[[], None]] = []  # what waits for the jobs database
+        self._unsafe: list[Callable[[], None]] = []  # what waits for the disk
 
     def when_folded(self, then: Callable[[], None]) -> None:
         """Call back once the jobs database has caught up with the journal."""
@@ -68,7 +68,7 @@ class Background:
         self._fold()
 
     def when_synced(self, then: Callable[[], None]) -> None:
-        """Call back once all that is appended by now is on the disk; who asks meanwhile shares the next sync."""
+        """Call back once all that is appended by now is on the disk; those that ask meanwhile share the next sync."""
         self._unsafe.append(then)
         if self._syncing is None:
             if self._sync_timer is not None:

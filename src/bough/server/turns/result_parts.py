@@ -85,7 +85,7 @@ class ResultCache:
                 self._drop(record, first)
 
     def forget_all(self, records: Iterable[int]) -> None:
-        """Nobody will ask for these soon: their workflow is over."""
+        """These will not be asked for soon: their workflow has finished."""
         for record in records:
             for first in list(self._starts.get(RecordId(record), ())):
                 self._drop(RecordId(record), first)

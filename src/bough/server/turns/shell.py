@@ -45,7 +45,7 @@ _ACCEPT_WAIT = 0.002  # seconds for which it does
 
 
 class Batch(msgspec.Struct):
-    """What went into one turn, and who is to be told when it is written."""
+    """What went into one turn, and the peers to be told when it is written."""
 
     now: Seconds
     turn: Turn
@@ -126,7 +126,7 @@ class Shell:
             self.loop.call_soon(self._make_turn)
 
     def resume(self) -> None:
-        """Go on after a restart: make a turn, whether or not there is news, and look up memos that nobody answered."""
+        """Continue after a restart: make a turn, with or without news, and answer memo lookups that are open."""
         self._lookups.waiting += self.queries.open_lookups()
         self.schedule()
 
@@ -164,7 +164,7 @@ class Shell:
         except SiteError as error:
             self.on_fatal(error)
         except Exception as error:  # noqa: BLE001 -- half a turn was made: whatever it is, it is ours, and nothing can follow
-            text = f"{type(error).__name__}: {error}; all turns before are stored: start again, and if it comes back"
+            text = f"{type(error).__name__}: {error}; all turns before are stored: start again, and if it happens again"
             self.on_fatal(
                 InternalError(f"{text}, see bough store check and bough store repair", traceback.format_exc())
             )
@@ -283,7 +283,7 @@ class Shell:
                 )
                 return
             self._fail_span(order, str(error))
-        except Exception as error:  # noqa: BLE001 -- a bug that concerns these tasks and nobody else
+        except Exception as error:  # noqa: BLE001 -- a bug that concerns these tasks and no others
             self._fail_span(order, self.handler_errors.note(f"span {order.span} could not be sent", error))
 
     def _fail_span(self, order: SendSpan, reason: str) -> None:

@@ -207,7 +207,7 @@ class TurnMessages:
             yield TasksFailed(record, start, stop, attempt, failure, host)
 
     def _reset(self, fact: Reset | Amended) -> Iterable[Message]:
-        """What was out is with nobody any more. Nobody is told that something is not done after all."""
+        """What was out is with no executor any more. No client is told that a success does not count any more."""
         reset: dict[RecordId, list[tuple[int, int]]] = {}
         for record, start, stop in fact.parts:
             self._results.forget(record, start, stop)
@@ -315,7 +315,7 @@ class OperatorMessages:
                 self._announce(self._queries.explain(record, 0)[0])
 
     def _tell_suspended(self, fact: ExecutorSuspended) -> None:
-        """Say that the core gives an executor a rest; of those that are missing others speak."""
+        """Say that the core suspends an executor; a missing one is told of elsewhere."""
         executor = self._peers.executors.get(fact.executor)
         if executor is not None and executor.ready:
             rest = fact.until - self._clock.now()
