@@ -35,7 +35,9 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
 @pytest.mark.parametrize("name", ["security.md", "durability.md", "failures.md"])
 def test_every_promise_is_shown_by_a_test_that_exists(name: str) -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "explanation" / name).read_text()))
-    known = {one for path in (ROOT / "tests").rglob("*.py") for one in _names_in(str(path.relative_to(ROOT)))}
+    homes = (ROOT / "tests", ROOT / "src" / "bough" / "testing")
+    paths = (path for home in homes for path in home.rglob("*.py"))
+    known = {one for path in paths for one in _names_in(str(path.relative_to(ROOT)))}
     assert len(named) > 5
     assert named - known == set()
 
