@@ -123,7 +123,7 @@ def test_what_tasks_say_is_told_until_they_end(house: House) -> None:
 @pytest.mark.parametrize(
     ("what", "arguments", "message"),
     [
-        ("unlock", {"name": "x"}, "nobody has it"),
+        ("unlock", {"name": "x"}, "it is not locked"),
         ("release", {}, "in no group"),
     ],
 )
