@@ -120,13 +120,13 @@ class TaskContext:
             try:
                 connection.connect(self._address.replace("@", "\0", 1))
                 if private.other_end(connection)[1] != os.geteuid():  # it is dead, and another user has taken its name
-                    raise PeerLost("the executor of this task is gone, and another user answers in its name")
+                    raise PeerLost("the executor of this task has ended, and another user answers in its name")
                 connection.sendall(said + b"\n")
                 data = b""
                 while not data.endswith(b"\n"):
                     part = connection.recv(1 << 16)
                     if not part:
-                        raise PeerLost("the executor of this task hung up before it answered")
+                        raise PeerLost("the executor of this task closed the connection before it answered")
                     data += part
             except OSError as error:
                 raise PeerLost(f"the executor of this task cannot be asked: {error.strerror}") from error

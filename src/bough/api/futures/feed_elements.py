@@ -59,7 +59,7 @@ class FeedElements(ArrayElements):
         """The task of one element; of what was let go there is none."""
         with self.condition:
             if not self.keep and self.states[index] == _DONE and index not in self._live and not self._said(index):
-                raise UserError(f"task {self.record}.{index} was let go of when it had ended; give keep=True to feed")
+                raise UserError(f"task {self.record}.{index} was discarded when it had ended; give keep=True to feed")
             return super().task(index)
 
     def ended_tasks(self, start: int, stop: int) -> list[Task]:
@@ -138,9 +138,9 @@ class FeedElements(ArrayElements):
         """Somebody begins to take results, or goes on."""
         with self.condition:
             if self._way and self._way is not way:
-                raise UserError(f"the results of {self.name or 'this feed'} are taken {self._way}; go on that way")
+                raise UserError(f"the results of {self.name or 'this feed'} are taken {self._way}; continue that way")
             if self._abandoned:
-                raise UserError("feed: its results were let go of by wait_all, or at the session's end; iterate first")
+                raise UserError("feed: its results were discarded by wait_all, or at the session's end; iterate first")
             self._way = way
             self._taker = threading.get_ident()
             if way is IN_ORDER:
@@ -175,7 +175,7 @@ class FeedElements(ArrayElements):
         if not self.condition.wait_for(news, left):
             raise TimeoutError(f"{self.left + self._untaken} tasks of the feed have not ended")
         if self._abandoned:
-            raise UserError("feed: its results were let go of while they were taken, by wait_all or the session's end")
+            raise UserError("feed: its results were discarded while they were taken, by wait_all or the session's end")
         return bool(is_there())
 
     def taken(self, start: int, at: int, stop: int) -> None:
