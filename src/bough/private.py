@@ -232,7 +232,7 @@ class TemporaryFolder:
                 return descriptor
             os.close(descriptor)
         raise SiteError(
-            f"the folder {self.path} is removed by another process whenever it is made: set $TMPDIR to another place"
+            f"the folder {self.path} is removed by somebody whenever it is made: set $TMPDIR to another place"
         )
 
     def remove(self) -> None:

@@ -205,7 +205,7 @@ def test_a_description_that_is_wrong_or_belongs_elsewhere_changes_nothing(desk: 
     os.chdir(other)
     said = desk.service.bough("submit", "flow.txt", check=False)
     assert said.returncode == 2
-    assert f"is running in {tmp_path}; submit it there to change it, or choose another name" in said.stderr
+    assert f"goes on in {tmp_path}; submit it there to change it, or choose another name" in said.stderr
     os.chdir(tmp_path)
     desk.until_states(a="running", b="waiting")
     assert desk.submit(*first) == "workflow flow is running as it is: 2 unchanged"

@@ -132,7 +132,7 @@ def test_an_executor_joins_a_relay_at_whose_door_a_thousand_strangers_stand(site
 def use_up(sock_of: Callable[[], socket.socket], log: Path) -> list[socket.socket]:
     """Connect until that is said to be too much."""
     found: list[socket.socket] = []
-    while len(found) < 2 * LOW and "no connection can be accepted for a moment" not in log.read_text():
+    while len(found) < 2 * LOW and "nobody can be let in for a moment" not in log.read_text():
         found.append(sock_of())
         until(lambda sock=found[-1]: is_answered(sock), "an answer, or the end of the connection")
     return found
@@ -167,7 +167,7 @@ def test_used_up_descriptors_are_logged_and_those_inside_are_served(site: Site) 
     before = cpu_seconds(site.server.pid)
     for _ in range(5):  # who is inside is served
         assert client.outcome(client.command("true"))
-    assert site.log.read_text().count("no connection can be accepted for a moment") < 30
+    assert site.log.read_text().count("nobody can be let in for a moment") < 30
     assert cpu_seconds(site.server.pid) - before < 3  # it waits, and does not try all the time
     for sock in crowd:
         sock.close()

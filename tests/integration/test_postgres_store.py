@@ -100,7 +100,7 @@ def test_a_turn_whose_answer_was_lost_is_not_written_twice(url):
     other.append(2, 2.0, turn(2))
     store.append(2, 2.0, turn(2))  # the same content: it was ours
     other.append(3, 2.0, turn(3))
-    with pytest.raises(InvariantBroken, match="another server"):
+    with pytest.raises(InvariantBroken, match="somebody else"):
         store.append(3, 2.0, turn(4))
     other.close()
     store._last = 3

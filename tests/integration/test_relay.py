@@ -142,7 +142,7 @@ def test_a_killed_relay_costs_no_work_and_nothing_runs_twice(site: Site) -> None
     assert client.outcome(later)
 
     assert runs(folder, "meanwhile") == runs(folder, "later") == 1
-    assert "reconnected with" in site.log.read_text()
+    assert "came back with" in site.log.read_text()
     assert client.function(square, 2)
     assert client.close("drain").reason == "done"
 

@@ -212,7 +212,7 @@ def test_futures_complete_across_a_crash_of_the_server(
         assert grouped.result(60).stdout == "grouped\n"
     assert Path(f"{gate}.runs").read_text() == "xx"  # each ran once
     err = capfd.readouterr().err
-    assert f"bough: the server at {at(service)} disconnected; waiting for it\n" in err
+    assert f"bough: the server at {at(service)} is gone; waiting for it\n" in err
     assert f"bough: the server at {at(service)} is back\n" in err
 
 
@@ -277,7 +277,7 @@ def test_an_error_inside_with_leaves_the_workflow_to_the_server(
     task = s.submit(gated, gate)
     with pytest.raises(ZeroDivisionError), s:
         1 / 0  # noqa: B018
-    assert "workflow left is running at the server with 1 tasks" in capfd.readouterr().err
+    assert "workflow left goes on at the server with 1 tasks" in capfd.readouterr().err
     with pytest.raises(SessionClosed):
         task.result()
     Path(gate).touch()
@@ -314,7 +314,7 @@ def test_ctrl_c_leaves_the_workflow_and_running_the_script_again_comes_back(serv
         until((here / "begun").exists, "the start")
         first.send_signal(signal.SIGINT)
         assert first.stderr is not None
-        assert "workflow again is running at the server with 1 tasks" in first.stderr.read()
+        assert "workflow again goes on at the server with 1 tasks" in first.stderr.read()
         assert first.wait(60) != 0
     with subprocess.Popen(words, env=service.environment, stdout=subprocess.PIPE, text=True) as second:
         (here / "go").touch()

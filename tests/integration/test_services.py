@@ -150,7 +150,7 @@ def test_a_removed_workflow_is_gone_and_its_space_is_given_back(service: Service
     for number in range(20):
         big.function(len, os.urandom(200_000), name=f"t{number}")
     big.array(square, range(3000))
-    assert "is running" in service.bough("remove", "big", check=False).stderr
+    assert "goes on" in service.bough("remove", "big", check=False).stderr
     big.close("drain")
     kept.outcome(mine)
     service.bough("sql", "select 1")

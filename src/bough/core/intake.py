@@ -120,7 +120,7 @@ class Consequences:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
         if group.settled or not group.deadline or self._state.now < group.deadline:
             return
-        message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, has passed")
+        message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, is over")
         self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))
         failure = Failure(Cause.KILLED, message)
         self._state.doomed += [

@@ -402,9 +402,7 @@ class Executor:
         self._connection = None
         if self._appointed is None:
             if self._exit is None and not connection.why:
-                sys.stderr.write(
-                    "bough executor: the server closed the connection before it answered; start it again\n"
-                )
+                sys.stderr.write("bough executor: the server hung up before it answered; start it again\n")
             self._exit = 3
         elif self._appointed.embedded:
             self.leave(_LOST_GRACE)
@@ -413,7 +411,7 @@ class Executor:
             if self._welcome:
                 self._lost_at = now
                 sys.stderr.write(
-                    "bough executor: the connection was lost; tasks keep running, and the executor reconnects\n"
+                    "bough executor: the connection was lost; work goes on, and the server is tried again\n"
                 )
             self._welcome = False
             self._wait_to_reconnect(now)

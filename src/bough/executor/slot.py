@@ -181,7 +181,7 @@ class WorkerSlot:
             try:
                 found += self._frames.feed(_in[:count])
             except ProtocolError as error:  # a task wrote to the socket: its worker is lost, and its tasks with it
-                sys.stderr.write(f"bough executor: worker {self.name} sent what cannot be understood: {error}\n")
+                sys.stderr.write(f"bough executor: worker {self.name} says what nobody understands: {error}\n")
                 self.gone = True
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)

@@ -196,7 +196,7 @@ class MessageRelay:
         """What an executor was asked for will not come."""
         for number in [number for number, asked in self._fetches.items() if asked[2] is visitor]:
             wide, request, _ = self._fetches.pop(number)
-            wide.say(OutputRead(request, b"", error="the executor that has this output has disconnected"))
+            wide.say(OutputRead(request, b"", error="the executor that has this output is gone"))
 
     def _who_has(self, wide: RelayExecutor, message: ReadOutput) -> MemberPeer | None:
         if message.path:

@@ -144,7 +144,7 @@ class Relay:
                 self._guests.line = None
                 if self._dispatcher is not None:
                     self._dispatcher.cut_off()
-                log(f"the server disconnected: {reason}; executors {self._what_happens} until it is back")
+                log(f"the server is gone: {reason}; executors {self._what_happens} until it is back")
             pause = min(_MOST_PAUSE, 1.5 * pause) if pause else _FIRST_PAUSE
             await asyncio.sleep(pause)
 

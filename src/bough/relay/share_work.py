@@ -411,8 +411,8 @@ class WorkSharing:
                 if now - visitor.heard_at > heartbeat:
                     visitor.link.abort()
             elif now > visitor.missing_until:
-                log(f"the executor on {visitor.hello.host}, pid {visitor.hello.pid}, is lost: it has not reconnected")
-                self._lose(visitor, f"it has not reconnected within {self._patience:g} s")
+                log(f"the executor on {visitor.hello.host}, pid {visitor.hello.pid}, is lost: it did not come back")
+                self._lose(visitor, f"it did not come back within {self._patience:g} s")
         for wide in list(self._wides):
             wide.tick(min(_SILENCE, heartbeat / 4))
             self._consider_end(wide)

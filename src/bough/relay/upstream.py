@@ -75,7 +75,7 @@ async def link(access: Access, site: str, on_lost: Callable[[str], None]) -> Rel
         line.abort("its heartbeat makes no sense")
         raise ProtocolError(f"the server at {access.address} wants a heartbeat every {answer.heartbeat:g} s")
     if not line.is_open:
-        raise PeerLost(f"the server at {access.address} closed the connection during the handshake", transient=True)
+        raise PeerLost(f"the server at {access.address} hung up during the handshake", transient=True)
     linked = True
     line.watch(answer.heartbeat)
     return line
@@ -140,7 +140,7 @@ def _understood(message: object, kind: type[M], where: str) -> M:
     if isinstance(message, _Lost):
         if message.reason:
             raise ProtocolError(f"the server at {where} speaks another language: {message.reason}")
-        raise PeerLost(f"the server at {where} closed the connection during the handshake", transient=True)
+        raise PeerLost(f"the server at {where} hung up during the handshake", transient=True)
     if isinstance(message, Refused):
         if message.kind == "PeerLost":  # another relay's word
             raise PeerLost(f"no way on from {where}: {message.message}", transient=True)

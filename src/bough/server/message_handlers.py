@@ -355,7 +355,7 @@ class MessageHandlers:
     def _lose(self, executor: ExecutorPeer, reason: str) -> None:
         self._peers.drop_executor(executor)
         self._here.lost(executor)
-        log(f"executor {executor.number} disconnected: {reason}")
+        log(f"executor {executor.number} is gone: {reason}")
         if self.leaving:
             return  # the end of the run says it all: what it ended for us has not cost its tasks anything
         self._shell.news(ExecutorLost(executor.number, reason))

@@ -356,7 +356,7 @@ class TaskRequests:
         name = asked.lock
         owner = self._state.locks.get(name)
         if owner != _as_owner(asked):
-            who = f"it belongs to task {self._name_of(owner)}" if owner else "it is not locked"
+            who = f"it belongs to task {self._name_of(owner)}" if owner else "nobody has it"
             raise UserError(f"the lock {name!r} is not the task's own: {who}")
         freed = LockFreed(name, asked.message.span, asked.message.index)
         self._shell.news(freed, then=lambda: asked.answer({"freed": True}))

@@ -358,11 +358,11 @@ class EmulatedExecutors:
         was_in = member.welcome
         self._drop(member)
         if not was_in:
-            self._fail(member, PeerLost("the server closed the connection", transient=True))
+            self._fail(member, PeerLost("the server hung up", transient=True))
             return
         if self._all_in and member.parting is EmulatedDeparture.NOT:
             self._all_in = False
-            _say("connections were lost; the executors reconnect")
+            _say("connections were lost; they are tried again")
         self._come_again(member, time.monotonic())
 
     # --- doing --------------------------------------------------------------------------------------

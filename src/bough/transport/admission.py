@@ -20,7 +20,7 @@ from bough.wire.framing import frame
 from bough.wire.handshake import NONCE, ROLES, check, split_first
 
 _WRONG = "the token was refused: it may have been rotated, get a new access file with bough server access"
-_LEFT = "it closed the connection before its proof"
+_LEFT = "it hung up before its proof"
 
 
 class Peer(Protocol):

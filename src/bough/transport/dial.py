@@ -123,9 +123,7 @@ class Dialling:
             self.wants_write = True
             return None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-            raise PeerLost(
-                f"the server at {where} closed the connection during the handshake", transient=True
-            ) from error
+            raise PeerLost(f"the server at {where} hung up during the handshake", transient=True) from error
         except ssl.SSLError as error:
             raise ProtocolError(f"the server at {where} does not speak TLS 1.3: {error.reason}") from error
         except OSError as error:
@@ -142,10 +140,7 @@ class Dialling:
         while (size := self._size()) is None:
             chunk = line.recv(4096)
             if not chunk:
-                raise PeerLost(
-                    f"the server at {self._access.address} closed the connection before it said anything",
-                    transient=True,
-                )
+                raise PeerLost(f"the server at {self._access.address} hung up before it said anything", transient=True)
             self._heard += chunk
         challenge = self._understand(bytes(self._heard[:size]))
         nonce = secrets.token_bytes(NONCE)

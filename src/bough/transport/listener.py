@@ -102,14 +102,14 @@ async def accept(
             sock, address = await loop.sock_accept(listener)
         except OSError as error:
             if error.errno in _USED_UP:
-                refusals.note(f"no connection can be accepted for a moment: {error.strerror}", loop.time())
+                refusals.note(f"nobody can be let in for a moment: {error.strerror}", loop.time())
                 give_way()
                 await asyncio.sleep(_BREATH)
             continue  # else it left at once
         if _is_one_of_the_last(sock) and not give_way():
             sock.close()
             used = f"nearly all of the {_limit()} descriptors are used up, see ulimit -n"
-            refusals.note(f"no connection can be accepted for a moment: {used}", loop.time())
+            refusals.note(f"nobody can be let in for a moment: {used}", loop.time())
             await asyncio.sleep(_BREATH)
             continue
         peer = str(address[0]) if isinstance(address, tuple) else "this host"

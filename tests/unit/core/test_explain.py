@@ -70,7 +70,7 @@ def test_it_was_cancelled() -> None:
 def test_it_was_given_to_an_executor() -> None:
     bench = Bench()
     bench.submit(task(1))
-    assert why(bench, 1) == "task 1 was given to host1, attempt 1, and is starting, or too short to be reported"
+    assert why(bench, 1) == "task 1 was given to host1, attempt 1, and is starting or so short that nobody said"
 
 
 def test_it_runs() -> None:
@@ -92,11 +92,11 @@ def test_it_is_held() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2), array(3, 3), group(1, "g"), group(2, "sub", 1), task(4, group=2))
     bench.tell(Held(on(2)), Held(on(3, 1)), Held(on_group(1)))
-    assert why(bench, 2) == "task 2 is held: a user held it; release it with: bough release 2"
-    assert why(bench, 3, 1) == "task 3.1 is held: a user held 3.1; release it with: bough release 3.1"
+    assert why(bench, 2) == "task 2 is held: somebody held it; let it go with: bough release 2"
+    assert why(bench, 3, 1) == "task 3.1 is held: somebody held 3.1; let it go with: bough release 3.1"
     assert why(bench, 4).startswith("task 4 is held: its group g is held;")
     bench.tell(Held(on_array(3)))
-    assert "a user held its array" in why(bench, 3, 2)
+    assert "somebody held its array" in why(bench, 3, 2)
     bench.tell(Held(on_group(0)))
     assert "its group the workflow is held" in why(bench, 2)
 
@@ -155,7 +155,7 @@ def test_it_is_tried_again_later() -> None:
     bench.submit(task(1, limits=limits(retries=1, backoff=10)))
     bench.fail(1)
     bench.wait(4)
-    assert why(bench, 1) == "task 1 failed and will be retried in 6.0 s"
+    assert why(bench, 1) == "task 1 failed and is tried again in 6.0 s"
 
 
 def test_it_waits_for_others() -> None:

@@ -122,7 +122,7 @@ def test_what_goes_on_is_refused_unless_it_is_to_be_killed(shed: Shed) -> None:
     client.submit(3)
 
     refused = shed.remove("survey")
-    assert "is running: 3 ready" in refused.message
+    assert "goes on: 3 ready" in refused.message
     assert shed.facts(Cancelled) == []
     assert shed.remove("survey", kill=True) == [{"run": 2, "name": "survey"}]
     assert client.said(Closed)

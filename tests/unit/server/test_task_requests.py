@@ -123,7 +123,7 @@ def test_what_tasks_say_is_told_until_they_end(house: House) -> None:
 @pytest.mark.parametrize(
     ("what", "arguments", "message"),
     [
-        ("unlock", {"name": "x"}, "it is not locked"),
+        ("unlock", {"name": "x"}, "nobody has it"),
         ("release", {}, "in no group"),
     ],
 )

@@ -220,7 +220,7 @@ def test_who_took_a_task_speaks_for_it_status_attributes_signs_of_life_and_locks
     site.done_job("2001comp", "2@machineB")  # its locks go with it
     assert here(*first, "lock", name="reserve", wait=False)["taken"]
     assert "was taken by 1@machineA, not by" in here("2100ver", "2@machineB", "alive").message
-    assert "was not taken manually" in here("0021ver", "1@machineA", "alive").message
+    assert "was not taken by hand" in here("0021ver", "1@machineA", "alive").message
 
 
 def test_who_waited_for_a_lock_by_hand_and_left_does_not_keep_it(site: Site) -> None:

@@ -218,7 +218,7 @@ def test_a_peer_that_leaves_before_its_proof_is_noted() -> None:
     with open_door() as door:
         dial(door.access(), DEADLINE).sock.close()
         wait_for(lambda: len(door.lines) == 1)
-        assert "closed the connection before its proof" in door.lines[0]
+        assert "hung up before its proof" in door.lines[0]
 
 
 @pytest.mark.parametrize("fast", [True, False], ids=["uvloop", "asyncio"])
@@ -267,7 +267,7 @@ def test_used_up_descriptors_keep_people_waiting_and_no_more(monkeypatch: pytest
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", flawed)
     with open_door(fast=False, most=1) as door:
         assert door.still_serves()
-        assert door.lines == ["no connection can be accepted for a moment: Too many open files"] * 2
+        assert door.lines == ["nobody can be let in for a moment: Too many open files"] * 2
 
 
 def test_a_port_that_is_taken_is_named() -> None:

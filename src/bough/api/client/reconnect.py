@@ -148,7 +148,7 @@ class LastingConnection(Connection):
                 error = (
                     error
                     or self._welcome.error
-                    or PeerLost(f"the server at {self._where} closed the connection before it answered; try again")
+                    or PeerLost(f"the server at {self._where} hung up before it answered; try again")
                 )
                 break
             if not self._come_back():
@@ -170,7 +170,7 @@ class LastingConnection(Connection):
             self._unsent.clear()
             self._line.close()
         if not was_away:
-            _say(f"the server at {self._where} disconnected; waiting for it")
+            _say(f"the server at {self._where} is gone; waiting for it")
             self._pause = FIRST_PAUSE
         while not self._left.wait(self._pause):
             self._pause = min(2 * self._pause, LONGEST_PAUSE)

@@ -400,8 +400,8 @@ class RemoteSession(Session):
             if left:
                 server = f" --server {self.address}" if self.address else ""
                 sys.stderr.write(
-                    f"bough: workflow {self.name} is running at the server with {left} tasks; run the script again to"
-                    f" return to it, or end it with bough cancel{server} {self.name}:all\n"
+                    f"bough: workflow {self.name} goes on at the server with {left} tasks; run the script again to come"
+                    f" back to it, or end it with bough cancel{server} {self.name}:all\n"
                 )
                 if not is_there:
                     sys.stderr.write("bough: what the server has not acknowledged is not among them\n")

@@ -86,7 +86,7 @@ class Shutdown:
     def owner_lost(self) -> None:
         """The owner is gone without a word."""
         if self._ending is None:
-            log("the script has ended; its tasks are ended")
+            log("the script is gone; its tasks are ended")
         self._end("interrupted", grace=1.0)
 
     def terminate(self) -> None:
@@ -96,7 +96,7 @@ class Shutdown:
 
     def fail(self, error: BoughError) -> None:
         """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
-        log(f"the server cannot continue: {error}")
+        log(f"the server cannot go on: {error}")
         if isinstance(error, InternalError):
             log(error.story)
         for client in self._shell.peers.clients.values():

@@ -101,7 +101,7 @@ class TaskOutput:
     def lost(self, executor: ExecutorPeer) -> None:
         """What an executor was asked for will not come."""
         for number in [number for number, asked in self._asked.items() if asked[1] is executor]:
-            self._asked.pop(number)[0].refuse(PeerLost("the executor that has this output has disconnected"))
+            self._asked.pop(number)[0].refuse(PeerLost("the executor that has this output is gone"))
 
 
 def _covers(span: object, record: int, index: int) -> bool:

@@ -157,7 +157,7 @@ class FinishedWorkflows:
                 if monotonic() >= until:
                     break
         except StoreFailed as error:
-            log(f"workflows that have finished stay in memory: {error}")
+            log(f"workflows that are over stay in memory: {error}")
             self._leaving = None
             self._look_in(_AGAIN)
         if self._said:
@@ -297,7 +297,7 @@ class RetiredWorkflows:
         def loaded(done: asyncio.Future[tuple[int, bytes]]) -> None:
             run, kept = _result(done, (0, b""))
             if run and run not in state.workflows:
-                log(f"run {run} is in memory again, because a user acts on it")
+                log(f"run {run} is in memory again, because somebody acts on it")
                 self._shell.news(RunRevived(run, kept), then=then)
                 self._drop(run)
             else:

@@ -409,7 +409,7 @@ class ManualTasks:
         self._since[number] = self._shell.clock.now()
         index = span.left[0][0]
         shell.news(SpanReturned(SpanId(span.id), index + 1, _ALL))
-        log(f"{hand.host} took task {label(span.record, index)} to run it manually")
+        log(f"{hand.host} took task {label(span.record, index)} by hand")
 
         def given() -> None:
             self._coming.discard(name)
@@ -444,7 +444,7 @@ class ManualTasks:
             self._shell.news(SpanReturned(SpanId(span.id), index, index + 1))
         else:
             self._end(said, span, index)
-        self._shell.news(ExecutorLost(hand.id, "its task has ended"), then=lambda: self._said(errand, record, index))
+        self._shell.news(ExecutorLost(hand.id, "its task is over"), then=lambda: self._said(errand, record, index))
 
     def _end(self, said: questions.Done, span: Span, index: int) -> None:
         now = self._shell.clock.now()
@@ -472,7 +472,7 @@ class ManualTasks:
         record, index = self._find(asked)
         span, task = self._span_with(record, index), label(record, index)
         if span is None or not is_hand(span.executor):
-            raise UserError(f"task {task} was not taken manually; tasks that executors run speak for themselves")
+            raise UserError(f"task {task} was not taken by hand; tasks that executors run speak for themselves")
         _check_owner(span.executor, _check_name(asked.name), task)
         message = TaskRequest(0, SpanId(span.id), RecordId(record.id), index, span.attempt, asked.question)
         name = asked.question.name if isinstance(asked.question, questions.Lock) else ""
@@ -517,7 +517,7 @@ class ManualTasks:
                 self._hands.discard(number)
                 self._since.pop(number, None)
             elif hand.draining and not hand.spans:
-                self._shell.news(ExecutorLost(hand.id, "its task has ended"))
+                self._shell.news(ExecutorLost(hand.id, "its task is over"))
 
 
 def _span_of(hand: ExecutorRecord) -> Span | None:

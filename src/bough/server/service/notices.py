@@ -151,8 +151,7 @@ class Notices:
         if peer is None or not peer.ready:
             return  # it is missing, and that is another matter
         host = self._hosts.get(fact.executor, "")
-        left = max(0.0, fact.until - self._shell.clock.now())
-        text = f"executor {fact.executor} on {host} is suspended for {left:.0f} s: {fact.reason}"
+        text = f"executor {fact.executor} on {host} gets nothing for a while: {fact.reason}"
         self._tell(OperatorNotice("suspended", text, host=host), fact.executor)
 
     def _lost(self, fact: ExecutorLost) -> None:
@@ -222,7 +221,7 @@ class Notices:
                 found[workflow.run] = workflow, why
         for run in found.keys() & self._stuck:
             workflow, why = found[run]
-            text = f"workflow {workflow.name}, run {run}, cannot continue: {why}"
+            text = f"workflow {workflow.name}, run {run}, can go on no more: {why}"
             self._tell(OperatorNotice("stuck", text, workflow.name), run)
         self._stuck = set(found)
 

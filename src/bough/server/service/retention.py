@@ -120,7 +120,7 @@ class Retention:
             for one in (self._state.workflows[run] for run in runs if run in self._state.workflows):
                 if not kill and (why := self._goes_on(one)):
                     raise UserError(
-                        f"workflow {one.name}, run {one.run}, is running: {why}; wait for it, or say --kill to end it"
+                        f"workflow {one.name}, run {one.run}, goes on: {why}; wait for it, or say --kill to end it"
                     )
             self._remove(runs, errand.answer)
 

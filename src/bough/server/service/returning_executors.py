@@ -70,7 +70,7 @@ class ReturningExecutors:
         if known is not None:  # its old connection broke without a word
             self._peers.drop_executor(known)
             known.connection.abort()
-            self._suspend(number, "it reconnected by another connection")
+            self._suspend(number, "it came back by another connection")
             return known
         if number in self._missing:
             executor, timer = self._missing.pop(number)
@@ -100,7 +100,7 @@ class ReturningExecutors:
             )
             extra = [span for span in spans if not shell.machine.is_known(span, number)]
             shell.news(joined)
-            said = "reconnected late" if hello.executor else "joined"
+            said = "came back late" if hello.executor else "joined"
         else:
             believed = set(shell.machine.held_by(number))
             for span in believed - spans:
@@ -109,7 +109,7 @@ class ReturningExecutors:
             if hello.each is not None:
                 shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))
             shell.news(ExecutorResumed(number))
-            said = f"reconnected with {len(spans)} spans, {len(believed - spans)} are given to others"
+            said = f"came back with {len(spans)} spans, {len(believed - spans)} are given to others"
         for span in extra:
             executor.connection.say(StopElements(span, 0, _ALL))
         executor.ready = True
@@ -131,7 +131,7 @@ class ReturningExecutors:
             log(f"executor {executor.number} left: {executor.leaving}")
             self._lose(executor.number, executor.leaving)
         elif executor.number in self._shell.machine.state.executors:
-            log(f"executor {executor.number} disconnected: {reason}; it has {self._patience:g} s to reconnect")
+            log(f"executor {executor.number} is missing: {reason}; it has {self._patience:g} s to come back")
             self._miss(executor.number, executor, reason)
 
     def _miss(self, number: ExecutorId, executor: ExecutorPeer | None, reason: str) -> None:
@@ -144,7 +144,7 @@ class ReturningExecutors:
 
     def _give_up(self, number: ExecutorId, reason: str) -> None:
         if self._missing.pop(number, None) is not None:
-            log(f"executor {number} is lost: {reason}, and it has not reconnected within {self._patience:g} s")
+            log(f"executor {number} is lost: {reason}, and it did not come back within {self._patience:g} s")
             self._lose(number, reason)
 
     def _lose(self, number: ExecutorId, reason: str) -> None:

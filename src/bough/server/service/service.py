@@ -368,7 +368,7 @@ class Service:
 
     def _fail(self, error: BoughError) -> None:
         """The store cannot be written, or we are wrong ourselves: nothing that follows would be true."""
-        log(f"the server cannot continue: {error}")
+        log(f"the server cannot go on: {error}")
         story = getattr(error, "story", "")
         if story:
             log(story)

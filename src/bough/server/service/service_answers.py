@@ -37,7 +37,7 @@ _SLICE = 200  # messages told at a time
 _MOST_UNSENT = 8 << 20  # bytes that may wait to be sent before more is told
 _PAUSE = 0.01
 _UNSUCCESSFUL = bytes((FAILED, SKIPPED, CANCELLED))
-_CANCELLED = Failure(Cause.CANCELLED, "cancelled by a user")
+_CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
 _UNKNOWN = Failure(Cause.LOST, "why it failed is not known any more")
 
 

@@ -106,7 +106,7 @@ class RelayPeers:
 
         def lost(reason: str) -> None:
             self.lines.discard(line)
-            log(f"{name} disconnected: {reason}")
+            log(f"{name} is gone: {reason}")
 
         line = RelayLine(FromRelay, opens=False, on_opened=door.receive, on_lost=lost)
         self.lines.add(line)

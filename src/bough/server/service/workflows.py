@@ -63,7 +63,7 @@ class Workflows:
             return
         found = self._going_on(hello.workflow)
         if found is None and hello.join:
-            raise UnknownName(f"no workflow of the name {hello.workflow!r} is running; bough status shows which are")
+            raise UnknownName(f"no workflow of the name {hello.workflow!r} goes on; bough status shows which do")
         if found is None:
             self._open(connection, hello)
         else:
@@ -117,7 +117,7 @@ class Workflows:
             )
         if self.is_closed(group) and not hello.join:
             raise UserError(
-                f"the workflow {hello.workflow!r} takes nothing more and is running until its tasks have ended;"
+                f"the workflow {hello.workflow!r} takes nothing more and goes on until its tasks have ended;"
                 " wait for it, or choose another name"
             )
         self._let_in(connection, hello, run, group, memos, joined=True)
@@ -381,7 +381,7 @@ class Amendments:
         workflow = state.workflows[client.run]
         if message.directory != workflow.directory:
             return (
-                f"the workflow {workflow.name} is running in {workflow.directory}; submit it there to change it,"
+                f"the workflow {workflow.name} goes on in {workflow.directory}; submit it there to change it,"
                 " or choose another name"
             )
         return why_wrong(state, workflow, message.items)

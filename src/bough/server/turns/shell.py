@@ -177,7 +177,7 @@ class Shell:
         except SiteError as error:
             self.on_fatal(error)
         except Exception as error:  # noqa: BLE001 -- half a turn was made: whatever it is, it is ours, and nothing can follow
-            text = f"{type(error).__name__}: {error}; all turns before are stored: start again, and if it happens again"
+            text = f"{type(error).__name__}: {error}; all turns before are stored: start again, and if it comes back"
             self.on_fatal(
                 InternalError(f"{text}, see bough store check and bough store repair", traceback.format_exc())
             )
@@ -394,7 +394,7 @@ def _spans_of(order: SendSpan) -> Iterator[SpanId]:
 
 
 def _log_fatal(error: BoughError) -> None:
-    log(f"the server cannot continue: {error}")
+    log(f"the server cannot go on: {error}")
 
 
 def make_shell(loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> Shell:

@@ -122,7 +122,7 @@ class WithheldFailures:
 Message = TasksSucceeded | TasksFailed | TasksRunning
 Struck = Callable[[Cancelled | Killed], Iterable[tuple[RecordId, int, int, Failure]]]
 
-_CANCELLED = Failure(Cause.CANCELLED, "cancelled by a user")
+_CANCELLED = Failure(Cause.CANCELLED, "somebody cancelled it")
 
 
 def struck_by(state: State, deed: Cancelled | Killed) -> Iterator[tuple[RecordId, int, int, Failure]]:

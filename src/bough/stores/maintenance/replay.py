@@ -95,7 +95,7 @@ class _Replay:
         try:
             check(machine.state)
         except InvariantBroken as error:
-            what = f"the journal does not say enough to resume run {self._run} ({error})"
+            what = f"the journal does not say enough to go on with run {self._run} ({error})"
             raise InvariantBroken(f"{what}: {WHAT_TO_DO}") from error
         self._store.set_aside([one for turn in sorted(found) for one in found[turn]], begun)
         self._save(machine)

@@ -215,7 +215,7 @@ class PostgresStore(SqlStore):
                 self._roll_back()
                 raise
         if not written and self._row(values[0]) != bytes(values[2]):
-            raise InvariantBroken(f"turn {values[0]} of {self.path} was written by another server")
+            raise InvariantBroken(f"turn {values[0]} of {self.path} was written by somebody else")
         self._unsynced.append((values, blobs))
         if blobs:
             self._known.update(self._blobs)
