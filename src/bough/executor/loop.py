@@ -3,7 +3,7 @@
 When and how an executor leaves a service in good order: its time is nearly over, it was idle, it was told to.
 
 It says `Leaving`, gives back what it has not begun, and waits for the server's `Drain`, behind which nothing more is
-sent. Rule: it goes only once nothing runs here and everything was heard, or when its time has ended.
+sent. Rule: it goes only once nothing runs here and everything was heard, or when its time is over.
 
 The executor's loop: one epoll over the server, the workers and signals, in one thread.
 
@@ -95,7 +95,7 @@ class Departure:
         return ""
 
     def is_over(self) -> bool:
-        """Whether its time has ended, whatever runs."""
+        """Whether its time is over, whatever runs."""
         return bool(self._terms.until) and time.time() >= self._terms.ends_at
 
     def wait(self, now: float, idle: bool) -> float:
@@ -250,7 +250,7 @@ class Executor:
         if parting.reason and parting.confirmed and roster.idle and not self._reports.unheard():
             self.leave(1.0)
         elif parting.is_over():
-            parting.reason = parting.reason or "its time has ended"
+            parting.reason = parting.reason or "its time is over"
             self.leave(max(0.0, min(5.0, self._terms.until - time.time())))
 
     def _say_leaving(self) -> None:

@@ -382,7 +382,7 @@ class RemoteSession(Session):
 
     def _left_error(self) -> SessionClosed:
         back = f"bough.Session({self.address!r}, name={self.name!r})"
-        return SessionClosed(f"the session has left workflow {self.name} to the server; return to it with {back}")
+        return SessionClosed(f"the session has left workflow {self.name} to the server; come back to it with {back}")
 
     def give_back(self) -> None:
         """Leave because of an error or Ctrl-C, and say what goes on."""
