@@ -19,11 +19,11 @@ HEAD = """# Command line
 
 `bough COMMAND [OPTIONS]`; `bough COMMAND --help` says the same as this page. Commands that look at tasks or act on
 them find what they are about by `--server`, `$BOUGH_SERVER`, a live session in `./.bough`, your own server in
-`$BOUGH_HOME`, and last the store of a session that is over, in this order. With `--store` they look there only.
+`$BOUGH_HOME`, and last the store of a session that has ended, in this order. With `--store` they look there only.
 
 A selector says which tasks are meant: `last`, `12` (a record), `12.3-40` (elements of an array, both ends included),
-`plot` (a name), `align/*` (a group and all below it), several with commas. At a server on which several workflows go
-on, `nightly:align/*` says in which; `--queue nightly` does the same.
+`plot` (a name), `align/*` (a group and all below it), several with commas. At a server on which several workflows
+are running, `nightly:align/*` says in which; `--queue nightly` does the same.
 
 Exit codes: 0 all done; 1 some task failed; 2 the user's error; 3 the world's (disk, network); 70 a bug of Bough;
 130 Ctrl-C.

@@ -80,7 +80,7 @@ def test_a_group_is_disabled_explained_and_enabled(desk: Desk) -> None:
     assert desk.bough("enable", "align")[0] == 0
     one.result(PATIENCE)
     code, said = desk.bough("enable", "align")
-    assert (code, said.splitlines()[1]) == (1, "left out: group align: is not disabled")
+    assert (code, said.splitlines()[1]) == (1, "not changed: group align: is not disabled")
 
 
 def test_a_group_is_reset_and_runs_again_and_its_futures_stay_resolved(desk: Desk) -> None:

@@ -190,7 +190,7 @@ def test_a_dry_run_shows_the_difference_and_does_nothing(desk: Desk) -> None:
     assert done["amended"]["changed"] == ["b"]  # type: ignore[call-overload, index]
     assert len(done["ids"]) == 3  # type: ignore[call-overload, index, arg-type]
     again = desk.service.bough("submit", str(desk.file))
-    assert again.stdout.strip() == "workflow flow goes on as it is: 3 unchanged"
+    assert again.stdout.strip() == "workflow flow is running as it is: 3 unchanged"
 
 
 def test_a_description_that_is_wrong_or_belongs_elsewhere_changes_nothing(desk: Desk, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_description_that_is_wrong_or_belongs_elsewhere_changes_nothing(desk: 
     assert f"is running in {tmp_path}; submit it there to change it, or choose another name" in said.stderr
     os.chdir(tmp_path)
     desk.until_states(a="running", b="waiting")
-    assert desk.submit(*first) == "workflow flow goes on as it is: 2 unchanged"
+    assert desk.submit(*first) == "workflow flow is running as it is: 2 unchanged"
 
 
 def test_a_makefile_does_not_change_what_goes_on(desk: Desk) -> None:
@@ -219,7 +219,7 @@ def test_a_makefile_does_not_change_what_goes_on(desk: Desk) -> None:
     for words in (["submit"], ["submit", "--dry-run"]):
         said = desk.service.bough(*words, str(makefile), check=False)
         assert said.returncode == 2
-        assert "workflow Makefile goes on, and a Makefile says only what is out of date now" in said.stderr
+        assert "workflow Makefile is running, and a Makefile says only what is out of date now" in said.stderr
     (desk.folder / "go").touch()
     until((desk.folder / "out").exists, "the rest")
 
@@ -252,7 +252,7 @@ def test_what_failed_is_tried_again_when_the_description_is_submitted_again(desk
     desk.submit(*lines)
     desk.until_states(a="running", b="failed", c="skipped")
     (desk.folder / "b.there").touch()
-    assert desk.submit(*lines) == "workflow flow: 0 added, 0 changed, 0 removed, 3 unchanged; 2 tried again"
+    assert desk.submit(*lines) == "workflow flow: 0 added, 0 changed, 0 removed, 3 unchanged; 2 will be retried"
     desk.until_states(a="running", b="done", c="done")
 
 

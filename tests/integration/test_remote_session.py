@@ -433,10 +433,10 @@ def test_tasks_of_a_service_are_killed_held_released_and_retried(service: Servic
     assert service.bough("kill", "q:long").stdout == "1 task killed\n"
     until(lambda: state() == "failed", "the kill")
     (here / "go").touch()
-    assert service.bough("retry", "--failed", "--queue", "q").stdout == "1 task to be tried again\n"
+    assert service.bough("retry", "--failed", "--queue", "q").stdout == "1 task will be retried\n"
     until(lambda: state() == "done", "the retry")
     service.bough("submit", "--queue", "q2", "--", "true")
-    assert "several workflows go on: q, q2" in service.bough("cancel", "all", check=False).stderr
+    assert "several workflows are running: q, q2" in service.bough("cancel", "all", check=False).stderr
 
 
 def test_many_submit_to_one_queue_at_the_same_time(service: Service) -> None:

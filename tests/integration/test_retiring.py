@@ -100,7 +100,7 @@ def test_what_failed_in_a_retired_workflow_is_tried_again(service: Service, tmp_
     old = Old(service, tmp_path)
     old.flag.touch()
 
-    assert service.bough("retry", "--failed", "--name", "old").stdout == "1 task to be tried again\n"
+    assert service.bough("retry", "--failed", "--name", "old").stdout == "1 task will be retried\n"
 
     def states() -> set[str]:
         return {row["state"] for row in shown(service, "status", "old:all")}
@@ -204,7 +204,7 @@ def test_a_retired_workflow_in_postgresql_is_looked_at_tried_again_and_removed(t
         assert "exit code 3" in service.bough("explain", f"{old.bad}").stdout
         assert old.run in {one["run"] for one in shown(service, "status")["workflows"]}
         old.flag.touch()
-        assert service.bough("retry", "--failed", "--name", "old").stdout == "1 task to be tried again\n"
+        assert service.bough("retry", "--failed", "--name", "old").stdout == "1 task will be retried\n"
         until(lambda: shown(service, "status", f"{old.after}")[0]["state"] == "done", "the retry")
         again = Old(service, tmp_path)
         assert {one["run"] for one in shown(service, "remove", "old")} == {old.run, again.run}

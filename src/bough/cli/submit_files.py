@@ -209,7 +209,7 @@ def hand_over(
     if refused:
         many = f"{len(refused)} of {len(tasks)} tasks" if len(refused) > 1 else refused[0][0] or "the task"
         raise UserError(
-            f"workflow {session.name} goes on and does not take {many}: {refused[0][1]};"
+            f"workflow {session.name} is running and does not take {many}: {refused[0][1]};"
             " wait for its end, or give another --name"
         )
     return session, tasks, None
@@ -259,15 +259,15 @@ def submit_or_amend(
 def cannot(name: str) -> UserError:
     """Why a Makefile changes no running workflow: a target it does not name may be made, unwanted, or half made."""
     return UserError(
-        f"workflow {name} goes on, and a Makefile says only what is out of date now, so that what was changed cannot be"
-        " told; wait for its end, or choose another name"
+        f"workflow {name} is running, and a Makefile says only what is out of date now, so that what was changed cannot"
+        " be told; wait for its end, or choose another name"
     )
 
 
 def told(name: str, amendment: Amendment) -> str:
     """What became of a workflow, in a line."""
     if amendment.is_empty:
-        return f"workflow {name} goes on as it is: {amendment.unchanged} unchanged"
+        return f"workflow {name} is running as it is: {amendment.unchanged} unchanged"
     return f"workflow {name}: {amendment.line()}"
 
 

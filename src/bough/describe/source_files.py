@@ -70,7 +70,7 @@ def _read(descriptor: int, path: str, waits: bool) -> bytes:
                 raise _too_long(path)
         elif waits and not pieces:
             if time.monotonic() > until:
-                raise UserError(f"cannot read {path}: it is a pipe, and nobody writes to it")
+                raise UserError(f"cannot read {path}: it is a pipe, and nothing writes to it")
             _wait(descriptor, 0.05)
         else:
             return b"".join(pieces)

@@ -174,7 +174,7 @@ class Relay:
 
     @property
     def _what_happens(self) -> str:
-        return "work on" if self._settings.dispatch else "are let go"
+        return "work on" if self._settings.dispatch else "are disconnected"
 
     def _publish(self, credentials: Access) -> None:
         """Write what executors need: our own address and pin, and the token that they prove to the server."""

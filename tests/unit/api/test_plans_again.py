@@ -21,13 +21,13 @@ def test_the_line_counts_tasks_and_tells_of_groups_only_if_they_are_different() 
     assert told("w", found) == "workflow w: 1 added, 2 changed, 0 removed, 7 unchanged"
     found = amendment(removed=["a"], again=["x"], retried=2, groups=Names(added=["g"], removed=["h", "i"]))
     assert found.line() == (
-        "0 added, 0 changed, 1 removed, 7 unchanged, 1 of them run again; groups: 1 added, 2 removed; 2 tried again"
+        "0 added, 0 changed, 1 removed, 7 unchanged, 1 of them run again; groups: 1 added, 2 removed; 2 will be retried"
     )
 
 
 def test_a_workflow_that_is_what_the_description_says_goes_on_as_it_is() -> None:
     assert amendment().is_empty
-    assert told("w", amendment()) == "workflow w goes on as it is: 7 unchanged"
+    assert told("w", amendment()) == "workflow w is running as it is: 7 unchanged"
     assert not amendment(retried=1).is_empty
     assert not amendment(groups=Names(changed=["g"])).is_empty
 

@@ -137,7 +137,7 @@ def test_acting_on_a_run_that_is_over_is_refused(
     filled.insert("runs", run=2, name="wf", opened=1.0)
     serve(friendly)
     code, _, err = bough("hold", "all", "--run", "1")
-    assert (code, err) == (2, "bough: run 1 is over; only tasks of the live run 2 can be acted on\n")
+    assert (code, err) == (2, "bough: run 1 has finished; only tasks of the live run 2 can be acted on\n")
 
 
 def test_explain_asks_the_server(filled: Workshop, serve: Callable[[Reply], FakeServer], bough: Call) -> None:

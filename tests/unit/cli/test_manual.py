@@ -92,4 +92,4 @@ def test_figures_say_what_is_there() -> None:
 
     assert "1 active, 1 idle, 1 suspended" in text
     assert "35.0 MB" in text
-    assert "by hand" in text
+    assert "manual " in text

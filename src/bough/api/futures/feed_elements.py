@@ -137,7 +137,7 @@ class FeedElements(ArrayElements):
         """A caller begins to take results, or continues."""
         with self.condition:
             if self._way and self._way is not way:
-                raise UserError(f"the results of {self.name or 'this feed'} are taken {self._way}; go on that way")
+                raise UserError(f"the results of {self.name or 'this feed'} are taken {self._way}; continue that way")
             if self._abandoned:
                 raise UserError("feed: its results were discarded by wait_all, or at the session's end; iterate first")
             self._way = way

@@ -280,7 +280,7 @@ class Amendment(msgspec.Struct, frozen=True):
             text += f", {len(self.again)} of them run again"
         if some := ", ".join(f"{len(names)} {what}" for what, names in counts.items() if names):
             text += f"; groups: {some}"
-        return f"{text}; {self.retried} tried again" if self.retried else text
+        return f"{text}; {self.retried} will be retried" if self.retried else text
 
     def as_json(self) -> dict[str, object]:
         """The object that `--json` prints."""

@@ -66,7 +66,7 @@ _VERBS = {
         # Held first, so that nothing starts in between.
         lambda args: {"held": partial(Held, disabled=args.disable), "killed": Killed},
         takes_several=True,
-        flag=("--disable", "name it disabled, so that bough enable lets it go on"),
+        flag=("--disable", "name it disabled, so that bough enable lets it start"),
     ),
     "reset": Verb(
         ("bough reset align", "bough reset align --cascade", "bough reset 12 17.3"),
@@ -76,7 +76,7 @@ _VERBS = {
     ),
     "retry": Verb(
         ("bough retry 12", "bough retry --failed", "bough retry align/*", "bough retry --failed --skipped"),
-        lambda args: {"to be tried again": Retried},
+        lambda args: {"will be retried": Retried},
         otherwise="bough run FILE again runs what failed and reuses what is done",
     ),
 }
@@ -115,7 +115,7 @@ def act(args: argparse.Namespace, output: Output, deeds: Deeds, otherwise: str) 
             raise UserError(f"no session of {place.name!r} is running in {place.folder}; {otherwise}")
         run = choose_run(database, args, selectors)
         if not database.is_service and run != database.last_run():
-            raise UserError(f"run {run} is over; only tasks of the live run {database.last_run()} can be acted on")
+            raise UserError(f"run {run} has finished; only tasks of the live run {database.last_run()} can be acted on")
         aims = targets(database, selectors, states, run)
         touched = {
             word: sum(server.act(make(target, stop), left_out) for target, stop in aims) for word, make in deeds.items()
@@ -129,4 +129,4 @@ def act(args: argparse.Namespace, output: Output, deeds: Deeds, otherwise: str) 
 
 def _lines(touched: dict[str, int], left_out: Sequence[str]) -> list[str]:
     said = [f"{number} {'task' if number == 1 else 'tasks'} {word}" for word, number in touched.items()]
-    return [", ".join(said), *(f"left out: {line}" for line in left_out)]
+    return [", ".join(said), *(f"not changed: {line}" for line in left_out)]

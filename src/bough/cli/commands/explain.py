@@ -96,7 +96,7 @@ def _from_store(database: OpenDatabase, one: Selected) -> list[str]:
             lines.append(f"attempt {row['attempt']} ran on {row['host']}")
         if state not in {"done", "failed"}:
             lines += _waits(database, one)
-            lines.append("no session is running: run the workflow again to go on with it")
+            lines.append("no session is running: run the workflow again to resume it")
     return lines
 
 

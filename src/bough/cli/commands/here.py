@@ -36,13 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_verb(verbs, "alive", "give a sign of life, for tasks that are sent again after a silence", EXAMPLES[2:3])
     taken = add_verb(verbs, "lock", "take a lock, which is freed at the latest when the task ends", EXAMPLES[3:5])
     taken.add_argument("name", metavar="NAME", help="of the lock; the same for all tasks of the server")
-    taken.add_argument("--no-wait", action="store_true", help="exit with 1 when somebody else has it (wait for it)")
+    taken.add_argument("--no-wait", action="store_true", help="exit with 1 when another task has it (wait for it)")
     freed = add_verb(verbs, "unlock", "free a lock that the task has", ["bough here unlock database"])
     freed.add_argument("name", metavar="NAME", help="of the lock")
     add_verb(verbs, "release", "let those start that wait for the task's group", EXAMPLES[5:])
     for verb in verbs.choices.values():
-        verb.add_argument("--task", metavar="ID", help="one that you took by hand with bough take (the one that asks)")
-        verb.add_argument("--as", dest="taker", metavar="NAME", help="with --task: who took it (your login and host)")
+        verb.add_argument("--task", metavar="ID", help="one that you took with bough take (the one that asks)")
+        verb.add_argument(
+            "--as", dest="taker", metavar="NAME", help="with --task: the name it was taken under (your login and host)"
+        )
         verb.add_argument("--server", metavar="ADDRESS", help="with --task: the server it is of (your own)")
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_selector_arguments(parser)
     parser.add_argument("--stdout", action="store_true", help="standard output only")
     parser.add_argument("--stderr", action="store_true", help="standard error only")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what a running task writes to its end")
+    parser.add_argument("-f", "--follow", action="store_true", help="follow what a running task writes to its end")
     parser.add_argument("--tail", type=count, metavar="N", help="the last N lines of each")
     add_store_arguments(parser)
 

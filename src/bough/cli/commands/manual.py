@@ -51,7 +51,7 @@ def _add_take_arguments(parser: argparse.ArgumentParser) -> None:
         "Get the next ready task, to run it yourself: its id on the first line, its command on the others. The same"
         " task is given again until bough done. Only commands can be taken: functions need an executor. Exit codes:"
         " 0 a task; 10 nothing is ready now, ask again; 11 everything has ended; 12 nothing can become ready until"
-        " somebody acts."
+        " a user acts."
     )
     parser.add_argument("--queue", "--name", dest="queue", default="", metavar="NAME", help="only of this workflow")
     parser.add_argument("--group", default="", metavar="PATH", help="only of this group, and below it")
@@ -80,8 +80,8 @@ def _add_done_arguments(parser: argparse.ArgumentParser) -> None:
         "selectors", nargs="+", metavar="ID", help="the task that bough take gave you, or groups to declare done"
     )
     parser.add_argument("--exit-code", type=whole, default=0, metavar="N", help="how its command ended (0: well)")
-    parser.add_argument("--give-back", action="store_true", help="it was not run: somebody else shall have it")
-    parser.add_argument("--declare", action="store_true", help="declare it done although nobody took it")
+    parser.add_argument("--give-back", action="store_true", help="it was not run: give it to another")
+    parser.add_argument("--declare", action="store_true", help="declare it done although it was not taken")
     parser.add_argument("--run", type=count, metavar="N", help=argparse.SUPPRESS)
     parser.set_defaults(selector=None, states=None, state=None, group=None)
     _add_name_argument(parser)
@@ -115,7 +115,7 @@ def _done(args: argparse.Namespace, output: Output) -> int:
 
 def _done_line(told: dict[str, object], missing: str) -> str:
     if not told["changed"]:
-        return f"task {told['id']} is {told['state']}; nobody has it by hand, nothing was changed"
+        return f"task {told['id']} is {told['state']}; it is not taken, nothing was changed"
     if missing:
         return f"task {told['id']} is {told['state']}: its output {missing} is not there"
     return f"task {told['id']} is {told['state']}"
@@ -210,7 +210,9 @@ def _add_id_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_name_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--as", dest="taker", metavar="NAME", help="who you are (default: your login and host)")
+    parser.add_argument(
+        "--as", dest="taker", metavar="NAME", help="the name you take tasks under (default: your login and host)"
+    )
 
 
 def manual_name(given: str | None) -> str:

@@ -51,12 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=60.0,
         metavar="TIME",
-        help="with --dispatch: time that an executor whose connection was lost has to come back (60s)",
+        help="with --dispatch: time that an executor whose connection was lost has to reconnect (60s)",
     )
     add_log_level(start)
     start.add_argument("--detach", action="store_true", help="run in the background; returns once it has its server")
     add_verb(verbs, "status", "say whether a relay runs here, and for how many", EXAMPLES[3:4])
-    add_verb(verbs, "stop", "end the relay; executors behind it work on and come back to the next one", EXAMPLES[4:])
+    add_verb(
+        verbs, "stop", "end the relay; executors behind it keep working and reconnect to the next one", EXAMPLES[4:]
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

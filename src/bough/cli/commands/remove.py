@@ -20,7 +20,7 @@ def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "workflows", nargs="+", metavar="WORKFLOW", help="a name (all its runs), NAME#RUN, or the number of a run"
     )
-    parser.add_argument("--kill", action="store_true", help="also what goes on: its tasks are ended first")
+    parser.add_argument("--kill", action="store_true", help="also a running one: its tasks are ended first")
     add_server_argument(parser)
 
 
@@ -47,7 +47,7 @@ def _prune(args: argparse.Namespace, output: Output) -> int:
     def text() -> list[str]:
         now = time.time()
         return [
-            f"{verb} {one['name']}, run {one['run']}, over for {show_seconds(max(0.0, now - one['closed']))}"
+            f"{verb} {one['name']}, run {one['run']}, finished {show_seconds(max(0.0, now - one['closed']))} ago"
             for one in old
         ] or ["nothing is that old"]
 

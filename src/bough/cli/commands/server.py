@@ -62,13 +62,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default=60.0,
         metavar="TIME",
-        help="time to come back for a missing executor (60s)",
+        help="time that an executor that disconnected has to reconnect (60s)",
     )
     start.add_argument("--policy", default="fifo", help="which ready task goes next (default: fifo)")
     _add_feature_arguments(start)
     _add_tuning_arguments(start)
     add_log_level(start)
-    stop = add_verb(verbs, "stop", "end the server in good order; tasks go on, the next start goes on", EXAMPLES[4:])
+    stop = add_verb(
+        verbs, "stop", "end the server in good order; tasks keep running, the next start resumes", EXAMPLES[4:]
+    )
     stop.add_argument("--executors", action="store_true", help="executors end their tasks and leave, too")
     status = add_verb(verbs, "status", "say whether a server runs, and what it has to do", EXAMPLES[2:3])
     add_server_argument(status)
@@ -191,7 +193,7 @@ def _status(args: argparse.Namespace, output: Output) -> int:
             age = show_seconds(max(0.0, time.time() - note.started))
             lines.append(f"server {note.pid} on {note.host} has served {_where(note)} for {age}; store {note.store}")
         counts = ", ".join(f"{count} {state}" for state, count in status["counts"].items() if count)
-        lines.append(f"{len(executors)} executors, {len(going_on)} workflows going on; tasks: {counts or 'none'}")
+        lines.append(f"{len(executors)} executors, {len(going_on)} workflows running; tasks: {counts or 'none'}")
         if going_on:
             rows = [[w["run"], w["name"], w["user"], _counts(w["counts"])] for w in going_on]
             lines += ["", *table_lines(["RUN", "WORKFLOW", "USER", "TASKS"], rows)]
@@ -268,7 +270,7 @@ def _add_feature_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_tuning_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe what is best left alone, but for measuring."""
     parser.add_argument(
-        "--pickup", type=count, default=0, metavar="N", help="hand out at most N tasks at once (as run times suggest)"
+        "--pickup", type=count, default=0, metavar="N", help="dispatch at most N tasks at once (as run times suggest)"
     )
     parser.add_argument(
         "--no-piggyback",

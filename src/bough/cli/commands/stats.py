@@ -64,7 +64,7 @@ def figure_lines(samples: Sequence[Sample]) -> list[str]:
         f"server       {last['cpu']:.1f} % CPU, {show_bytes(last['memory'])}, turn {last['turns']} of the journal",
     ]
     if last["hands"]:
-        lines.insert(3, f"by hand      {last['hands']} tasks")
+        lines.insert(3, f"manual       {last['hands']} tasks")
     if len(samples) > 1:
         past = samples[-1]["time"] - samples[0]["time"]
         lines.append(f"             {sparkline([one['throughput'] for one in samples])} last {show_seconds(past)}")

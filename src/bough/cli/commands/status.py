@@ -152,8 +152,8 @@ def _headline(run: Fields, *, live: bool) -> str:
         how = {"done": "ended", "interrupted": "was interrupted", "crashed": "crashed"}.get(str(run["reason"]), "ended")
         return f"run {run['run']} of {begun} {how} after {show_seconds(max(0.0, closed - opened))}"
     if live and isinstance(opened, float):
-        return f"run {run['run']} has been going on since {begun} ({show_seconds(max(0.0, time.time() - opened))})"
-    return f"run {run['run']} of {begun} did not end properly; bough run FILE again goes on with it"
+        return f"run {run['run']} has been running since {begun} ({show_seconds(max(0.0, time.time() - opened))})"
+    return f"run {run['run']} of {begun} did not end properly; bough run FILE again resumes it"
 
 
 def _table(rows: list[Fields]) -> list[str]:
@@ -248,13 +248,13 @@ def _service_lines(label: str, workflows: list[Workflow], executors: list[dict[s
     if rows:
         lines += ["", *table_lines(["WORKFLOW", "RUN", "USER", "STATE", "TASKS"], rows)]
     if len(over) > _SHOWN_RUNS:
-        lines.append(f"and {len(over) - _SHOWN_RUNS} more that are over: bough status --json")
+        lines.append(f"and {len(over) - _SHOWN_RUNS} more that have finished: bough status --json")
     return lines
 
 
 def _workflow_row(one: Workflow) -> list[object]:
     client = one.get("client")
-    state = "over" if one["closed"] else "attached" if client else "goes on"
+    state = "finished" if one["closed"] else "attached" if client else "running"
     counts = one["counts"]
     return [one["name"], one["run"], one["user"], state, show_counts(counts if isinstance(counts, dict) else {})]
 

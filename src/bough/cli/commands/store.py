@@ -35,7 +35,7 @@ _MOST = 20  # facts named one by one
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the verbs."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    copied = add_verb(verbs, "copy", "copy a store that nobody uses to a place where there is none", EXAMPLES[:2])
+    copied = add_verb(verbs, "copy", "copy a store that is not used to a place where there is none", EXAMPLES[:2])
     copied.add_argument("source", type=path_name, metavar="FROM", help="a store's folder, or postgresql://...")
     copied.add_argument("target", type=path_name, metavar="TO", help="a folder, or postgresql://...")
     saved = add_verb(verbs, "backup", "copy a store as it is now into a folder, also while it is used", EXAMPLES[2:4])
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store_arguments(saved)
     checked = add_verb(verbs, "check", "read a whole store and tell what is wrong with it", EXAMPLES[4:5])
     add_store_arguments(checked)
-    summary = "set aside what cannot be read in a store that nobody uses, so that the rest of it serves"
+    summary = "set aside what cannot be read in a store that is not used, so that the rest of it serves"
     repaired = add_verb(verbs, "repair", summary, EXAMPLES[5:])
     repaired.add_argument(
         "--rebuild", action="store_true", help="make the jobs database again from the journal, whatever is wrong"
@@ -95,7 +95,7 @@ def _repair(args: argparse.Namespace, output: Output) -> int:
     if done.rebuilt:
         said.append("the jobs database was made again from the journal")
     if done.resnapshot:
-        said.append("the run that goes on was replayed, and its state saved as a new snapshot")
+        said.append("the running run was replayed, and its state saved as a new snapshot")
     said = said or ["there was nothing to repair"]
     said += done.problems or ["nothing is wrong with it now"]
     output.answer(msgspec.to_builtins(done), lambda: [f"{done.store}: {said[0]}", *said[1:]])

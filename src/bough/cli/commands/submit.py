@@ -146,7 +146,7 @@ def read_range(text: str) -> Sequence[int]:
             read_number(f"--array {text:.60}: a number", said or "0", Count) for said in found.groups()
         )
         if found["step"] and not step:
-            raise UserError(f"--array {text:.60}: {part!r:.60} goes on by 0; give 1 or more")
+            raise UserError(f"--array {text:.60}: {part!r:.60} has steps of 0; give 1 or more")
         parts.append(range(first, (last if found["last"] else first) + 1, step or 1))
     total = sum(map(len, parts))
     if not total:

@@ -150,4 +150,4 @@ class Levels:
         touched = sum(server.act(make(one.target, 0), left_out) for make in DEEDS[deed] for one in entries)
         self.refresh()
         said = f"{deed}: {touched} {'task' if touched == 1 else 'tasks'}"
-        return "; left out: ".join([said, *left_out])
+        return "; not changed: ".join([said, *left_out])

@@ -113,7 +113,7 @@ def choose_run(database: OpenDatabase, args: argparse.Namespace, selectors: Iter
     going = [one for one in workflows if not one["closed"]] or workflows[-1:]
     if len(going) > 1 and not all(isinstance(one, Records | Elements | Last) for one in selectors):
         names = ", ".join(str(one["name"]) for one in going)
-        raise UserError(f"several workflows go on: {names}; say which, as in {going[-1]['name']}:SELECTOR")
+        raise UserError(f"several workflows are running: {names}; say which, as in {going[-1]['name']}:SELECTOR")
     return as_int(max(going, key=lambda one: _last_record(database, as_int(one["run"])))["run"])
 
 

@@ -42,7 +42,7 @@ def reach(state: State, fact: facts.Reset) -> tuple[tuple[tuple[RecordId, int, i
     for id_ in ripple.parts:
         record = ripple.records[id_]
         if isinstance(record, ArrayRecord) and record.spec.fed:
-            return (), [f"array {id_}: a generator feeds it, and what it has done is let go of; submit it again"]
+            return (), [f"array {id_}: a generator feeds it, and what it has done was discarded; submit it again"]
     for record in ripple.records.values():
         if record.recalling:
             return (), [f"{dependencies.name_of(record, 0)}: being looked up among finished tasks; ask again"]

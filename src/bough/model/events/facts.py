@@ -256,7 +256,7 @@ class Killed(msgspec.Struct, frozen=True, array_like=True, tag="kil"):
 
     target: Dep
     stop: Count = 0
-    message: Text = "somebody killed it"
+    message: Text = "killed by a user"
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="hld"):
