@@ -27,7 +27,7 @@ import msgspec
 from bough.core import lifecycle, locks, retirement
 from bough.core.actions import amend, reset, task_actions
 from bough.core.apply import APPLY
-from bough.core.graph import dependencies, validation
+from bough.core.graph import dependencies, submission, validation
 from bough.core.graph.readiness import key_of
 from bough.core.records.array_record import RUNNING, WAITING, Record
 from bough.core.records.attempts import Span
@@ -399,7 +399,7 @@ class Intake(Consequences):
         if problem:
             self._state.orders.append(Refuse(event.request, problem))
             return
-        self._record(event)
+        self._record(submission.declare(self._state, event))
         if self._state.stopping or self._state.failing:
             self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
 

@@ -264,7 +264,7 @@ class RemoteSession(Session):
         if self._inventory is not None:
             there = self._inventory.take_task(spec.group, spec.key, spec.after, spec.inputs)
             if there is not None:
-                self._renumber(spec.id, there.id, spec.writes)
+                self._renumber(spec.id, there.id, map(str, spec.writes))
                 task.id = there.id
                 self.ledger.tasks[there.id] = task
                 self.ledger.progress.added(spec.group, 1)

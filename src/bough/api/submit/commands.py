@@ -88,6 +88,7 @@ def submit_command(
         "",
         tuple(planned.writes.values()),
         settings.terms,
+        tuple(dict.fromkeys(declared.renamed.get(path, path) for path in planned.reads)),
     )
     task = Task(ledger, record, name, group, command=shown_text(planned.call), writes=planned.writes)
     try:

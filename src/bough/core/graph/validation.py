@@ -38,7 +38,7 @@ class _Plain:
     def __call__(self, item: Item) -> bool:
         if type(item) is not TaskSpec:
             return False
-        if "\0" in item.name or "\0" in item.template or item.payload_path:
+        if "\0" in item.name or "\0" in item.template or item.payload_path or not _declares_paths(item):
             return False  # it wants a closer look
         id_, new, records = item.id, self._new, self._records
         group = self._groups.get(item.group)
@@ -55,6 +55,13 @@ class _Plain:
             if dep.on is not On.TASK or dep.index or not known or dep.id == id_ or (there and not there.length):
                 return False
         return True
+
+
+def _declares_paths(item: TaskSpec) -> bool:
+    """Whether a task names its files by paths: only the core gives them numbers."""
+    if not (item.writes or item.reads):
+        return True
+    return all(type(ref) is str for ref in (*item.writes, *item.reads))
 
 
 def _is_awaited(group: GroupRecord) -> bool:
@@ -133,6 +140,8 @@ class _Batch:
         problem = _check_array(item) if isinstance(item, ArraySpec) else None
         if problem:
             return problem
+        if type(item) is TaskSpec and not _declares_paths(item):
+            return f"{_name(item)} names files by numbers; declare them by their paths"
         self.records[item.id] = item
         return None
 

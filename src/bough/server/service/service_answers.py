@@ -203,7 +203,7 @@ def _record_entry(record: Record) -> dict[str, object]:
             "state": TaskState(state).label,
             "failed": state in _UNSUCCESSFUL,
             "command": task_text(spec) or "",
-            "writes": list(spec.writes),
+            "writes": record.group.workflow.files.paths(spec.writes),
         }
     else:
         assert isinstance(record, ArrayRecord)
