@@ -20,7 +20,10 @@ from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 
 def declare(state: State, fact: facts.Submitted) -> facts.Submitted:
     """A lawful submission with numbers for the paths that its tasks declare."""
-    if not any(type(item) is TaskSpec and (item.writes or item.reads) for item in fact.items):
+    for item in fact.items:
+        if type(item) is TaskSpec and (item.writes or item.reads):
+            break
+    else:
         return fact
     above = {item.id: item.parent for item in fact.items if isinstance(item, GroupSpec)}
     numberings: dict[int, Numbering] = {}  # by the group of the workflow

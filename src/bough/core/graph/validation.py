@@ -38,8 +38,10 @@ class _Plain:
     def __call__(self, item: Item) -> bool:
         if type(item) is not TaskSpec:
             return False
-        if "\0" in item.name or "\0" in item.template or item.payload_path or not _declares_paths(item):
+        if "\0" in item.name or "\0" in item.template or item.payload_path:
             return False  # it wants a closer look
+        if (item.writes or item.reads) and not _declares_paths(item):
+            return False
         id_, new, records = item.id, self._new, self._records
         group = self._groups.get(item.group)
         if group is None or group.closed or id_ in records or id_ in new or (item.group and _is_awaited(group)):
@@ -59,8 +61,6 @@ class _Plain:
 
 def _declares_paths(item: TaskSpec) -> bool:
     """Whether a task names its files by paths: only the core gives them numbers."""
-    if not (item.writes or item.reads):
-        return True
     return all(type(ref) is str for ref in (*item.writes, *item.reads))
 
 
