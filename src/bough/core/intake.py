@@ -19,7 +19,7 @@ from bough.core import lifecycle, retirement
 from bough.core.actions import amend, manual, reset, task_actions
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
-from bough.core.graph import dependencies, validation
+from bough.core.graph import dependencies, submission, validation
 from bough.core.graph.readiness import key_of
 from bough.core.records.array_record import RUNNING, WAITING, Record
 from bough.core.records.attempts import Span
@@ -281,7 +281,7 @@ class Intake:
         if problem:
             self._effects.orders.append(Refuse(event.request, problem))
             return
-        self._record(event)
+        self._record(submission.declare(self._state, event))
         if self._state.stopping or self._state.failing:
             self._refuse_to_start([item.id for item in event.items if not isinstance(item, GroupSpec)])
 

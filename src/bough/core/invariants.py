@@ -186,7 +186,7 @@ def picture(state: State) -> dict[str, object]:
             for x in state.executors.values()
         },
         "workflows": {
-            w.run: (w.name, w.group.id, w.closed, w.memos, w.fail_fast, w.first_failure, w.occurrences)
+            w.run: (w.name, w.group.id, w.closed, w.memos, w.fail_fast, w.first_failure, w.occurrences, w.files.all())
             for w in state.workflows.values()
         },
         "locks": {name: (lock.span, lock.index) for name, lock in state.locks.items()},

@@ -25,6 +25,7 @@ from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, Timer, TimerKind
 from bough.model.events.facts import ExecutorJoined
+from bough.model.files import FileSpec
 from bough.model.ids import ROOT, ExecutorId, Seconds, SpanId
 from bough.model.outcomes import Failure, Success
 from bough.model.ranges import Ranges
@@ -92,6 +93,7 @@ class KeptWorkflow(msgspec.Struct, array_like=True):
     user: str
     closed: bool
     first_failure: Failure | None
+    files: tuple[FileSpec, ...] = ()
 
 
 class KeptExecutor(msgspec.Struct, array_like=True):
@@ -257,6 +259,7 @@ def kept_workflow(workflow: Workflow) -> KeptWorkflow:
         workflow.user,
         workflow.closed,
         workflow.first_failure,
+        workflow.files.all(),
     )
 
 
@@ -387,6 +390,8 @@ def _restore_workflow(state: State, group: GroupRecord, kept: KeptWorkflow) -> N
     workflow.fail_fast, workflow.memos, workflow.closed = kept.fail_fast, kept.memos, kept.closed
     workflow.directory, workflow.token, workflow.first_failure = kept.directory, kept.token, kept.first_failure
     state.failing = state.failing or kept.first_failure is not None
+    for file in kept.files:
+        workflow.files.put(file)
     if kept.run:
         state.workflows[kept.run] = workflow
 

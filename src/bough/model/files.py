@@ -16,8 +16,20 @@ from typing import Final
 
 import msgspec
 
+from bough.model.bounds import FilePath
+from bough.model.ids import ROOT, FileId, GroupId
+
 OUTSIDE: Final = ".outside"  # the folder of a sandbox for files from outside of the submitter's directory
 _MOST: Final = 1 << 30  # bytes of an unpacked manifest
+
+
+class FileSpec(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """A file that tasks of a workflow declare."""
+
+    id: FileId
+    path: FilePath  # absolute, at the submitter
+    group: GroupId = ROOT  # of its workflow
+    written: bool = False  # a task declares it as an output
 
 
 class Manifest(msgspec.Struct, frozen=True):

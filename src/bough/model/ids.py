@@ -15,6 +15,7 @@ RecordId = NewType("RecordId", Count)
 GroupId = NewType("GroupId", Count)
 ExecutorId = NewType("ExecutorId", Count)
 SpanId = NewType("SpanId", Count)  # one dispatch of a span; executors report by it
+FileId = NewType("FileId", Count)  # a declared file of a workflow, from 1; the core numbers them
 BlobId = NewType("BlobId", Digest)  # 16-byte digest of a blob's content
 MemoKey = NewType("MemoKey", Digest)  # 16-byte digest of what a task computes
 

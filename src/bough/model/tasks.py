@@ -11,7 +11,7 @@ import enum
 import msgspec
 
 from bough.model.bounds import Count, Duration, FilePath, Index, Label, Name, Whole
-from bough.model.ids import ROOT, BlobId, GroupId, MemoKey, RecordId
+from bough.model.ids import ROOT, BlobId, FileId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 
 
@@ -29,6 +29,9 @@ class On(enum.IntEnum):
     ARRAY = 1  # every element of an array
     GROUP = 2  # everything in a group, or a task in it that releases it
     END = 3  # everything in a group, whatever was released
+
+
+FileRef = FileId | FilePath  # a client declares absolute paths, the core numbers them: see `FileSpec`
 
 
 class Dep(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -89,8 +92,9 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     inputs: tuple[Dep, ...] = ()  # the values the function wants, in the order it wants them; subset of `after`
     key: MemoKey = MemoKey(b"")  # what it computes, without its inputs; empty: never reused
     payload_path: Label = ""  # where a payload too big to send lies; then `payload` is empty
-    writes: tuple[FilePath, ...] = ()  # declared outputs, absolute
+    writes: tuple[FileRef, ...] = ()  # declared outputs
     terms: TaskExtras = NO_EXTRAS
+    reads: tuple[FileRef, ...] = ()  # declared inputs
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True, gc=False):

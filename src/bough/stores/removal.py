@@ -59,6 +59,7 @@ def named_by(facts: Iterable[f.Fact]) -> NamedRuns:
         if isinstance(fact, f.Submitted):
             for item in fact.items:
                 (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
+            named.groups.update(file.group for file in fact.files)
         elif isinstance(fact, f.Amended):
             for item in (*fact.added, *fact.changed):
                 (named.groups if isinstance(item, GroupSpec) else named.records).add(item.id)
@@ -86,7 +87,9 @@ def without(facts: Sequence[f.Fact], dead: NamedRuns, borrowed: set[int]) -> lis
                 if item.id not in (dead.groups if isinstance(item, GroupSpec) else dead.records)
             ]
             if items:
-                kept.append(fact if len(items) == len(fact.items) else msgspec.structs.replace(fact, items=items))
+                files = tuple(file for file in fact.files if file.group not in dead.groups)
+                whole = len(items) == len(fact.items)
+                kept.append(fact if whole else msgspec.structs.replace(fact, items=items, files=files))
             continue
         if isinstance(fact, _OF_RECORD):
             gone = fact.record in dead.records and not (isinstance(fact, f.SpanEnded) and fact.record in borrowed)

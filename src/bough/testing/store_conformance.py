@@ -60,6 +60,8 @@ from bough.model.events.facts import (
     SpanStarted,
     Submitted,
 )
+from bough.model.files import FileSpec
+from bough.model.ids import FileId
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, Reuse, TaskExtras, TaskSpec
@@ -510,6 +512,14 @@ class StoreSuite:
         done = ended(1, 2, key=KEY, details=(Detail(0, outputs=(output_of(path),)),))
         self.write(store, OPENED, [Submitted([a_task(1, writes=("/a", "/b")), a_task(2)])], [done])
         assert sorted(store.declared_paths()) == sorted(["/a", "/b", str(path)])
+
+    def test_declared_paths_are_those_that_the_core_numbered(self, opened: Opened) -> None:
+        store = opened()
+        tasks = [a_task(1, writes=(FileId(1),), reads=(FileId(2),)), a_task(2, writes=(FileId(1),))]
+        files = (FileSpec(FileId(1), "/a", written=True), FileSpec(FileId(2), "/in"))
+        self.write(store, OPENED, [Submitted(tasks, 0, files)], [Submitted([a_task(3, reads=(FileId(1),))])])
+        assert store.declared_paths() == ["/a"]
+        assert [fact.files for fact in store.turn(2)] == [files]
 
     # --- a service: many workflows in one journal ---
 

@@ -527,7 +527,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
             there = self._existing.take_task(spec.group, spec.key, spec.after, spec.inputs)
             if there is not None:
                 if self._files is not None:
-                    self._files.renumber(spec.id, there.id, spec.writes)
+                    self._files.renumber(spec.id, there.id, map(str, spec.writes))
                 task.id = there.id
                 registry.tasks[there.id] = task
                 registry.progress.added(spec.group, 1)

@@ -83,6 +83,7 @@ def submit_command(
         "",
         tuple(planned.writes.values()),
         settings.terms,
+        tuple(dict.fromkeys(declared.renamed.get(path, path) for path in planned.reads)),
     )
     task = Task(registry, record, name, group, command=shown_text(planned.call), writes=planned.writes)
     try:

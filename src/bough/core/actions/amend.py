@@ -212,6 +212,7 @@ def runs_again(record: TaskRecord, spec: TaskSpec) -> bool:
 
 def _change_task(state: State, record: TaskRecord, spec: TaskSpec) -> None:
     group = record.group
+    spec = group.workflow.files.numbered(spec, group.workflow.group.id)
     if spec.terms.same_host_as:
         state.has_near = True
     queue = state.queue_for(spec.needs, group, place_near(state, spec) or spec.terms.host)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from msgspec.structs import replace
+
+from bough.core.data.declared_files import Numbering
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, readiness
 from bough.core.records.array_record import WAITING, ArrayRecord, Record
@@ -13,11 +16,40 @@ from bough.core.state import State
 from bough.model.events import facts
 from bough.model.ids import ROOT
 from bough.model.states import StateWindow
-from bough.model.tasks import ArraySpec, Dep, GroupSpec, On, TaskSpec
+from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
+
+
+def declare(state: State, fact: facts.Submitted) -> facts.Submitted:
+    """A lawful submission with numbers for the paths that its tasks declare."""
+    for item in fact.items:
+        if type(item) is TaskSpec and (item.writes or item.reads):
+            break
+    else:
+        return fact
+    above = {item.id: item.parent for item in fact.items if isinstance(item, GroupSpec)}
+    numberings: dict[int, Numbering] = {}  # by the group of the workflow
+    items: list[Item] = []
+    for item in fact.items:
+        if type(item) is not TaskSpec or not (item.writes or item.reads):
+            items.append(item)
+            continue
+        group = item.group
+        while group not in state.groups:  # it comes with this submission
+            group = above[group]
+        workflow = state.groups[group].workflow
+        numbering = numberings.get(workflow.group.id)
+        if numbering is None:
+            numbering = numberings[workflow.group.id] = Numbering(workflow.files, workflow.group.id)
+        items.append(numbering.number(item))
+    files = [file for numbering in numberings.values() for file in numbering.declared.values()]
+    return replace(fact, items=items, files=tuple(files))
 
 
 def submitted(state: State, effects: Effects | None, fact: facts.Submitted) -> None:
     """Make the records first and link them afterwards, because items of a batch may name later ones."""
+    for file in fact.files:
+        if file.group in state.groups:
+            state.groups[file.group].workflow.files.put(file)
     records: list[Record] = []
     groups: list[GroupRecord] = []
     for item in fact.items:
@@ -36,6 +68,9 @@ def submitted(state: State, effects: Effects | None, fact: facts.Submitted) -> N
 
 def add_task(state: State, spec: TaskSpec) -> TaskRecord:
     """Make the record of a loose task, waiting and linked to nothing."""
+    if spec.writes or spec.reads:
+        workflow = state.groups[spec.group].workflow
+        spec = workflow.files.numbered(spec, workflow.group.id)
     known = state.likes.get(spec.body)
     if known is None or not are_alike(spec, known[0]):
         group = state.groups[spec.group]

@@ -40,6 +40,8 @@ class _Plain:
             return False
         if "\0" in item.name or "\0" in item.template or item.payload_path:
             return False  # it wants a closer look
+        if (item.writes or item.reads) and not _declares_paths(item):
+            return False
         id_, new, records = item.id, self._new, self._records
         group = self._groups.get(item.group)
         if group is None or group.closed or id_ in records or id_ in new or (item.group and _is_awaited(group)):
@@ -55,6 +57,11 @@ class _Plain:
             if dep.on is not On.TASK or dep.index or not known or dep.id == id_ or (there and not there.length):
                 return False
         return True
+
+
+def _declares_paths(item: TaskSpec) -> bool:
+    """Whether a task names its files by paths: only the core gives them numbers."""
+    return all(type(ref) is str for ref in (*item.writes, *item.reads))
 
 
 def _is_awaited(group: GroupRecord) -> bool:
@@ -133,6 +140,8 @@ class _Batch:
         problem = _check_array(item) if isinstance(item, ArraySpec) else None
         if problem:
             return problem
+        if type(item) is TaskSpec and not _declares_paths(item):
+            return f"{_name(item)} names files by numbers; declare them by their paths"
         self.records[item.id] = item
         return None
 

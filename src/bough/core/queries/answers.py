@@ -163,6 +163,7 @@ class RecordInfo(msgspec.Struct, frozen=True):
     occurrence: int  # which of several identical tasks it is
     counts: TaskCounts
     pages: tuple[Page, ...]
+    writes: tuple[str, ...] = ()  # paths that a task declared
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -312,7 +313,9 @@ def as_record(record: Record) -> RecordInfo:
         counts = [0] * len(TaskState)
         counts[record.state] = 1
         made = TaskCounts(tuple(counts))
-        return RecordInfo(record.spec, GroupId(record.group.id), 1, False, False, record.occurrence, made, ())
+        spec = record.spec
+        writes = tuple(record.group.workflow.files.paths(spec.writes))
+        return RecordInfo(spec, GroupId(record.group.id), 1, False, False, record.occurrence, made, (), writes)
     made, pages = TaskCounts(tuple(record.counts)), tuple(record.paged)
     return RecordInfo(record.spec, GroupId(record.group.id), record.length, True, record.open, 0, made, pages)
 

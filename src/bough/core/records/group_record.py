@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from bough.core.data.declared_files import DeclaredFiles
 from bough.model.ids import Seconds
 from bough.model.outcomes import Failure
 from bough.model.states import TaskState
@@ -38,6 +39,7 @@ class Workflow:
         "cores",
         "directory",
         "fail_fast",
+        "files",
         "first_failure",
         "group",
         "memos",
@@ -60,6 +62,7 @@ class Workflow:
         self.closed = False  # its end was recorded
         self.first_failure: Failure | None = None  # with fail-fast: why nothing more is started
         self.occurrences: dict[bytes, int] = {}
+        self.files = DeclaredFiles()
         self.cores = 0.0  # that its spans hold or wait for now
 
 

@@ -50,7 +50,9 @@ def are_alike(spec: TaskSpec, like: TaskSpec) -> bool:
 def _has_own(spec: TaskSpec) -> bool:
     """Whether a spec says more than what is alike, and a payload."""
     terms = spec.terms
-    return bool(spec.after or spec.writes or spec.payload_path or (terms is not NO_EXTRAS and terms != NO_EXTRAS))
+    return bool(
+        spec.after or spec.writes or spec.reads or spec.payload_path or (terms is not NO_EXTRAS and terms != NO_EXTRAS)
+    )
 
 
 def go_together(one: TaskRecord, other: TaskRecord) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from bough.model.bounds import Count, FilePath, Label, Pid, Text, Whole
+from bough.model.files import FileSpec
 from bough.model.ids import ROOT, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.resources import Needs
@@ -69,6 +70,7 @@ class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
 
     items: list[Item]
     request: Count = 0  # of the connection it came by; 0: nobody waits for an answer
+    files: tuple[FileSpec, ...] = ()  # filled in by the core: files that are new, or written for the first time
 
 
 class PagesAdded(msgspec.Struct, frozen=True, array_like=True, tag="pag"):

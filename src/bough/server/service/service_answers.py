@@ -189,7 +189,7 @@ def _record_entry(record: RecordInfo) -> dict[str, object]:
             "state": state.label,
             "failed": state in UNSUCCESSFUL,
             "command": task_text(spec) or "",
-            "writes": list(spec.writes),
+            "writes": list(record.writes),
         }
     else:
         has_ended = not record.counts.unfinished and not record.is_open

@@ -132,6 +132,11 @@ class JobsFold:
         self._runs.executor_lost(self._now, fact)
 
     def _on_submitted(self, fact: f.Submitted) -> None:
+        for file in fact.files:
+            if file.written:
+                run = self._runs.run_of(file.group)
+                shared = 0 if run == self._tables.marks.run else run
+                self._tables.gathered["declared"].append((shown(file.path), shared))
         self._add(fact.items)
 
     def _add(self, items: Sequence[Item]) -> None:
@@ -174,8 +179,9 @@ class JobsFold:
         shared = 0 if run == self._tables.marks.run else run  # a session's paths are those of all its runs
         if shared:
             self._runs.use(spec.body, run)
-        if spec.writes:
-            self._tables.gathered["declared"] += [(shown(path), shared) for path in spec.writes]
+        if spec.writes:  # paths are of an earlier version, or of a changed description
+            paths = [ref for ref in spec.writes if isinstance(ref, str)]
+            self._tables.gathered["declared"] += [(shown(path), shared) for path in paths]
 
     def _add_array(self, spec: ArraySpec) -> None:
         tables, waits = self._tables, int(bool(spec.after or spec.element_after))
