@@ -1,6 +1,6 @@
 """What a run was like, and could have been: minimal schedule, critical path, degree of concurrency, pictures.
 
-Rule: works on what the jobs database says, whoever asks it; nothing here starts, changes or waits for anything.
+Rule: works on what the jobs database says; nothing here starts, changes or waits for anything.
 """
 
 from bough.analysis.run_report import Analysis, analyse

@@ -1,20 +1,15 @@
-"""Rows to graph, minimal schedule, critical path, the report.
+"""The analysis of one run: what it took, the least it could have taken, what held it up, how much ran at once.
 
-The minimal schedule: every task starts the moment that what it depends on is there, on any number of processors.
+Rows of a jobs database become the graph of a run, and what ran where and when. A group's end comes after all in it; its
+release after a task that releases it or, without one, after its own tasks and the releases of its subgroups. Elements
+of an array take the mean time of their span, unless they have a row of their own. What was reused took no time in this
+run, and what has not run takes none.
 
-That is the longest path through the graph of dependencies with the measured times (TrellisDAG 3.6). Nodes that are no
-tasks (gates, ends and releases of groups, whole arrays) take no time. Rule: pure, and without recursion, because
-chains may be long.
-
-From the rows of a jobs database to the graph of a run, and to what ran where and when.
-
-A group's end comes after all in it; its release after a task that releases it or, without one, after its own tasks and
-the releases of its subgroups. Elements of an array take the mean time of their span, unless they have a row of their
-own. Rule: what was reused took no time in this run, and what has not run takes none.
-
-The analysis of one run: what it took, the least it could have taken, what held it up, how much ran at once.
-
-Rule: the lower bound is the larger of the minimal schedule and the work divided by the cores that were used.
+In the minimal schedule every task starts the moment that what it depends on is there, on any number of processors: the
+longest path through the graph with the measured times (TrellisDAG 3.6). Nodes that are no tasks (gates, ends and
+releases of groups, whole arrays) take no time. The lower bound is the larger of the minimal schedule and the work
+divided by the cores that were used.
+Rule: pure, and without recursion, because chains may be long.
 """
 
 from __future__ import annotations
@@ -125,7 +120,7 @@ class Recorded:
             self.names[row["id"]] = str(row["name"] or "")
         self._single: dict[int, dict[int, list[Key]]] = defaultdict(lambda: defaultdict(list))
         self._after: dict[int, list[Key]] = defaultdict(list)
-        self._needed: dict[int, set[int]] = defaultdict(set)  # elements that somebody waits for
+        self._needed: dict[int, set[int]] = defaultdict(set)  # elements that something waits for
         self._read_after()
         self._add_groups()
         for row in self.tasks.values():

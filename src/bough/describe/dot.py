@@ -1,13 +1,9 @@
-"""Plans and runs for Graphviz.
+"""DOT, the language of Graphviz, written: a run or a plan as a picture.
 
-DOT, the language of Graphviz, written: a plan or a run as a picture of its tasks and groups.
-
-Groups are clusters, joints are points, and in a run the colour tells the state. Rule: any name is quoted, so that what
-Graphviz reads is what the workflow says.
-
-A plan as a picture for Graphviz (DOT): groups are boxes, tasks nodes, and what waits for what is an arrow.
-
-Rule: an arrow between groups is drawn once, not for every pair of their tasks.
+In the picture of a run (`write`) groups are clusters, joints are points, and the colour tells the state. In the picture
+of a plan (`write_plan`) groups are boxes, tasks are nodes, and an arrow says what waits for what; an arrow between
+groups is drawn once, not for every pair of their tasks.
+Rule: any name is quoted, so that what Graphviz reads is what the workflow says.
 """
 
 from __future__ import annotations
@@ -18,6 +14,7 @@ from itertools import pairwise
 from bough.describe.plan import Index, Plan, PlanGroup, PlanTask
 from bough.describe.task_graph import RecordedTask, TaskGraph
 
+_LONG = 40  # letters of a command
 _COLOURS = {
     "done": "palegreen",
     "failed": "salmon",
@@ -28,18 +25,18 @@ _COLOURS = {
 }
 
 
-def write(record: TaskGraph) -> str:
+def write(graph: TaskGraph) -> str:
     """A workflow as the text of a DOT file."""
-    return "".join(f"{line}\n" for line in _lines(record))
+    return "".join(f"{line}\n" for line in _lines(graph))
 
 
-def _lines(record: TaskGraph) -> Iterator[str]:
-    yield f"digraph {_quoted(record.name or 'workflow')} {{"
+def _lines(graph: TaskGraph) -> Iterator[str]:
+    yield f"digraph {_quoted(graph.name or 'workflow')} {{"
     yield "  rankdir=TB;"
     yield "  node [shape=box, style=filled, fillcolor=white];"
     tree: dict[str, list[RecordedTask]] = {"": []}
     inside: dict[str, list[str]] = {}
-    for task in record.tasks:
+    for task in graph.tasks:
         path = task.group
         while path not in tree:
             tree[path] = []
@@ -48,7 +45,7 @@ def _lines(record: TaskGraph) -> Iterator[str]:
             path = above
         tree[task.group].append(task)
     yield from _cluster("", tree, inside)
-    for task in record.tasks:
+    for task in graph.tasks:
         for before in task.before:
             yield f"  {_quoted(before)} -> {_quoted(task.id)};"
     yield "}"
@@ -57,10 +54,10 @@ def _lines(record: TaskGraph) -> Iterator[str]:
 def _cluster(root: str, tree: dict[str, list[RecordedTask]], inside: dict[str, list[str]]) -> Iterator[str]:
     stack: list[tuple[str, bool]] = [(root, False)]
     while stack:
-        path, is_over = stack.pop()
+        path, is_done = stack.pop()
         depth = path.count("/") + 1 if path else 0
         blank = "  " * (depth + 1)
-        if is_over:
+        if is_done:
             yield f"{'  ' * depth}}}"
             continue
         if path:
@@ -81,14 +78,6 @@ def _node(task: RecordedTask) -> str:
     colour = _COLOURS.get(task.state)
     more = f", fillcolor={colour}" if colour else ""
     return f"{_quoted(task.id)} [label={_quoted(label)}{more}];"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "")
-    return f'"{escaped}"'
-
-
-_LONG = 40  # letters of a command
 
 
 def write_plan(plan: Plan) -> str:
@@ -116,12 +105,12 @@ class _Drawing:
         inner = indent if not number else indent + "  "
         if number:
             yield f"{indent}subgraph cluster_{number} {{"
-            yield f"{inner}label={_text(group.name)};"
+            yield f"{inner}label={_quoted(group.name)};"
         nodes = []
         for task in group.all_tasks():
             node = self._nodes[id(task)] = f"t{len(self._nodes) + 1}"
             nodes.append(node)
-            yield f"{inner}{node} [label={_text(task.name or _short(task.command))}];"
+            yield f"{inner}{node} [label={_quoted(task.name or _short(task.command))}];"
         if number and (not nodes or group.groups):
             nodes.append(f"g{number}")
             yield f'{inner}g{number} [shape=point, label=""];'
@@ -162,6 +151,6 @@ def _short(command: str) -> str:
     return command if len(command) <= _LONG else command[: _LONG - 3] + "..."
 
 
-def _text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "")
     return f'"{escaped}"'

@@ -1,6 +1,4 @@
-r"""One command a line.
-
-Flat lists: one command a line, read and written.
+r"""Flat lists: one command a line, read and written, and the steps that submit them.
 
     # a whole line that begins with # is a comment; blank lines are skipped
     sort in.txt > sorted.txt
@@ -8,27 +6,21 @@ Flat lists: one command a line, read and written.
         --format pdf
     :: echo "a command that holds :: itself begins with ::"
 
-A backslash at the end joins the next line, as in a shell. Names are unique and may be used before the
-line that has them. Lists with groups are for `flatplan`. Rule: either the whole text is understood, or the error
-names file and line and nothing of it is used.
-
-The steps of a plain flat list, which needs no plan: it has no groups, and was put in order when it was read.
-
-Rule: tasks have the numbers of their places in the list, which come after those they wait for.
+A backslash at the end joins the next line, as in a shell. Names are unique and may be used before the line that has
+them. Lists with groups are for `grouped_list`; a flat list needs no plan, since it has no groups and is put in order
+when it is read. Tasks have the numbers of their places, which come after those they wait for.
+Rule: either the whole text is understood, or the error names file and line and nothing of it is used.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from bough.describe.plan import PlanTask, Where, check_task, uncollected
+from bough.describe.plan import PlanTask, Where, check_task, read_amount, without_gc
 from bough.describe.steps import ROOT, For, Step, What
 from bough.errors import InvalidWorkload
-from bough.model.bounds import LONGEST
-from bough.model.ids import read_bytes, read_seconds
 
 
 class FlatTask(NamedTuple):
@@ -47,12 +39,6 @@ class FlatTask(NamedTuple):
 NAME = re.compile(r"[\w.+@%~-]+\Z")
 _OPTION = re.compile(r"[A-Za-z_]\w*=")
 _OPTIONS = ("after", "cores", "memory", "timeout", "retries")
-_AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
-    "cores": ("a number above 0, such as 2", float),
-    "memory": ("an amount such as 4GB", read_bytes),
-    "timeout": ("a time such as 90s, 1h or 1:30:00", read_seconds),
-    "retries": ("a whole number such as 2", int),
-}
 
 
 def read(text: str, filename: str) -> list[FlatTask]:
@@ -203,14 +189,10 @@ def _names(value: str, number: int, filename: str) -> tuple[str, ...]:
 
 
 def _amount(option: str, value: str, number: int, filename: str) -> float:
-    expected, convert = _AMOUNTS[option]
     try:
-        amount = convert(value)
-    except (ValueError, OverflowError):
-        amount = math.nan
-    enough = amount >= 0 if option == "retries" else amount > 0
-    if not enough or amount > LONGEST:
-        raise _wrong(filename, number, f"{option}={value:.60}: expected {expected}")
+        amount: float = read_amount(option, value)
+    except ValueError as error:
+        raise _wrong(filename, number, str(error)) from None
     return amount
 
 
@@ -251,10 +233,10 @@ def _cycle(path: list[FlatTask], other: FlatTask, filename: str) -> InvalidWorkl
 
 
 def flat_steps(tasks: Sequence[FlatTask], file: str) -> list[Step]:
-    """What submits the tasks of a flat list, as `flat.read` gives them."""
+    """What submits the tasks of a flat list, as `read` gives them."""
     steps: list[Step] = []
     numbers: dict[str, int] = {}
-    with uncollected():
+    with without_gc():
         for number, task in enumerate(tasks, 1):
             if task.name:
                 numbers[task.name] = number

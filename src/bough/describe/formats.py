@@ -1,13 +1,9 @@
-"""Which form a file has, who reads and writes it; JSON.
+"""The forms in which workflows are written: which one a file has, and what reads and writes it; plans as JSON.
 
-The forms in which workflows are written: which one a file has, who reads it, who writes it.
-
-A reader makes a plan of a file, a writer a text of a plan; both are named as "module:function" and loaded when they
-are wanted. Rule: a new form is an entry in one of the two tables, and nothing else.
-
-Plans as JSON, for other programs: everything that a plan holds, and nothing else.
-
-Rule: what is written reads back as the same plan.
+A reader makes a plan of a file, a writer a text of a plan. Both are named as "module:function" and loaded when they are
+wanted. The JSON, for other programs, has everything that a plan holds and nothing else; what is written reads back as
+the same plan.
+Rule: a new form is an entry in one of the two tables, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,13 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, tidy
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, tidy, without_gc
 from bough.errors import InvalidWorkload, UserError
 from bough.model.bounds import in_plain_words
 
 if TYPE_CHECKING:
-    from bough.describe.plan import Plan
     from bough.describe.wfformat import TraceReplay
+
+KEY = "bough_plan"  # of plans as JSON
+VERSION = 1
 
 
 class Source(NamedTuple):
@@ -50,7 +48,7 @@ class Source(NamedTuple):
 
 
 class FormatReader(NamedTuple):
-    """Who reads a form."""
+    """What reads a form."""
 
     form: str
     suits: Callable[[Source], bool]
@@ -136,7 +134,7 @@ FLAT = FormatReader("flat", lambda _: True, "bough.describe.formats:_read_flat")
 
 
 def find_reader(source: Source) -> FormatReader | None:
-    """Who reads a file; None: it is a plain list of commands, or a Python script that is no description."""
+    """What reads a file; None: it is a plain list of commands, or a Python script that is no description."""
     return next((reader for reader in READERS if reader.suits(source)), None)
 
 
@@ -148,9 +146,7 @@ def read(source: Source, reader: FormatReader) -> Plan:
         raise UserError(f"{source.name} is no recorded workflow (WfFormat); there is nothing to emulate")
     if not source.text.isascii():
         _check_unicode(source)
-    from bough.describe.plan import uncollected
-
-    with uncollected():
+    with without_gc():
         plan: Plan = _loaded(reader.read)(source)
     plan.source = source.name
     return plan
@@ -231,10 +227,6 @@ def _write_trace(plan: Plan) -> str:
     from bough.describe.wfformat import write
 
     return write(of_plan(plan, os.path.splitext(os.path.basename(plan.source))[0] or "workflow"))
-
-
-KEY = "bough_plan"
-VERSION = 1
 
 
 class _File(msgspec.Struct, omit_defaults=True):

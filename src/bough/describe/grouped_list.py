@@ -8,7 +8,7 @@
     group=Night_1 phase=epilogue :: ./archive 1
     summary: after=Night_1 cores=2 :: ./summary
 
-It is a flat list (see `flat`) with more options: `group`, the path of the group a task is in, whose tasks run one
+It is a flat list (see `flat_list`) with more options: `group`, the path of the group a task is in, whose tasks run one
 after the other; `deps`, groups and tasks that the group waits for; `phase`; `release`, `affinity`, `final`,
 `priority`; `attr.KEY`, attributes of your own, with %20 for a blank. A line without a command says something of the
 group itself: `level`, `pipeline=no`, `match=yes`, `barrier=no`, `limit`, `retries`, `timeout`. Rule: what is written

@@ -1,18 +1,13 @@
-"""What any description says, as data; its attributes.
-
-Plans: what a workflow description says, as pure data, whatever form it came in.
+"""Plans: what a workflow description says, as pure data, whatever form it came in.
 
 A plan is a tree of groups. In a group happen, in this order: what it waits for, its prologue, its subgroups, its own
 tasks, its epilogue; own tasks run one after the other unless the group is no pipeline. References are texts: the path
-of a group ("Night_0/Field_0_1") or the name of a task, which is unique in the plan. Rule: everything knows the
-line it was read from, so that every mistake is reported with file and line.
+of a group ("Night_0/Field_0_1") or the name of a task, which is unique in the plan.
 
-Attributes of tasks as descriptions write them: key=value, some of which mean something to Bough.
-
-`release`, `affinity`, `final`, `memo` are yes or no; `cores`, `memory`, `timeout`, `retries`, `priority` amounts,
-`after` and `name` texts; every other key is the user's own. Rule: what is written reads back as the same task.
-
-Making many things that are all kept, without the collector looking through them for garbage again and again.
+Descriptions write attributes of tasks as key=value. `release`, `affinity`, `final`, `memo` are yes or no; `cores`,
+`memory`, `timeout`, `retries`, `priority` amounts, `after` and `name` texts; every other key is the user's own. What is
+written reads back as the same task.
+Rule: everything knows the line it was read from, so that every mistake is reported with file and line.
 """
 
 from __future__ import annotations
@@ -67,7 +62,7 @@ class PlanTask(msgspec.Struct, omit_defaults=True):
     timeout: Duration = 0  # seconds
     retries: Count = 0
     priority: Whole = 0
-    release: bool = False  # when it is done, who waits for its group may start
+    release: bool = False  # when it is done, what waits for its group may start
     affinity: bool = False  # it runs where the task before it ran
     final: bool = False  # it runs whatever happened
     attributes: dict[str, str] = {}  # the user's own
@@ -267,8 +262,10 @@ _AMOUNTS: dict[str, tuple[str, Callable[[str], float]]] = {
     "timeout": ("a time such as 90s, 1h or 1:30:00", read_seconds),
     "retries": ("a whole number such as 2", int),
     "priority": ("a whole number such as 2", int),
+    "limit": ("a whole number such as 2", int),
 }
-_OF_GROUPS = {"limit": _AMOUNTS["retries"], "retries": _AMOUNTS["retries"], "timeout": _AMOUNTS["timeout"]}
+_TASK_AMOUNTS = ("cores", "memory", "timeout", "retries", "priority")
+_GROUP_AMOUNTS = ("limit", "retries", "timeout")
 _GROUP_SWITCHES = ("pipeline", "match", "barrier")
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False, "": False}
 
@@ -277,8 +274,8 @@ def put_on_task(task: PlanTask, key: str, value: str) -> None:
     """Give a task an attribute; ValueError says what would be right."""
     if key in _SWITCHES:
         setattr(task, key, _switch(key, value))
-    elif key in _AMOUNTS:
-        setattr(task, key, _amount(key, value, _AMOUNTS[key], below=key == "priority"))
+    elif key in _TASK_AMOUNTS:
+        setattr(task, key, read_amount(key, value))
     elif key == "name":
         task.name = value
     elif key == "after":
@@ -302,7 +299,7 @@ def of_task(task: PlanTask) -> Iterator[tuple[str, str]]:
     for key in _SWITCHES:
         if getattr(task, key) is not (key == "memo"):
             yield key, "no" if key == "memo" else "yes"
-    for key in _AMOUNTS:
+    for key in _TASK_AMOUNTS:
         value = getattr(task, key)
         if value != (1 if key == "cores" else 0):
             yield key, _shown(value)
@@ -317,8 +314,8 @@ def put_on_group(group: PlanGroup, key: str, value: str) -> None:
     """Give a group an attribute; ValueError says what would be right."""
     if key in _GROUP_SWITCHES:
         setattr(group, key, _switch(key, value))
-    elif key in _OF_GROUPS:
-        setattr(group, key, _amount(key, value, _OF_GROUPS[key]))
+    elif key in _GROUP_AMOUNTS:
+        setattr(group, key, read_amount(key, value))
     elif key == "level":
         group.level = value
     elif not key:
@@ -332,7 +329,7 @@ def of_group(group: PlanGroup) -> Iterator[tuple[str, str]]:
     for key, usual in zip(_GROUP_SWITCHES, (True, False, True), strict=True):
         if getattr(group, key) is not usual:
             yield key, "no" if usual else "yes"
-    for key in _OF_GROUPS:
+    for key in _GROUP_AMOUNTS:
         if getattr(group, key):
             yield key, _shown(getattr(group, key))
     yield from group.attributes.items()
@@ -345,13 +342,14 @@ def _switch(key: str, value: str) -> bool:
     return found
 
 
-def _amount(key: str, value: str, kind: tuple[str, Callable[[str], float]], *, below: bool = False) -> Any:
-    expected, convert = kind
+def read_amount(key: str, value: str) -> Any:
+    """An amount as descriptions write it; ValueError says what would be right."""
+    expected, convert = _AMOUNTS[key]
     try:
         amount = convert(value)
     except (ValueError, OverflowError):
         amount = math.nan
-    enough = amount >= -LONGEST if below else amount >= 0 if key in {"retries", "limit"} else amount > 0
+    enough = amount >= -LONGEST if key == "priority" else amount >= 0 if key in {"retries", "limit"} else amount > 0
     if not enough or amount > LONGEST:
         raise ValueError(f"{key}={value:.60}: expected {expected}")
     return amount
@@ -362,8 +360,11 @@ def _shown(value: float) -> str:
 
 
 @contextlib.contextmanager
-def uncollected(*, for_ever: bool = False) -> Iterator[None]:
-    """Leave the collector aside meanwhile; `for_ever`: it never looks at what was made, for a process soon to end."""
+def without_gc(*, for_ever: bool = False) -> Iterator[None]:
+    """Make many things that are all kept, without the garbage collector looking through them again and again.
+
+    `for_ever`: it never looks at what was made, for a process soon to end.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -15,7 +15,7 @@
     def Field(g, n, f):
         g.task(f"./reduce {n} {f}")
 
-Rule: a group is named by its level and its vector, `Field_0_1`; siblings that do not exist are waited for by nobody,
+Rule: a group is named by its level and its vector, `Field_0_1`; a sibling that does not exist is not waited for,
 but `g.after(Night[3])`, which may stand anywhere, must exist.
 """
 

@@ -1,7 +1,8 @@
-"""Reading a file that somebody named: the whole of it, as long as there is an end.
+"""Reading a file that the user named: the whole of it, as long as there is an end.
 
-A workflow may come from a file, a pipe or a terminal. Rule: nobody waits for ever here. A device such as /dev/zero is
-refused, a pipe that nobody writes to is given up, and more bytes than a description can have are not read.
+A workflow may come from a file, a pipe or a terminal. A device such as /dev/zero is refused, a pipe that no process
+writes to is given up, and more bytes than a description can have are not read.
+Rule: reading never waits for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from bough.errors import UserError
 
 MOST_BYTES = 1 << 28  # of one file
-_WRITER = 2.0  # seconds in which somebody must have opened the other end of a pipe
+_WRITER = 2.0  # seconds in which a process must have opened the other end of a pipe
 _PIECE = 1 << 20
 
 
@@ -52,14 +53,14 @@ _MEMORY, _NULL = 1, 3  # numbers of /dev/null; its neighbours are /dev/zero, /de
 
 
 def _read(descriptor: int, path: str, waits: bool) -> bytes:
-    """Read to the end; `waits`: it is a pipe, to which somebody may yet come to write."""
+    """Read to the end; `waits`: it is a pipe, which a process may yet open to write."""
     pieces: list[bytes] = []
     size = 0
     until = time.monotonic() + _WRITER
     while True:
         try:
             piece = os.read(descriptor, _PIECE)
-        except BlockingIOError:  # somebody has it open and has not written yet
+        except BlockingIOError:  # a process has it open and has not written yet
             waits = False
             _wait(descriptor, None)
             continue
@@ -70,7 +71,7 @@ def _read(descriptor: int, path: str, waits: bool) -> bytes:
                 raise _too_long(path)
         elif waits and not pieces:
             if time.monotonic() > until:
-                raise UserError(f"cannot read {path}: it is a pipe, and nothing writes to it")
+                raise UserError(f"cannot read {path}: it is a pipe, and no process writes to it")
             _wait(descriptor, 0.05)
         else:
             return b"".join(pieces)

@@ -2,7 +2,7 @@
 
 The server knows no phases, so that prologue, subgroups, own tasks and epilogue become dependencies here. Steps come
 in the order in which `make` would reach them, which is the order of their numbers: depth first, from the left, what
-somebody waits for before who waits for it. Rule: N things before M tasks cost N + M dependencies, never N times M.
+is waited for before what waits for it. Rule: N things before M tasks cost N + M dependencies, never N times M.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, join, uncollected
+from bough.describe.plan import Index, Plan, PlanGroup, PlanTask, Where, join, without_gc
 from bough.errors import InvalidWorkload
 
 PROLOGUE = "prologue"
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 # Nodes of the walk are numbers: four for each group, then one for each task. What a node reaches is what it waits for.
 _GATE = 0  # a group may begin
-_READY = 1  # its prologue is over
+_READY = 1  # its prologue has finished
 _OWN = 2  # its subgroups are over
 _END = 3
 _KINDS = 4
@@ -61,7 +61,7 @@ _KINDS = 4
 
 def steps(plan: Plan) -> list[Step]:
     """The steps of a plan; `InvalidWorkload` names what is there twice, what is missing, and cycles."""
-    with uncollected():
+    with without_gc():
         return _Lowering(plan).run()
 
 

@@ -1,15 +1,9 @@
-"""A workflow as tasks and arcs, groups resolved.
+"""A workflow as tasks and arcs, with what is known of how it ran: what writers of graphs take.
 
-What each task of a workflow waits for, told by tasks alone: groups are replaced by what is in them.
-
-Writers of flat graphs (WfFormat, DOT) know no groups. Waiting for a group is waiting for all in it, and what is in a
-group waits for what the group waits for. Rule: where N tasks wait for M others through a group, a joint stands between
-them, so that a graph stays about as big as the workflow.
-
-A workflow as tasks and arcs, with what is known of how it ran: what writers of graphs take.
-
-It is made of a plan, of which nothing has run yet, or of the jobs database. Rule: joints stand for groups that many
-wait for; they take no time and do nothing.
+It is made of a plan, of which nothing has run yet, or of the jobs database. Writers of flat graphs (WfFormat, DOT) know
+no groups: waiting for a group becomes waiting for all in it, and what is in a group waits for what the group waits for.
+Rule: where N tasks wait for M others through a group, a joint stands between them, which takes no time and does
+nothing, so that a graph stays about as big as the workflow.
 """
 
 from __future__ import annotations
@@ -60,7 +54,7 @@ class Ordering:
         self._group_waits[group] = list(waits)
 
     def add_task(self, task: int, group: int, waits: Iterable[GraphNode] = (), *, release: bool = False) -> None:
-        """Add a task; `release`: who waits for its group waits only for this one."""
+        """Add a task; `release`: what waits for its group waits only for this one."""
         self._home[task] = group
         self._tasks.setdefault(group, []).append(task)
         self._waits[task] = list(waits)
@@ -91,7 +85,7 @@ class Ordering:
         return _Begins(self._above, self._group_waits)
 
     def _joints(self, before: dict[int, list[GraphNode]], begins: _Begins) -> dict[GraphNode, list[GraphNode]]:
-        """Begins and ends of groups that somebody waits for, each after those it waits for itself."""
+        """Begins and ends of groups that something waits for, each after those it waits for itself."""
         found: dict[GraphNode, list[GraphNode]] = {}
         for start in {node: None for some in before.values() for node in some if node.kind != "task"}:
             stack: list[tuple[GraphNode, list[GraphNode], Iterator[GraphNode]]] = []
@@ -175,7 +169,7 @@ class RecordedTask:
 
 
 @dataclass(slots=True)
-class Machine:
+class RunMachine:
     """A host that took part."""
 
     host: str
@@ -189,12 +183,12 @@ class TaskGraph:
 
     name: str
     tasks: list[RecordedTask] = field(default_factory=list)
-    machines: list[Machine] = field(default_factory=list)
+    machines: list[RunMachine] = field(default_factory=list)
     opened: float | None = None  # instants; None: it has not run
     closed: float | None = None
 
 
-def order(record: TaskGraph, ordering: Ordering, tasks: dict[int, RecordedTask]) -> None:
+def order(graph: TaskGraph, ordering: Ordering, tasks: dict[int, RecordedTask]) -> None:
     """Fill in what waits for what, and put joints where they are worth it."""
     arcs = ordering.arcs()
 
@@ -207,12 +201,12 @@ def order(record: TaskGraph, ordering: Ordering, tasks: dict[int, RecordedTask])
     ]
     for number, before in arcs.tasks.items():
         tasks[number].before = [named(node) for node in before]
-    record.tasks = [*joints, *tasks.values()]
+    graph.tasks = [*joints, *tasks.values()]
 
 
 def of_plan(plan: Plan, name: str) -> TaskGraph:
     """A plan as tasks and arcs."""
-    record = TaskGraph(name)
+    graph = TaskGraph(name)
     ordering = Ordering()
     tasks: dict[int, RecordedTask] = {}
     paths = {0: ""}
@@ -225,8 +219,8 @@ def of_plan(plan: Plan, name: str) -> TaskGraph:
         elif step.what is What.TASK and step.task is not None:
             ordering.add_task(step.number, step.group, waits, release=step.task.release)
             tasks[step.number] = _task(step.task, step.number, paths[step.group])
-    order(record, ordering, tasks)
-    return record
+    order(graph, ordering, tasks)
+    return graph
 
 
 def _task(said: PlanTask, number: int, path: str) -> RecordedTask:

@@ -1,15 +1,13 @@
-"""WfFormat read, replayed, written.
-
-WfFormat, the JSON of the WfCommons project (version 1.5), read as plans: to run, to convert or to replay.
+"""WfFormat, the JSON of the WfCommons project (version 1.5), read as plans, replayed, and written.
 
 A trace says which tasks there were, what they waited for, how long they took and which files they read and wrote.
 Replayed (`TraceReplay`), a task sleeps or computes as long as it took, times a factor, and reads and writes files of
-the recorded sizes if they are asked for. Rule: everything that is wrong is told with file and line.
+the recorded sizes if they are asked for.
 
-WfFormat 1.5 written: any plan, and any run with its times, machines and files.
-
-Ids have letters, digits, `_`, `-` and `.` only, as those of WfInstances have; names are the tasks' own. A run has an
-`execution`; a plan has one only if every task knows how long it took. Rule: parents and children always agree.
+Any plan can be written, and any run with its times, machines and files. Ids have letters, digits, `_`, `-` and `.`
+only, as those of WfInstances have; names are the tasks' own. A run has an `execution`; a plan has one only if every
+task knows how long it took.
+Rule: everything that is wrong is told with file and line; in what is written parents and children always agree.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, uncollected
-from bough.describe.task_graph import Machine, RecordedTask, TaskGraph
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, without_gc
+from bough.describe.task_graph import RecordedTask, RunMachine, TaskGraph
 from bough.model.bounds import LONGEST, FilePath, Name, in_plain_words
 
 VERSION = "1.5"
@@ -109,7 +107,7 @@ def is_wfformat(text: str) -> bool:
 
 def read(text: str, filename: str, emulation: TraceReplay | None = None) -> Plan:
     """Read a trace; with an emulation the plan replays it."""
-    with uncollected():
+    with without_gc():
         trace = _parse(text, filename)
         parents = _parents(trace, filename)
         replay = None if emulation is None else _Replay(trace, emulation)
@@ -310,30 +308,33 @@ _PLAIN = re.compile(r"[\w@%+=:,./-]+(?: [\w@%+=:,./-]+)*")
 _UNFIT = re.compile(r"[^0-9a-zA-Z_.-]+")
 
 
-def write(record: TaskGraph, *, version: str = "") -> str:
+# --- writing ------------------------------------------------------------------------------------------
+
+
+def write(graph: TaskGraph, *, version: str = "") -> str:
     """A workflow as the text of a WfFormat file; `version`: of Bough."""
-    ids = _ids(record.tasks)
-    children: dict[str, list[str]] = {task.id: [] for task in record.tasks}
-    for task in record.tasks:
+    ids = _ids(graph.tasks)
+    children: dict[str, list[str]] = {task.id: [] for task in graph.tasks}
+    for task in graph.tasks:
         for before in task.before:
             children[before].append(ids[task.id])
     files: dict[str, int] = {}
-    for task in record.tasks:
+    for task in graph.tasks:
         files.update(task.inputs)
         files.update(task.outputs)
     specification: dict[str, Any] = {
-        "tasks": [_specified(task, ids, children[task.id]) for task in record.tasks],
+        "tasks": [_specified(task, ids, children[task.id]) for task in graph.tasks],
         "files": [{"id": name, "sizeInBytes": size} for name, size in files.items()],
     }
     workflow: dict[str, Any] = {"specification": specification}
-    real = [task for task in record.tasks if not task.is_joint]
+    real = [task for task in graph.tasks if not task.is_joint]
     if real and all(task.seconds is not None for task in real):
-        workflow["execution"] = _execution(record, ids)
+        workflow["execution"] = _execution(graph, ids)
     return _text(
         {
-            "name": record.name,
+            "name": graph.name,
             "description": "Written by Bough",
-            "createdAt": _instant(record.closed or record.opened or time.time()),
+            "createdAt": _instant(graph.closed or graph.opened or time.time()),
             "schemaVersion": VERSION,
             "runtimeSystem": {
                 "name": "Bough",
@@ -373,16 +374,16 @@ def _specified(task: RecordedTask, ids: dict[str, str], children: list[str]) -> 
     }
 
 
-def _execution(record: TaskGraph, ids: dict[str, str]) -> dict[str, Any]:
-    begun = min((task.started for task in record.tasks if task.started), default=record.opened or 0)
-    ended = max((task.started + (task.seconds or 0) for task in record.tasks if task.started), default=begun)
+def _execution(graph: TaskGraph, ids: dict[str, str]) -> dict[str, Any]:
+    begun = min((task.started for task in graph.tasks if task.started), default=graph.opened or 0)
+    ended = max((task.started + (task.seconds or 0) for task in graph.tasks if task.started), default=begun)
     found: dict[str, Any] = {
         "makespanInSeconds": round(max(ended - begun, 0), 6),
         "executedAt": _instant(begun),
-        "tasks": [_executed(task, ids) for task in record.tasks],
+        "tasks": [_executed(task, ids) for task in graph.tasks],
     }
-    if record.machines:
-        found["machines"] = [_machine(machine) for machine in record.machines]
+    if graph.machines:
+        found["machines"] = [_machine(machine) for machine in graph.machines]
     return found
 
 
@@ -421,7 +422,7 @@ def _words(command: str) -> list[str]:
     return words if shlex.join(words) == command else [command]
 
 
-def _machine(machine: Machine) -> dict[str, Any]:
+def _machine(machine: RunMachine) -> dict[str, Any]:
     found: dict[str, Any] = {"nodeName": machine.host}
     if machine.memory:
         found["memoryInBytes"] = machine.memory

@@ -1,9 +1,8 @@
 """What a policy may look at, what it may wish for, and the shape of each family.
 
-A policy is asked after every turn that brought something ready or some room. Each wish is carried
-out, if lawful, as soon as it is yielded, and the view shows the world after it, so that a policy
-keeps no books of its own. Rule: a policy has no clock, no dice of its own, no I/O, and no knowledge
-of who asks: the live system or a simulation.
+The core asks a policy after every turn in which something became ready or an executor got room. It carries out each
+lawful wish as soon as the policy yields it, and the view shows the world after it, so a policy keeps no books.
+Rule: a policy has no clock, no dice of its own and no I/O, and cannot tell the live system from a simulation.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ReadyWork(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, str]:
-        """What the user said of it and of the groups around it, in words of his own; made when it is asked for."""
+        """What the user said of it and of the groups around it, as the user's own keys; made when it is asked for."""
 
 
 class ExecutorView(Protocol):
@@ -111,7 +110,7 @@ class ReadyScan(Protocol):
     """One walk through what is ready. Two walks at once do not disturb each other."""
 
     def __iter__(self) -> Iterator[ReadyWork]:
-        """By priority, then rank, then order of submission; lazily. Iterating again goes on where it stands."""
+        """By priority, then rank, then order of submission; lazily. Iterating again continues where it stands."""
 
     def skip(self, needs: Needs) -> None:
         """Leave out work with these needs from here on."""

@@ -1,1 +1,5 @@
-"""The simulated shell around the core: a heap of events and executors of fixed speed."""
+"""The simulated shell around the core: the same machine and the same policies, on a clock of its own.
+
+It offers: `simulation` drives a machine, `simulated_executor` runs tasks as a model says, `schedule` says what ran
+when, `studies` runs published experiments again.
+"""

@@ -519,7 +519,7 @@ class StoreSuite:
         files = (FileSpec(FileId(1), "/a", written=True), FileSpec(FileId(2), "/in"))
         self.write(store, OPENED, [Submitted(tasks, 0, files)], [Submitted([a_task(3, reads=(FileId(1),))])])
         assert store.declared_paths() == ["/a"]
-        assert [fact.files for fact in store.turn(2)] == [files]
+        assert [fact.files for fact in store.turn(2) if isinstance(fact, Submitted)] == [files]
 
     # --- a service: many workflows in one journal ---
 

@@ -131,7 +131,7 @@ def test_what_has_no_end_or_nobody_writes_to_is_not_waited_for(
     for path in ("/dev/zero", "/dev/urandom", "endless.py"):
         assert "a device" in refused(bough("describe", path))
         assert "a device" in refused(bough("submit", "--each-line", path, "--", "echo {line}"))
-    assert "nothing writes to it" in refused(bough("run", "--dry-run", "pipe"))
+    assert "no process writes to it" in refused(bough("run", "--dry-run", "pipe"))
     assert refused(bough("status", "--server", "pipe"))
     assert refused(bough("describe", "."))
 

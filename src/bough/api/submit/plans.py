@@ -24,7 +24,7 @@ from bough.api.memo.content_keys import Alike
 from bough.api.pickling import check_sendable
 from bough.api.submit.command_plan import plan_command
 from bough.api.submit.commands import command_name
-from bough.describe.plan import uncollected
+from bough.describe.plan import without_gc
 from bough.describe.steps import For, Step, What
 from bough.errors import BoughError
 from bough.model.commands.command import CommandSettings
@@ -58,7 +58,7 @@ def submit_plan(session: SessionLike, steps: Sequence[Step], *, watched: bool = 
     `watched`: the session stays, and counts how they end. Else only what is refused is known of them here.
     """
     session.check_open()
-    with uncollected():
+    with without_gc():
         _look_through(steps)
         return _Submission(session, steps, watched=watched).run()
 

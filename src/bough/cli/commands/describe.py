@@ -19,7 +19,7 @@ from bough.cli.option_values import path_name
 from bough.cli.output import Output
 from bough.cli.targets.locate import add_server_argument
 from bough.cli.workflow_files import File, is_script
-from bough.describe.task_graph import GraphNode, Machine, Ordering, RecordedTask, TaskGraph, order
+from bough.describe.task_graph import GraphNode, Ordering, RecordedTask, RunMachine, TaskGraph, order
 from bough.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -199,20 +199,20 @@ class _RunReader:
         order(self.record, self.ordering, self.tasks)
         self._files()
         used = dict.fromkeys(task.host for task in self.record.tasks if task.host)
-        self.record.machines = [machines.get(host) or Machine(host) for host in used]
+        self.record.machines = [machines.get(host) or RunMachine(host) for host in used]
         return self.record
 
     def _ask(self, question: str) -> list[Fields]:
         return self.database.rows(question, [self.run])
 
-    def _executors(self) -> dict[str, Machine]:
+    def _executors(self) -> dict[str, RunMachine]:
         """All hosts that the database knows: executors of a service belong to no single run."""
-        machines: dict[str, Machine] = {}
+        machines: dict[str, RunMachine] = {}
         for one in self.database.rows("select id, host, cores, memory from executors"):
             row: Fields = one
             host = str(row["host"] or "")
             self.hosts[row["id"]] = host
-            known = machines.setdefault(host, Machine(host))
+            known = machines.setdefault(host, RunMachine(host))
             known.cores = max(known.cores, int(row["cores"] or 0))
             known.memory = max(known.memory, int(row["memory"] or 0))
         return machines

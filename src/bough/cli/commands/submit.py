@@ -200,10 +200,10 @@ def submit_file(
         if args.dry_run:
             raise UserError("--dry-run is for descriptions; a Python script decides what to run while it runs")
         return args, run_detached(server_address(args.server), name or stem(path), path, rest)
-    from bough.describe.plan import uncollected
+    from bough.describe.plan import without_gc
 
     address = server_address(args.server)
-    with uncollected(for_ever=True):
+    with without_gc(for_ever=True):
         steps = file.steps(rest)
         if args.dry_run:
             return args, foresee(address, name or file.stem, steps, whole=file.is_whole)

@@ -1,9 +1,9 @@
-"""Short successors travel with what they wait for: a chain link by link, of a fan-out the first handful.
+"""Chaining: short successors travel with what they wait for; a chain link by link, of a fan-out the first few.
 
-They are placed behind it, on the same executor, which starts them there when it has succeeded, without a round trip.
-Links that are alike are sent as one hand-out. Rule: only short functions that wait for nothing else travel, no more
-than the executor's backlog takes, and of a fan-out no more than the share of one core, so that the others can go
-elsewhere. See decision 9.
+They are placed after it on the same executor, which starts them there when it has succeeded, without a round trip.
+Links that are alike are sent as one batch. See decision 9.
+Rule: only short functions that wait for nothing else are chained, no more than the executor's backlog takes, and of a
+fan-out no more than the share of one core, so that the others can go elsewhere.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Note = Callable[[facts.Fact], None]
 Order = Callable[[SendSpan], None]
 
 
-def tows(state: State, record: TaskRecord, executor: ExecutorRecord) -> bool:
-    """Whether something waits for a task that may travel with it there."""
+def has_chain(state: State, record: TaskRecord, executor: ExecutorRecord) -> bool:
+    """Whether something waits for a task that may travel with it to an executor."""
     waiters = record.dependents
     if not waiters or not 0 < record.runtime.mean <= SHORT or executor.until or state.held_groups:
         return False
     # commands cost far more to start than to send
-    return record.like.kind is _FUNCTION and _may_travel(waiters[0], record.queue)
+    return record.like.kind is _FUNCTION and _may_chain(waiters[0], record.queue)
 
 
-def tow(  # noqa: PLR0917 called for every chain: names would cost
+def send_chain(  # noqa: PLR0917 called for every chain: names would cost
     state: State, note: Note, order: Order, record: TaskRecord, span: SpanId, executor: ExecutorRecord
 ) -> None:
     """Send a task that was placed, and with it what waits for it alone, and for that, as far as it is short too."""
     queue, load = record.queue, executor.backlog_limit - executor.load
     most = min(TRUST * record.runtime.seen, MAX_BACKLOG)
-    links, first, behind = [record], span, NOTHING  # of the hand-out that is being put together
+    links, first, after_span = [record], span, NOTHING  # of the batch that is being put together
     together = most_together(record.runtime)
     fan: list[TaskRecord] = []
     while (waiters := record.dependents) is not None and len(executor.spans) < most:
-        if not _may_travel(waiters[0], queue):
+        if not _may_chain(waiters[0], queue):
             break
         following = waiters[0][0]
         assert isinstance(following, TaskRecord)
@@ -63,38 +63,40 @@ def tow(  # noqa: PLR0917 called for every chain: names would cost
             break
         load -= mean
         if len(links) >= together or not is_link(following, record):
-            order(hand_out(executor, first, links, behind, chained=True))
-            links, first, behind = [], SpanId(span + 1), span
+            order(send_order(executor, first, links, after_span, chained=True))
+            links, first, after_span = [], SpanId(span + 1), span
             together = most_together(runtime)
         links.append(following)
         span = _place(state, note, [following], span, executor)
         record = following
-    order(hand_out(executor, first, links, behind, chained=True))
+    order(send_order(executor, first, links, after_span, chained=True))
     if fan:
-        order(hand_out(executor, _place(state, note, fan, span, executor), fan, span))
+        order(send_order(executor, _place(state, note, fan, span, executor), fan, span))
 
 
-def _place(state: State, note: Note, records: list[TaskRecord], behind: SpanId, executor: ExecutorRecord) -> SpanId:
-    """Place tasks behind a span; the number of the first one's."""
+def _place(state: State, note: Note, records: list[TaskRecord], after_span: SpanId, executor: ExecutorRecord) -> SpanId:
+    """Place tasks that start after a span has succeeded; the number of the first one's span."""
     first = SpanId(state.last_span + 1)
     for number, record in enumerate(records, first):
-        fact = facts.Placed(SpanId(number), RecordId(record.id), 0, 1, record.attempt + 1, executor.id, True, behind)
+        fact = facts.Placed(
+            SpanId(number), RecordId(record.id), 0, 1, record.attempt + 1, executor.id, True, after_span
+        )
         note(fact)
         lifecycle.place_task(state, fact, record, executor)
     return first
 
 
-def hand_out(
+def send_order(
     executor: ExecutorRecord,
     first: SpanId,
     records: list[TaskRecord],
-    behind: SpanId = NOTHING,
+    after_span: SpanId = NOTHING,
     *,
     chained: bool = False,
 ) -> SendSpan:
     """The order that sends placed tasks which go together, under consecutive span numbers."""
     lead = records[0]
-    along = tuple([(record.id, record.payload) for record in records[1:]]) if len(records) > 1 else ()
+    batch = tuple([(record.id, record.payload) for record in records[1:]]) if len(records) > 1 else ()
     return SendSpan(
         executor.id,
         first,
@@ -104,18 +106,18 @@ def hand_out(
         lead.attempt,
         (),
         lead.runtime.mean,
-        behind,
-        along,  # type: ignore[arg-type]
-        chained and along != (),
+        after_span,
+        batch,  # type: ignore[arg-type]
+        chained and batch != (),
     )
 
 
 def _alike(waiters: list[Waiter], queue: ReadyQueue, most: int) -> list[TaskRecord]:
-    """The first of many waiters that may travel in one hand-out."""
+    """The first of many waiters that may travel in one batch."""
     found: list[TaskRecord] = []
     for waiter in waiters:
         record = waiter[0]
-        if len(found) >= max(1, most) or not _may_travel(waiter, queue):
+        if len(found) >= max(1, most) or not _may_chain(waiter, queue):
             break
         assert isinstance(record, TaskRecord)
         if found and not go_together(found[0], record):
@@ -124,8 +126,8 @@ def _alike(waiters: list[Waiter], queue: ReadyQueue, most: int) -> list[TaskReco
     return found
 
 
-def _may_travel(entry: Waiter, queue: ReadyQueue) -> bool:
-    """Whether somebody waits for one task and nothing else, and may go where that goes."""
+def _may_chain(entry: Waiter, queue: ReadyQueue) -> bool:
+    """Whether a waiter waits for one task and nothing else, and may go where that goes."""
     waiter: Record | GroupRecord = entry[0]
     if type(waiter) is not TaskRecord or waiter.waits != 1 or waiter.state != WAITING or waiter.queue is not queue:
         return False

@@ -1,7 +1,8 @@
-"""Asking the policy, and carrying out its wishes: what turns ready tasks into placed ones.
+"""Asking the placement policy and carrying out its wishes: ready tasks become placed ones.
 
-Wishes are enacted as they are yielded, so that a policy sees the world after each. Rule: an unlawful
-wish is passed over; a policy that raises is replaced, for that turn, by placing in order.
+A wish is carried out as soon as the policy yields it, so the policy sees the world after each. Loose tasks that are
+alike and follow each other in the queue are sent as one batch.
+Rule: an unlawful wish is passed over; a policy that raises is replaced, for that turn, by placing in order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from bough.core import lifecycle
 from bough.core.records.array_record import ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.task_record import TaskRecord, go_together
-from bough.core.scheduling.chaining import hand_out, tow, tows
+from bough.core.scheduling.chaining import has_chain, send_chain, send_order
 from bough.core.scheduling.view import StateView
 from bough.core.state import State
 from bough.errors import BoughError
@@ -26,7 +27,7 @@ from bough.model.runtimes import MAX_BACKLOG, TRUST, most_together, span_size
 from bough.policy.interface import Offer, Place
 from bough.policy.list_scheduling import in_order
 
-_PATIENCE = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
+_MOST_REFUSED = 1000  # unlawful wishes in a row before a policy is not asked further in a turn
 
 
 class Placement:
@@ -69,7 +70,7 @@ class Placement:
                 offer = self._lawful(wish)
                 if offer is None:
                     refused += 1
-                    if refused > _PATIENCE:
+                    if refused > _MOST_REFUSED:
                         break
                     continue
             record, executor, fits = offer.work, cast("ExecutorRecord", offer.executor), offer.fits_now
@@ -77,7 +78,7 @@ class Placement:
             if type(record) is TaskRecord:
                 together = [record]
                 if not fits and not wish.count:  # short tasks like it, next in the queue, travel with it
-                    together += view.take_like(record, _hand_out(record, executor, self.state))
+                    together += view.take_like(record, _batch_size(record, executor, self.state))
                 self._place_tasks(together, executor, fits=fits)
             else:
                 self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
@@ -118,7 +119,7 @@ class Placement:
         self._orders.append(SendSpan(executor.id, span, record.spec, start, stop, attempt, pages, runtime.mean))
 
     def _place_tasks(self, records: list[TaskRecord], executor: ExecutorRecord, *, fits: bool) -> None:
-        """Place loose tasks; those that are alike and follow each other are sent as one hand-out."""
+        """Place loose tasks; those that are alike and follow each other are sent as one batch."""
         state, taker, queued = self.state, executor.id, not fits
         note, order = self._facts.append, self._orders.append
         first, together = SpanId(0), records[:0]
@@ -128,22 +129,22 @@ class Placement:
             fact = facts.Placed(span, record.id, 0, 1, record.attempt + 1, taker, queued)  # type: ignore[arg-type]
             note(fact)
             lifecycle.place_task(state, fact, record, executor)
-            towing = record.dependents is not None and tows(state, record, executor)
-            if together and (towing or len(together) >= most or not go_together(together[0], record)):
-                order(hand_out(executor, first, together))
+            chain = record.dependents is not None and has_chain(state, record, executor)
+            if together and (chain or len(together) >= most or not go_together(together[0], record)):
+                order(send_order(executor, first, together))
                 together = []
-            if towing:
-                tow(state, note, order, record, span, executor)
+            if chain:
+                send_chain(state, note, order, record, span, executor)
                 continue
             if not together:
                 first = span
             together.append(record)
         if together:
-            order(hand_out(executor, first, together))
+            order(send_order(executor, first, together))
 
 
-def _hand_out(record: TaskRecord, executor: ExecutorRecord, state: State) -> int:
-    """How many tasks like one that waits in a backlog may go with it: one hand-out, as far as the backlog takes it."""
+def _batch_size(record: TaskRecord, executor: ExecutorRecord, state: State) -> int:
+    """How many tasks like one that waits in a backlog may go with it: a span's worth, if the backlog takes it."""
     runtime = record.runtime
     by_load = int((executor.backlog_limit - executor.load) / runtime.mean)
     by_count = min(TRUST * runtime.seen, MAX_BACKLOG) - len(executor.spans)

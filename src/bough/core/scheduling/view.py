@@ -1,7 +1,7 @@
 """What a policy sees: lookups and lazy iterators over the state's indexes.
 
-A scan of what is ready takes entries out of their queues, and the view returns them: to another scan that goes on in
-between, and at the end. So a scan costs what it looks at, never what exists.
+A scan of what is ready takes entries out of their queues. The view returns them when another scan continues, and at the
+end. So a scan costs what it looks at, never what exists.
 Rule: a question changes no answer. What a policy wants left out belongs to the scan that it told so.
 """
 
@@ -126,12 +126,12 @@ class StateScan:
         self._state = state
         self._taken: list[Entry] = []  # out of the queues, in the order they were looked at
         # most scans skip nothing: sets are made when something is in them
-        self._seen: frozenset[int] = _NOTHING  # records that it looked at before another scan went on
+        self._seen: frozenset[int] = _NOTHING  # records that it looked at before another scan continued
         self._skipped: frozenset[Needs] = _NOTHING
         self._full: frozenset[ReadyQueue | LimitTree] = _NOTHING  # queues of hosts where nothing fits
 
     def __iter__(self) -> Iterator[ReadyWork]:
-        """Go on where it stands."""
+        """From where it stands."""
         view, waiting, taken = self._view, self._state.waiting, self._taken
         while True:
             if view.scan is not self:

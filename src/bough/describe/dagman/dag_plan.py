@@ -1,16 +1,13 @@
-"""A DAG as a plan; PRE, job and POST as one command.
-
-One node of a DAGMan file as one command: its PRE script, its job and its POST script, and its retries.
-
-A retry of a node runs all three again, which is what an attempt of a task does. What ran last decides (HTCondor
-manual, "Node Success/Failure"): a PRE script that fails ends the node, a POST script overrules the job. Rule: a node
-without scripts is the plain command of its job.
-
-DAGMan files as plans: `bough run my.dag` runs what `condor_submit_dag my.dag` would have submitted.
+"""DAGMan files as plans: `bough run my.dag` runs what `condor_submit_dag my.dag` would have submitted.
 
 A node is a task, a splice or a sub-DAG a group, and a category with MAXJOBS a group with a limit. Paths mean what they
 mean to `condor_submit_dag`: relative to where it is called, or to DIR. Nodes that an earlier run has done are not run
-again, as with a rescue DAG. Rule: every mistake is told with file and line before anything is submitted.
+again, as with a rescue DAG.
+
+A node is one command: its PRE script, its job and its POST script. A retry of a node runs all three again, which is
+what an attempt of a task does. What ran last decides (HTCondor manual, "Node Success/Failure"): a PRE script that fails
+ends the node, a POST script overrules the job. A node without scripts is the plain command of its job.
+Rule: every mistake is told with file and line before anything is submitted.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from dataclasses import dataclass, field
 
 from bough.describe.dagman.dag_file import MOST_FILES, Dag, DagNode, DagScript, inside, read_dag, read_text
 from bough.describe.dagman.submit_description import RETRY, Expander, Submit, SubmitJob, parse, quote
-from bough.describe.plan import MOST_DEEP, Plan, PlanGroup, PlanTask, Where, join, uncollected
+from bough.describe.plan import MOST_DEEP, Plan, PlanGroup, PlanTask, Where, join, without_gc
 
 _UNKNOWN = ("$DAG_STATUS", "$FAILED_COUNT", "$DAGID")
 _ATTEMPT = "retry=$((${BOUGH_ATTEMPT:-1} - 1))"
@@ -85,7 +82,7 @@ def read(path: str, note: Callable[[str], None] = lambda text: None) -> Plan:
     plan = Plan(source=path)
     plan.root.where = Where(path)
     builder = _Builder(plan.root, note)
-    with uncollected():
+    with without_gc():
         dag = read_dag(path, "", note)
         builder.shared = {name: limit for name, limit in dag.limits.items() if name.startswith("+")}
         builder.build(dag, _Place(plan.root), (os.path.abspath(path),))

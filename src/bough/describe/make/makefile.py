@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from bough.describe.make.ask_make import Asked, Surroundings, ask
 from bough.describe.make.make_database import MakeRule, MakeTarget, Told, ignored_lines
-from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, uncollected
+from bough.describe.plan import Plan, PlanGroup, PlanTask, Where, without_gc
 from bough.describe.source_files import read_file
 from bough.errors import UserError
 from bough.model.commands.shell_text import needs_shell
@@ -38,7 +38,7 @@ def read(path: str, words: Sequence[str] = ()) -> Plan:
     settings = [word for word in words if not word.startswith("-") and _SETTING.match(word)]
     flags = [_flag(word) for word in words if word.startswith("-")]
     folder, file = os.path.split(os.path.abspath(path))
-    with uncollected():
+    with without_gc():
         given = [flag for flag in flags if flag]
         asked = ask(folder, file, goals, settings, flags=given, own=_own_variables(path))
         return _Reader(asked, path, folder, always="-B" in flags).plan()
@@ -245,7 +245,7 @@ class _Reader:
             return None
 
     def _removal(self) -> list[PlanTask]:
-        """Files in between, which nobody asked for, are removed at the end, as make does."""
+        """Intermediate files, which were not asked for, are removed at the end, as make does."""
         names = []
         for target in self.made:
             rule = self.told.rule(target)

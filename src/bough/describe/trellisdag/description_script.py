@@ -3,7 +3,8 @@
 `Levels` names the levels, highest first, each with the length of its vectors; `generateGroup` gives the groups in a
 group, `getDependent` or `isDependent` what a group waits for among its siblings, and `getJobs...`, `getPrologue...`,
 `getEpilogue...` the commands (Goldenberg, TrellisDAG, 2003, chapter 4). Rule: dependencies on groups that are not
-generated are dropped, vectors of a wrong length are reported. What the other form of scripts gives is in `modern`.
+generated are dropped, vectors of a wrong length are reported. What the other form of scripts gives is in
+`short_script`.
 """
 
 from __future__ import annotations

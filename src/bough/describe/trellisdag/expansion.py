@@ -2,7 +2,7 @@
 
 TrellisDAG (Goldenberg 2003) expands what a user declares (E0) into targets of a Makefile (E1), one row of its table
 `Before` per edge of those (E2), dependencies between jobs (E3) and, in thought, all pairs (E4). Bough itself needs no
-targets and no empty jobs: `lowering` says what it submits. Rule: the numbers here are those of the original, which
+targets and no empty jobs: `steps` says what it submits. Rule: the numbers here are those of the original, which
 follow the order in which `make` reaches the targets.
 """
 

@@ -39,7 +39,7 @@ def write(plan: Plan) -> str:
 
 
 def _without_empty_prologues(found: list[ExpandedTarget]) -> Iterator[ExpandedTarget]:
-    """The targets of a Makefile by hand: who waits for an empty prologue waits for what that waits for."""
+    """The targets of a Makefile by hand: what waits for an empty prologue waits for what that waits for."""
     empty: dict[int, tuple[int, ...]] = {}  # what they wait for; they may wait for each other, and come in that order
     for target in found:
         others = tuple(dict.fromkeys(one for other in target.before for one in empty.get(other, (other,))))

@@ -10,7 +10,7 @@
 
 `make` runs such a file as it stands, one command after the other. What a Makefile cannot say stands in comments:
 `#attribute k=v` before a command, `#group k=v` before a rule, `#epilogue` before the commands that end a group. Rule:
-what is written reads back as the same plan; a file that somebody wrote by hand needs none of the comments.
+what is written reads back as the same plan; a file written by hand needs none of the comments.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class _Reader:
         self._rule = None
         for name in targets:
             if name == "all" or name.startswith("."):
-                self._rule = _Read(name, where)  # its commands, if any, belong to nobody
+                self._rule = _Read(name, where)  # its commands, if any, belong to no group
                 continue
             rule = self._rules.get(name)
             if rule is None:

@@ -19,5 +19,5 @@ class Fifo:
         return 0.0
 
     def place(self, view: View, /) -> Iterable[Place]:
-        """Give each ready task to the executor that has had room the longest."""
+        """Give each ready task to the executor that has been open the longest."""
         return in_order(view)

@@ -20,5 +20,5 @@ class ShortestFirst:
         return work.expected
 
     def place(self, view: View, /) -> Iterable[Place]:
-        """Give each ready task to the executor that has had room the longest."""
+        """Give each ready task to the executor that has been open the longest."""
         return in_order(view)

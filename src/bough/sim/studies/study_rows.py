@@ -6,7 +6,7 @@ import msgspec
 
 
 class StudyRow(msgspec.Struct, frozen=True):
-    """A figure. `published` is None where nobody published one."""
+    """A figure. `published` is None where there is no published one."""
 
     subject: str
     ours: float

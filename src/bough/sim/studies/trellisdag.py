@@ -1,22 +1,17 @@
-"""TrellisDAG's experiments.
-
-The small experiment of the study `trellisdag`: six pipelines of three jobs on four hosts, with and without affinity.
-
-A placeholder runs one job and ends; the next one of its host comes after a gap, which the thesis does not tell: one
-second fits the run without affinity, so that only the one with it is a check. Here a placeholder is an executor that
-leaves after one task; a second executor of the host, too small for any task, keeps the host in being meanwhile,
-since tasks may insist on it. The times are the means of what the thesis printed for each stage.
-
-Running a workload of known lengths: our scheduler on simulated hosts, without overhead.
-
-Rule: everything is submitted at the beginning, and ready tasks go out in the order of their numbers.
-
-The experiments of TrellisDAG, scheduled by our core instead of by theirs, from their printed times.
+"""The experiments of TrellisDAG, scheduled by our core instead of by theirs, from their printed times.
 
 Minimal schedules have a processor for every task and no overhead. They are computed twice, by the scheduler and as
-longest paths, and must agree: so the published figures test how dependencies, early release and supergroups are
-taken apart. Source: M. Goldenberg, TrellisDAG, M.Sc. thesis, University of Alberta 2003; figures that the thesis
-does not print, but that follow from its tables, are marked.
+longest paths, and must agree: so the published figures test how dependencies, early release and supergroups are taken
+apart. All tasks are submitted at the beginning, and ready tasks go out in the order of their numbers.
+
+The small experiment is six pipelines of three jobs on four hosts, with and without affinity. A placeholder runs one job
+and ends; the next one of its host comes after a gap, which the thesis does not tell: one second fits the run without
+affinity, so that only the run with it is a check. Here a placeholder is an executor that leaves after one task. A
+second executor of the host, too small for any task, keeps the host known meanwhile, since tasks may insist on it. The
+times are the means of what the thesis printed for each stage.
+
+Source: M. Goldenberg, TrellisDAG, M.Sc. thesis, University of Alberta 2003.
+Rule: a figure that the thesis does not print, but that follows from its tables, is marked.
 """
 
 from __future__ import annotations

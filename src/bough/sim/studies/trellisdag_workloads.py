@@ -1,17 +1,15 @@
-"""Their workloads and published times.
+"""The workloads of the study `trellisdag`: checkers databases, with the published times.
 
-The workload of the study `trellisdag`: databases of kings, computed (with release) and then verified.
+Databases of kings are computed (with release) and then verified. A database of b black and w white kings needs those
+with one king less. Groups are one a database, or, in supergroups, under one a number of pieces, where a number waits
+for the one before. Source of the times: Goldenberg, TrellisDAG, M.Sc. thesis, University of Alberta 2003, tables of the
+medium experiment.
 
-A database of b black and w white kings needs those with one king less. Groups are one a database, or, in supergroups,
-under one a number of pieces, where a number waits for the one before. Source of the times: Goldenberg, TrellisDAG,
-M.Sc. thesis, University of Alberta 2003, tables of the medium experiment. Rule: nothing is scheduled here.
-
-The large workload of the study `trellisdag`: all databases of 4 black against 3 white pieces, in 638 parts.
-
-A slice (black kings, white kings, black checkers, white checkers) waits for those in which a checker has become a
-king; a part of it (ranks of the leading checkers) for those in which one has gone ahead. The thesis prints no times
-of it: those here are stand-ins, a straight line over the number of positions, fitted to the published makespan.
-Rule: parts are numbered in the order in which `make` would reach them, depth first.
+The large workload is all databases of 4 black against 3 white pieces, in 638 parts. A slice (black kings, white kings,
+black checkers, white checkers) waits for those in which a checker has become a king; a part of it (ranks of the leading
+checkers) for those in which one has gone ahead. The thesis prints no times of it: those here are stand-ins, a straight
+line over the number of positions, fitted to the published makespan.
+Rule: nothing is scheduled here; parts are numbered in the order in which `make` would reach them, depth first.
 """
 
 from __future__ import annotations
@@ -73,8 +71,8 @@ class Shape(NamedTuple):
     """How the workflow is put together."""
 
     groups_of: str = ""  # "": databases alone; "order": supergroups that wait for each other; "view": that do not
-    release: bool = True  # who waits for a database goes on when it is computed; otherwise when it is verified
-    whole: bool = False  # supergroups wait until all of the one before is over, whatever was released
+    release: bool = True  # what waits for a database starts when that is computed; otherwise when it is verified
+    whole: bool = False  # supergroups wait until all of the one before has finished, whatever was released
 
 
 def name_of(database: Kings) -> str:
