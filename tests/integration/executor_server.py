@@ -15,7 +15,8 @@ from typing import Any
 import cloudpickle
 
 from bough.model.commands.command import CommandCall, CommandSettings, encode_call
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned
+from bough.model.events.news import CallsEnded
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import Kind

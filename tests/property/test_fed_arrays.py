@@ -13,7 +13,7 @@ from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.core.records.array_record import DONE, ArrayRecord
 from bough.model import ranges, states
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
@@ -77,10 +77,10 @@ class Twins:
             self.turn(facts.ExecutorLost(ExecutorId(self.executor), "gone"))
             self.join()
         elif what == "retry":
-            self.turn(facts.Retried(Dep(On.ARRAY, 1)))
+            self.turn(news.Retry(Dep(On.ARRAY, 1)))
         elif what == "cancel" and record.length:
             index = number % record.length
-            self.turn(facts.Cancelled(Dep(On.TASK, 1, index), index + 2))
+            self.turn(news.Cancel(Dep(On.TASK, 1, index), index + 2))
         elif what == "restart":
             self.fed = Machine.restore(self.fed.snapshot(), Fifo())
 

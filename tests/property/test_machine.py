@@ -13,7 +13,7 @@ from msgspec import structs
 from bough.core import retirement
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
 from bough.model.outcomes import Cause, Detail, Failure
@@ -77,27 +77,27 @@ TERMS = [
 
 
 DEEDS = [
-    facts.Cancelled,
-    facts.Killed,
-    facts.Held,
-    partial(facts.Held, disabled=True),
-    facts.Released,
-    partial(facts.Released, enabled=True),
-    facts.Retried,
-    facts.Reset,
-    partial(facts.Reset, cascade=True),
-    facts.DeclaredDone,
+    news.Cancel,
+    news.Kill,
+    news.Hold,
+    partial(news.Hold, disabled=True),
+    news.Release,
+    partial(news.Release, enabled=True),
+    news.Retry,
+    news.Reset,
+    partial(news.Reset, cascade=True),
+    news.DeclareDone,
 ]
 
 
 MOST = 1 << 62
 NUMBERS = st.one_of(st.integers(0, 12), st.sampled_from([MOST, MOST - 1, 10**9, 2**32]))
 _SECONDS = st.lists(st.sampled_from([0.0, 1e-9, 1e15, 3.0]), max_size=4)
-HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], facts.News]] = {
+HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], news.News]] = {
     "ended": lambda data, span, start, stop: facts.SpanEnded(
         span, start, stop, data.draw(st.sampled_from([0.0, 1e15]))
     ),
-    "ended together": lambda data, span, start, _: facts.CallsEnded(
+    "ended together": lambda data, span, start, _: news.CallsEnded(
         span, start, data.draw(_SECONDS), data.draw(st.lists(st.just(b"r"), max_size=4))
     ),
     "failed": lambda data, span, start, stop: facts.ElementFailed(
@@ -193,7 +193,7 @@ class Histories(RuleBasedStateMachine):
     def end_a_workflow(self, run: int) -> None:
         """Bring one to its end, by whatever it takes."""
         workflow = self.machine.state.workflows[run]
-        self.turn(facts.Cancelled(Dep(On.GROUP, workflow.group.id)))
+        self.turn(news.Cancel(Dep(On.GROUP, workflow.group.id)))
         inside = [one for one in self.machine.state.groups.values() if one.workflow is workflow]
         self.turn(*(facts.GroupClosed(one.id) for one in reversed(inside)), facts.RunClosed(run))
 
@@ -358,7 +358,7 @@ class Histories(RuleBasedStateMachine):
         span, start, stop = data.draw(spans), data.draw(NUMBERS), data.draw(NUMBERS)
         news = HOSTILE[kind](data, span, start, stop)
         low, high = span, span + 1
-        if isinstance(news, facts.CallsEnded):
+        if isinstance(news, news.CallsEnded):
             low, high = span + start, span + start + min(len(news.seconds), len(news.results))
         held = self.machine.state.spans
         touched = {
@@ -395,14 +395,14 @@ class Histories(RuleBasedStateMachine):
         act = deed(Dep(on, id_, index), stop)
         touched = self.machine.touched(act)
         written = self.turn(act)
-        if isinstance(act, facts.Reset | facts.DeclaredDone):
-            kind = facts.Reset if isinstance(act, facts.Reset) else facts.SpanEnded
+        if isinstance(act, news.Reset | news.DeclareDone):
+            kind = facts.WasReset if isinstance(act, news.Reset) else facts.SpanEnded
             assert any(isinstance(fact, kind) for fact in written) == bool(touched)
 
     @precondition(lambda self: self.next_id > 1)
     @rule(data=st.data(), priority=st.integers(-2, 2))
     def a_priority_changes(self, data: st.DataObject, priority: int) -> None:
-        self.turn(facts.Prioritised(Dep(On.ARRAY, data.draw(st.integers(1, self.next_id))), priority))
+        self.turn(news.Prioritise(Dep(On.ARRAY, data.draw(st.integers(1, self.next_id))), priority))
 
     @rule(data=st.data())
     def the_journal_has_lost_facts(self, data: st.DataObject) -> None:

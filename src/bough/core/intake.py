@@ -27,8 +27,9 @@ from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
-from bough.model.events import facts
-from bough.model.events.facts import Fact, News
+from bough.model.events import facts, news
+from bough.model.events.facts import Fact
+from bough.model.events.news import News
 from bough.model.events.orders import Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
@@ -54,7 +55,7 @@ class Intake:
         self._effects = Effects()
         handlers: dict[type, Handler] = {
             facts.SpanEnded: self._on_ended,
-            facts.CallsEnded: self._on_calls_ended,
+            news.CallsEnded: self._on_calls_ended,
             facts.ElementFailed: self._on_failed,
             facts.SpanStarted: self._on_started,
             facts.SpanReturned: self._on_returned,
@@ -66,15 +67,15 @@ class Intake:
             facts.ExecutorResized: self._on_resized,
             facts.MemoLookedUp: self._on_recalled,
             facts.GroupClosed: self._on_group_closed,
-            facts.Cancelled: self._on_deed,
-            facts.Killed: self._on_deed,
-            facts.Held: self._on_hold,
-            facts.Released: self._on_hold,
-            facts.Retried: self._on_deed,
-            facts.Reset: self._on_reset,
-            facts.Amended: self._on_amended,
-            facts.DeclaredDone: self._on_declared,
-            facts.Prioritised: self._record,
+            news.Cancel: self._on_cancel,
+            news.Kill: self._on_kill,
+            news.Hold: self._on_hold,
+            news.Release: self._on_release,
+            news.Retry: self._on_retry,
+            news.Reset: self._on_reset,
+            news.Amend: self._on_amend,
+            news.DeclareDone: self._on_declare_done,
+            news.Prioritise: self._on_prioritise,
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
             facts.RunRemoved: self._on_removed,
@@ -144,7 +145,7 @@ class Intake:
             for start, stop in span.parts(event.start, event.stop):  # the rest was cancelled meanwhile
                 self._record(_completed(state, span, record, _part(event, start, stop)))
 
-    def _on_calls_ended(self, event: facts.CallsEnded) -> None:
+    def _on_calls_ended(self, event: news.CallsEnded) -> None:
         """Many loose tasks succeeded, of consecutive spans."""
         state, spans, note, host = self._state, self._state.spans, self._facts.append, event.host
         if len(event.seconds) != len(event.results):
@@ -330,34 +331,49 @@ class Intake:
 
     # --- actions that people ask for -------------------------------------------------------------
 
-    def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
-        if task_actions.touched(self._state, event) or isinstance(event, facts.Cancelled):
-            self._record(event)
+    def _on_cancel(self, action: news.Cancel) -> None:
+        self._record(facts.Cancelled(action.target, action.stop))
 
-    def _on_hold(self, event: facts.Held | facts.Released) -> None:
-        if task_actions.is_lawful(self._state, event):
-            self._record(event)
+    def _on_kill(self, action: news.Kill) -> None:
+        if task_actions.touched(self._state, action):
+            self._record(facts.Killed(action.target, action.stop, action.message))
 
-    def _on_reset(self, event: facts.Reset) -> None:
-        parts, _ = reset.reach(self._state, event)
+    def _on_hold(self, action: news.Hold) -> None:
+        if task_actions.is_lawful(self._state, action):
+            self._record(facts.Held(action.target, action.stop, action.disabled))
+
+    def _on_release(self, action: news.Release) -> None:
+        if task_actions.is_lawful(self._state, action):
+            self._record(facts.Released(action.target, action.stop, action.enabled))
+
+    def _on_retry(self, action: news.Retry) -> None:
+        if task_actions.touched(self._state, action):
+            self._record(facts.Retried(action.target, action.stop))
+
+    def _on_prioritise(self, action: news.Prioritise) -> None:
+        self._record(facts.Prioritised(action.target, action.priority))
+
+    def _on_reset(self, action: news.Reset) -> None:
+        parts, _ = reset.reach(self._state, action)
         if parts:
-            self._record(msgspec.structs.replace(event, parts=parts))
+            self._record(facts.WasReset(action.target, action.stop, action.cascade, parts))
 
-    def _on_amended(self, event: facts.Amended) -> None:
+    def _on_amend(self, change: news.Amend) -> None:
         """What stays and had not succeeded is tried again, as if all were submitted anew; then comes the difference."""
-        if amend.why_not(self._state, event.run) is not None:
+        if amend.why_not(self._state, change.run) is not None:
             return
-        for record in amend.unsuccessful(self._state, event.run, set(event.removed)):
+        for record in amend.unsuccessful(self._state, change.run, set(change.removed)):
             if record.runs(task_actions.REVIVABLE, 0, record.length):
                 self._record(facts.Retried(Dep(On.TASK, record.id)))
         self._abandon()
-        if event.added or event.changed or event.removed or event.removed_groups:
-            parts = amend.amend(self._state, self._effects, event)
-            self._facts.append(msgspec.structs.replace(event, parts=parts))
+        fact = facts.Amended(change.run, change.added, change.changed, change.removed, change.removed_groups)
+        if fact.added or fact.changed or fact.removed or fact.removed_groups:
+            parts = amend.amend(self._state, self._effects, fact)
+            self._facts.append(msgspec.structs.replace(fact, parts=parts))
 
-    def _on_declared(self, event: facts.DeclaredDone) -> None:
-        """What ended without success is revived first, and with it what was not run because of it."""
-        parts, _ = task_actions.reach(self._state, event)
+    def _on_declare_done(self, action: news.DeclareDone) -> None:
+        """What ended without success is revived first, and with it what was skipped because of it."""
+        parts, _ = task_actions.reach(self._state, action)
         for record, start, stop in parts:
             if record.runs(task_actions.REVIVABLE, start, stop):
                 self._record(facts.Retried(Dep(On.TASK, record.id, start), stop))

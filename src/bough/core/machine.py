@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from bough.core import explain, snapshot
-from bough.core.actions.dry_run import Deed, survey
+from bough.core.actions.dry_run import survey
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.intake import Intake
@@ -22,7 +22,8 @@ from bough.core.records.task_record import Success
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.state import State
-from bough.model.events.facts import CallsEnded, Fact, News, WorkNews
+from bough.model.events.facts import Fact
+from bough.model.events.news import Action, CallsEnded, News, WorkNews
 from bough.model.events.orders import Order
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.resources import Needs
@@ -208,13 +209,13 @@ class Machine:
                     return aside
         return self.state
 
-    def touched(self, deed: Deed) -> int:
-        """How many tasks a deed would change now."""
-        return survey(self.state, deed)[0]
+    def touched(self, action: Action) -> int:
+        """How many tasks an action would change now."""
+        return survey(self.state, action)[0]
 
-    def left_out(self, deed: Deed) -> list[str]:
-        """What of its target a deed would not change although it was meant, and why."""
-        return survey(self.state, deed)[1]
+    def left_out(self, action: Action) -> list[str]:
+        """What of its target an action would not change although it was meant, and why."""
+        return survey(self.state, action)[1]
 
     def result_turns(self, dep: Dep) -> list[Success]:
         """Where the results lie that a dependency points at: successes in order of their elements."""

@@ -119,7 +119,7 @@ def _pages(state: State, fact: facts.PagesAdded) -> str:
     return validation.check_pages(state, fact) or ""
 
 
-def _reset(state: State, fact: facts.Reset) -> str:
+def _reset(state: State, fact: facts.WasReset) -> str:
     for id_, start, stop in fact.parts:
         record = state.records.get(id_)
         if record is None:
@@ -228,7 +228,7 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.ExecutorResized: _resized,
     facts.Submitted: _submitted,
     facts.PagesAdded: _pages,
-    facts.Reset: _reset,
+    facts.WasReset: _reset,
     facts.Amended: _amended,
     facts.Retried: _retried,
     facts.Placed: _placed,

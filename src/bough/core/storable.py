@@ -13,21 +13,22 @@ from typing import Final
 import msgspec
 
 from bough.model.bounds import LONGEST
-from bough.model.events import facts
-from bough.model.events.facts import Fact, News
+from bough.model.events import facts, news
+from bough.model.events.facts import Fact
+from bough.model.events.news import News
 from bough.model.ids import Seconds
 
 DECODED: Final = frozenset(
     {
         facts.Submitted,
         facts.PagesAdded,
-        facts.Amended,
+        news.Amend,
         facts.SpanStarted,
         facts.SpanEnded,
-        facts.CallsEnded,
+        news.CallsEnded,
         facts.SpanReturned,
         facts.MemoLookedUp,
-        facts.DeclaredDone,
+        news.DeclareDone,
     }
 )
 _LONGEST_MESSAGE: Final = 4_000  # characters of a message that the core puts together

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import CallsEnded
 from bough.model.ids import RecordId, SpanId
 from bough.model.resources import Needs
 from bough.wire.executor_messages import ReadOutput, RunSpan, StopElements

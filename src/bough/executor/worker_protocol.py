@@ -18,7 +18,8 @@ import mmap
 
 import msgspec
 
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned
+from bough.model.events.news import CallsEnded
 from bough.model.ids import Seconds, SpanId
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import RunSpan

@@ -16,7 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from bough.model import ranges
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import CallsEnded
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs

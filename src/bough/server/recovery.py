@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from bough.errors import ProtocolError, StoreFailed
-from bough.model.events.facts import News, RunClosed, WorkNews
+from bough.model.events.facts import RunClosed
+from bough.model.events.news import News, WorkNews
 from bough.model.ids import Seconds
 from bough.policy.interface import PlacementPolicy
 from bough.server import cleanup

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp
+from bough.model.events.news import News
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan, StopSpan
 from bough.model.ids import Seconds
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
@@ -61,7 +62,7 @@ class Simulation:
         self.refusals: list[str] = []
         self._dead: set[int] = set()
         self._model = model
-        self._agenda: Agenda[Fact | Finish] = Agenda()
+        self._agenda: Agenda[News | Finish] = Agenda()
         self._executors: dict[int, SimulatedExecutor] = {}
         for executor in executors:
             self.join(0.0, executor)
@@ -71,7 +72,7 @@ class Simulation:
         self._executors[executor.id] = executor
         self._agenda.put(when, executor.hello())
 
-    def at(self, when: Seconds, *news: Fact) -> None:
+    def at(self, when: Seconds, *news: News) -> None:
         """Let news arrive at a time."""
         for fact in news:
             self._agenda.put(when, fact)
@@ -88,7 +89,7 @@ class Simulation:
         if when is None:
             return
         self.now = when
-        news: list[Fact] = []
+        news: list[News] = []
         while self._agenda and self._agenda.next_time() == when:
             _, thing = self._agenda.pop()
             if isinstance(thing, Finish):
@@ -110,7 +111,7 @@ class Simulation:
     def _wake(self) -> Seconds | None:
         return self.machine.wake
 
-    def _turn(self, news: list[Fact]) -> None:
+    def _turn(self, news: list[News]) -> None:
         turn = self.machine.turn(self.now, news)
         if turn.facts:
             self.journal.append((turn.number, self.now, turn.facts))

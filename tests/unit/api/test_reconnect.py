@@ -13,7 +13,8 @@ import pytest
 from bough.api.client import reconnect
 from bough.api.client.reconnect import LastingConnection
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
-from bough.model.events.facts import Cancelled, GroupClosed
+from bough.model.events.facts import GroupClosed
+from bough.model.events.news import Cancel
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import Dep, On
 from bough.wire.client_messages import (
@@ -178,8 +179,8 @@ def test_submissions_and_questions_while_the_server_is_away_wait_for_it(stage: S
 
 
 def test_an_act_is_said_again_until_it_is_answered(stage: Stage) -> None:
-    stage.client.act(Cancelled(Dep(On.TASK, 10)))
-    stage.client.act(Cancelled(Dep(On.TASK, 11)))
+    stage.client.act(Cancel(Dep(On.TASK, 10)))
+    stage.client.act(Cancel(Dep(On.TASK, 11)))
     one, two = stage.far.next(), stage.far.next()
     assert isinstance(one, DoAction)
     stage.far.say(Answer(one.request, {"tasks": 1}))

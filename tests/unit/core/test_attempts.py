@@ -9,7 +9,7 @@ import pytest
 
 from bough.core.invariants import check
 from bough.core.records.attempts import MOST_LATE, AttemptIndex, Span
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.states import TaskState
@@ -61,9 +61,9 @@ def many_spans(bench: Bench, *, loose: bool) -> None:
 
 
 @pytest.mark.parametrize("loose", [False, True])
-@pytest.mark.parametrize("action", [facts.Killed, facts.Cancelled])
+@pytest.mark.parametrize("action", [news.Kill, news.Cancel])
 def test_one_of_ten_thousand_spans_is_ended_without_looking_at_the_others(
-    looked_at: list[int], loose: bool, action: type[facts.Killed | facts.Cancelled]
+    looked_at: list[int], loose: bool, action: type[news.Kill | news.Cancel]
 ) -> None:
     bench = Bench(0)
     many_spans(bench, loose=loose)
@@ -131,14 +131,14 @@ def test_the_first_success_counts_and_the_other_attempt_is_ended(winner: int) ->
 
 
 def test_one_of_two_attempts_may_fail_be_given_back_or_get_lost() -> None:
-    for news in (
+    for said in (
         lambda span: facts.ElementFailed(span, 0, BOOM),
         lambda span: facts.SpanReturned(span, 0, 1),
         lambda span: facts.ExecutorLost(ExecutorId(2), "gone"),
     ):
         bench = with_replica()
         first, second = sorted(bench.machine.state.spans)
-        bench.tell(news(SpanId(second)))
+        bench.tell(said(SpanId(second)))
         assert bench.state(1) == "placed"
         assert set(bench.machine.state.spans) == {first}
         bench.tell(facts.SpanEnded(SpanId(first), 0, 1, 1.0))
@@ -160,7 +160,7 @@ def test_replicas_of_elements_end_one_by_one() -> None:
     assert stopped(bench) == [(first, 0, 2)]
     bench.tell(facts.SpanReturned(SpanId(first), 2, 3))
     assert [bench.machine.state.records[1].state_of(index) for index in range(4)][:2] == [TaskState.DONE] * 2
-    bench.tell(facts.Killed(on(1, 3)))
+    bench.tell(news.Kill(on(1, 3)))
     assert sorted(stopped(bench)) == sorted([(first, 0, 2), (first, 3, 4), (second, 3, 4)])
     bench.tell(facts.SpanEnded(SpanId(second), 2, 3, 1.0))
     assert not bench.machine.state.spans

@@ -6,7 +6,6 @@ import pytest
 
 from bough.core.state import TimerKind
 from bough.model.events.facts import (
-    Cancelled,
     ElementFailed,
     ExecutorDrained,
     ExecutorLost,
@@ -17,6 +16,7 @@ from bough.model.events.facts import (
     SpanStarted,
     Stopping,
 )
+from bough.model.events.news import Cancel
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Detail, Failure
 from tests.builders import BOOM, array, executor, group, limits, needs, on_array, task
@@ -218,7 +218,7 @@ def test_the_timer_of_something_cancelled_is_ignored() -> None:
     bench = Bench()
     bench.submit(task(1, limits=limits(retries=1, backoff=5)))
     bench.fail(1)
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert bench.wait(10).facts == []
     assert bench.state(1) == "cancelled"
 
@@ -418,7 +418,7 @@ def test_what_was_cancelled_meanwhile_is_ended_on_a_lost_executor_that_returns()
     bench.submit(task(1))
     span = bench.span(1)
     bench.tell(lost())
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert [(stop.executor, stop.span) for stop in bench.stops] == [(1, span)]
     assert bench.tell(SpanEnded(span, 0, 1, 1.0)).facts == []
     assert not bench.machine.is_known(span, 1)

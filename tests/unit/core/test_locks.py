@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.tasks import Dep, On
 from tests.builders import array, executor, group, limits, on_group, task
 from tests.unit.core.core_bench import Bench
@@ -38,8 +38,8 @@ def test_a_lock_has_one_owner() -> None:
         lambda bench: bench.end(1),
         lambda bench: bench.fail(1),
         lambda bench: bench.tell(facts.SpanReturned(bench.span(1), 0, 1)),
-        lambda bench: bench.tell(facts.Cancelled(Dep(On.TASK, 1))),
-        lambda bench: bench.tell(facts.Killed(Dep(On.TASK, 1))),
+        lambda bench: bench.tell(news.Cancel(Dep(On.TASK, 1))),
+        lambda bench: bench.tell(news.Kill(Dep(On.TASK, 1))),
         lambda bench: bench.tell(facts.ExecutorLost(1, "gone")),
     ],
     ids=["ended", "failed", "returned", "cancelled", "killed", "lost"],

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from bough.core import retirement
 from bough.core.invariants import picture
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
 from tests.builders import BOOM, array, executor, group, on_group, task
@@ -63,7 +63,7 @@ def test_what_failed_can_be_tried_again_after_it_came_back() -> None:
     bench.restart()
     bench.tell(facts.RunRevived(2, data))
 
-    bench.tell(facts.Retried(Dep(On.GROUP, 50)))
+    bench.tell(news.Retry(Dep(On.GROUP, 50)))
     bench.end(100)
     assert bench.state(102) == "placed", "it had not run because of the failure"
     bench.end(102)
@@ -75,7 +75,7 @@ def test_one_that_goes_on_does_not_leave() -> None:
     bench = finished()
     bench.tell(facts.RunRetired(3), facts.RunRetired(1), facts.RunRetired(77))
     assert set(bench.machine.state.workflows) == {1, 2, 3}
-    bench.tell(facts.Retried(on(100)))
+    bench.tell(news.Retry(on(100)))
     bench.tell(facts.RunRetired(2))
     assert 2 in bench.machine.state.workflows, "something of it is tried again"
 
@@ -164,7 +164,7 @@ def test_a_big_one_is_kept_in_pieces() -> None:
     many = 2 * retirement.PIECE + 1
     machine = bench.machine
     machine.turn(0.0, [facts.Submitted([task(100 + number, group=2) for number in range(many)])])
-    machine.turn(0.0, [facts.Cancelled(Dep(On.GROUP, 2)), facts.GroupClosed(GroupId(2)), facts.RunClosed(2)])
+    machine.turn(0.0, [news.Cancel(Dep(On.GROUP, 2)), facts.GroupClosed(GroupId(2)), facts.RunClosed(2)])
     found = list(retirement.pieces(machine.state.workflows[2]))
     assert len(found) == 3
     assert sum(len(piece.tasks) for piece in retirement.unpack(retirement.pack(found))) == many

@@ -11,7 +11,7 @@ from bough.core.effects import Effects
 from bough.core.intake import Intake
 from bough.core.storable import latest, shortened
 from bough.model.bounds import LONGEST
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
@@ -19,14 +19,14 @@ from tests.builders import executor, limits, task
 
 BEYOND = 2**70  # no number that a row of the journal can hold
 UNSTORABLE = [
-    facts.Prioritised(Dep(On.TASK, 1), BEYOND),
-    facts.Cancelled(Dep(On.TASK, BEYOND)),
-    facts.Held(Dep(On.TASK, 1), BEYOND),
+    news.Prioritise(Dep(On.TASK, 1), BEYOND),
+    news.Cancel(Dep(On.TASK, BEYOND)),
+    news.Hold(Dep(On.TASK, 1), BEYOND),
     facts.RunOpened(2, "a lone \udc80 surrogate", "h", 1, group=7),
     facts.RunOpened(2, "w", "h", BEYOND, group=7),
     facts.ExecutorJoined(7, "s", "h", BEYOND, executor(7, 1).capacity),
     facts.ExecutorLost(1, "not \udcff text"),
-    facts.Killed(Dep(On.TASK, 1), message=b"bytes"),
+    news.Kill(Dep(On.TASK, 1), message=b"bytes"),
 ]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from bough.executor.reports import MOST_TOGETHER, MOST_WRITTEN, Reports
 from bough.executor.worker.serialisation import pack_error
 from bough.executor.worker.worker_channel import SpanProgress, ends_apart
-from bough.model.events.facts import CallsEnded, SpanEnded, SpanReturned
+from bough.model.events.facts import SpanEnded, SpanReturned
+from bough.model.events.news import CallsEnded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail, Stream
 from bough.wire.executor_messages import Report

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import CallsEnded
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import Kind, Page

@@ -9,7 +9,8 @@ import pytest
 from test_service_life import Harness, Peer
 
 from bough.errors import ProtocolError
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
+from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import CallsEnded
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec
 from bough.wire import questions

@@ -8,7 +8,8 @@ from test_service_life import PATIENCE, Harness, Peer
 
 from bough.core.machine import Machine
 from bough.core.records.array_record import DONE, PLACED, READY
-from bough.model.events.facts import Cancelled, ExecutorLost, Held, SpanEnded, SpanReturned
+from bough.model.events.facts import ExecutorLost, SpanEnded, SpanReturned
+from bough.model.events.news import Cancel, Hold
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
@@ -176,7 +177,7 @@ def test_only_the_workflow_and_group_that_are_named_count(shop: Workshop) -> Non
 def test_held_tasks_block_until_somebody_acts(shop: Workshop) -> None:
     client = shop.client()
     client.submit(1)
-    client.say(DoAction(5, Held(Dep(On.GROUP, client.welcome.group))))
+    client.say(DoAction(5, Hold(Dep(On.GROUP, client.welcome.group))))
     client.hang_up()
 
     blocked = shop.take()
@@ -207,7 +208,7 @@ def test_a_task_that_is_cancelled_leaves_the_hand_free(shop: Workshop) -> None:
     first, second = client.submit(2)
     shop.take()
 
-    client.say(DoAction(5, Cancelled(Dep(On.TASK, first))))
+    client.say(DoAction(5, Cancel(Dep(On.TASK, first))))
 
     assert shop.take()["id"] == str(second)
     assert shop.done(first)["state"] == "cancelled"

@@ -10,7 +10,8 @@ import pytest
 from test_service_life import Harness
 
 from bough.errors import UserError
-from bough.model.events.facts import ExecutorSuspended, Held, SpanEnded, SpanStarted
+from bough.model.events.facts import ExecutorSuspended, SpanEnded, SpanStarted
+from bough.model.events.news import Hold
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, Kind, Limits, On, TaskSpec
 from bough.server.service.notices import (
@@ -78,7 +79,7 @@ def test_a_workflow_that_ends_is_told_of_with_its_counts(watch: Watch) -> None:
 def test_a_workflow_that_is_held_is_stuck_and_told_of_once_an_hour(watch: Watch) -> None:
     client = watch.service.client("survey")
     client.submit(2)
-    client.say(DoAction(5, Held(Dep(On.GROUP, client.welcome.group))))
+    client.say(DoAction(5, Hold(Dep(On.GROUP, client.welcome.group))))
 
     watch.service.loop.advance(5)
     assert watch.said == []

@@ -10,7 +10,8 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.errors import InternalError, InvariantBroken, StoreFailed
 from bough.model.blobs import blob_id
-from bough.model.events.facts import Cancelled, ElementFailed, GroupClosed, Killed, RunOpened, SpanEnded, SpanStarted
+from bough.model.events.facts import ElementFailed, GroupClosed, RunOpened, SpanEnded, SpanStarted
+from bough.model.events.news import Cancel, Kill
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
@@ -341,7 +342,7 @@ def test_cancelling_stops_the_span_and_tells_every_subscriber() -> None:
     owner.said()
     run = executor.said()[-1]
 
-    other.say(DoAction(3, Cancelled(Dep(On.TASK, 1))))
+    other.say(DoAction(3, Cancel(Dep(On.TASK, 1))))
 
     assert executor.said() == [StopElements(run.span, 0, 1)]
     assert the(TasksFailed, owner.said()).failure.cause is Cause.CANCELLED
@@ -358,7 +359,7 @@ def test_killing_fails_the_attempt_and_tells_which_one() -> None:
     executor.report(SpanStarted(run.span, 0, 1))
     client.said()
 
-    client.say(DoAction(2, Killed(Dep(On.TASK, 1))))
+    client.say(DoAction(2, Kill(Dep(On.TASK, 1))))
 
     bad = the(TasksFailed, client.said())
     assert (bad.failure.cause, bad.attempt, bad.host) == (Cause.KILLED, 1, "node")

@@ -6,7 +6,8 @@ import pickle
 
 from test_shell import BODY, Harness, Peer, a_task
 
-from bough.model.events.facts import Cancelled, SpanEnded
+from bough.model.events.facts import SpanEnded
+from bough.model.events.news import Cancel
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, On
 from bough.server.message_handlers import MessageHandlers
@@ -67,7 +68,7 @@ def test_what_is_stopped_while_it_waits_goes_out_before_the_stop() -> None:
     client, executor, run = begun(2)
     end(executor, run)
     executor.said()
-    client.say(DoAction(7, Cancelled(Dep(On.TASK, 2))))
+    client.say(DoAction(7, Cancel(Dep(On.TASK, 2))))
     sent, stop = executor.said()
     assert isinstance(sent, RunSpan)
     assert isinstance(stop, StopElements)

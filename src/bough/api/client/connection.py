@@ -22,17 +22,8 @@ from bough.api.client.client_socket import line_over
 from bough.api.client.outbox import Outbox
 from bough.api.client.reader import Listening, ReaderThread
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
-from bough.model.events.facts import (
-    Cancelled,
-    DeclaredDone,
-    Held,
-    Killed,
-    PagesAdded,
-    Prioritised,
-    Released,
-    Reset,
-    Retried,
-)
+from bough.model.events.facts import PagesAdded
+from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
 from bough.wire.client_messages import (
@@ -54,7 +45,7 @@ from bough.wire.framing import frame_list
 from bough.wire.questions import Question, check_bounds, read_reply
 
 T = TypeVar("T")
-Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
+Deed = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
 
 FORKED = "a session cannot be used in a forked process; open one in the process itself"
 

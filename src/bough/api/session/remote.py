@@ -36,7 +36,8 @@ from bough.api.session.rejoin import ExistingRecord, ExistingWork, WorkflowConte
 from bough.api.session.session import Session, refuse_inside
 from bough.errors import BoughError, PeerLost, SessionClosed, StoreFailed, UnknownName, UserError
 from bough.model.bounds import Word, within
-from bough.model.events.facts import GroupClosed, Retried
+from bough.model.events.facts import GroupClosed
+from bough.model.events.news import Retry
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import Dep, On
 from bough.transport.access import find_access
@@ -302,7 +303,7 @@ class RemoteSession(Session):
     def _go_on_with(self, there: ExistingRecord) -> None:
         if there.failed:  # what ended without success is tried again, and then waited for
             on = On.ARRAY if there.is_array else On.TASK
-            self._connection.act(Retried(Dep(on, there.id)))
+            self._connection.act(Retry(Dep(on, there.id)))
         self.inquire(there.id)
 
     def inquire(self, record: int) -> None:

@@ -9,7 +9,7 @@ import argparse
 
 from bough.cli.commands.act import act, add_arguments, nothing_runs
 from bough.cli.output import Output
-from bough.model.events.facts import Cancelled
+from bough.model.events.news import Cancel
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -18,4 +18,4 @@ EXAMPLES = ("bough cancel last", "bough cancel 5-9", "bough cancel align/* --wai
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Cancel the tasks that are meant."""
-    return act(args, output, Cancelled, "cancelled", nothing_runs("cancel"))
+    return act(args, output, Cancel, "cancelled", nothing_runs("cancel"))

@@ -11,7 +11,7 @@ from functools import partial
 from bough.cli.commands.act import act, nothing_runs
 from bough.cli.commands.act import add_many_arguments as add_arguments
 from bough.cli.output import Output
-from bough.model.events.facts import Held
+from bough.model.events.news import Hold
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -20,4 +20,4 @@ EXAMPLES = ("bough disable align", "bough disable align/sub plot", "bough disabl
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Disable what is meant."""
-    return act(args, output, partial(Held, disabled=True), "disabled", nothing_runs("disable"))
+    return act(args, output, partial(Hold, disabled=True), "disabled", nothing_runs("disable"))

@@ -16,7 +16,7 @@ from bough.cli.output import Output
 from bough.cli.targets.live_server import connect_client
 from bough.cli.targets.locate import add_store_arguments
 from bough.errors import UserError
-from bough.model.events.facts import DeclaredDone
+from bough.model.events.news import DeclareDone
 from bough.model.ids import RecordId
 from bough.wire import questions
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.declare or len(args.selectors) > 1 or not _ID.match(args.selectors[0]):
         if args.exit_code or args.give_back:
             raise UserError("--exit-code and --give-back are about one task that you took; give its id")
-        return act(args, output, DeclaredDone, "declared done", nothing_runs("declare done"))
+        return act(args, output, DeclareDone, "declared done", nothing_runs("declare done"))
     record, index = read_id(args.selectors[0])
     if not 0 <= args.exit_code <= 255:
         raise UserError(f"--exit-code {args.exit_code}: exit codes go from 0 to 255")

@@ -11,7 +11,7 @@ from functools import partial
 from bough.cli.commands.act import act, nothing_runs
 from bough.cli.commands.act import add_many_arguments as add_arguments
 from bough.cli.output import Output
-from bough.model.events.facts import Released
+from bough.model.events.news import Release
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -20,4 +20,4 @@ EXAMPLES = ("bough enable align", "bough enable align/sub plot")
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Enable what is meant."""
-    return act(args, output, partial(Released, enabled=True), "enabled", nothing_runs("enable"))
+    return act(args, output, partial(Release, enabled=True), "enabled", nothing_runs("enable"))

@@ -9,7 +9,7 @@ import argparse
 
 from bough.cli.commands.act import act, add_arguments, nothing_runs
 from bough.cli.output import Output
-from bough.model.events.facts import Held
+from bough.model.events.news import Hold
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -18,4 +18,4 @@ EXAMPLES = ("bough hold all", "bough hold 12", "bough hold align/*")
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Hold the tasks that are meant."""
-    return act(args, output, Held, "held", nothing_runs("hold"))
+    return act(args, output, Hold, "held", nothing_runs("hold"))

@@ -9,7 +9,7 @@ import argparse
 
 from bough.cli.commands.act import act, add_arguments, nothing_runs
 from bough.cli.output import Output
-from bough.model.events.facts import Killed
+from bough.model.events.news import Kill
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -18,4 +18,4 @@ EXAMPLES = ("bough kill 12", "bough kill 12.3-40", "bough kill align/* --running
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """End the running tasks that are meant."""
-    return act(args, output, Killed, "killed", nothing_runs("kill"))
+    return act(args, output, Kill, "killed", nothing_runs("kill"))

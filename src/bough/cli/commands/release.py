@@ -9,7 +9,7 @@ import argparse
 
 from bough.cli.commands.act import act, add_arguments, nothing_runs
 from bough.cli.output import Output
-from bough.model.events.facts import Released
+from bough.model.events.news import Release
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -18,4 +18,4 @@ EXAMPLES = ("bough release all", "bough release 12", "bough release --held")
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Release the tasks that are meant."""
-    return act(args, output, Released, "released", nothing_runs("release"))
+    return act(args, output, Release, "released", nothing_runs("release"))

@@ -10,7 +10,7 @@ from functools import partial
 
 from bough.cli.commands.act import act, add_many_arguments, nothing_runs
 from bough.cli.output import Output
-from bough.model.events.facts import Reset
+from bough.model.events.news import Reset
 
 EXAMPLES = ("bough reset align", "bough reset align --cascade", "bough reset 12 17.3")
 

@@ -10,7 +10,7 @@ import argparse
 from bough.cli.commands.act import act, add_arguments
 from bough.cli.output import Output
 from bough.cli.targets.locate import ServerLocation
-from bough.model.events.facts import Retried
+from bough.model.events.news import Retry
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -19,7 +19,7 @@ EXAMPLES = ("bough retry 12", "bough retry --failed", "bough retry align/*", "bo
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Try the tasks that are meant again."""
-    return act(args, output, Retried, "to be tried again", _asleep)
+    return act(args, output, Retry, "to be tried again", _asleep)
 
 
 def _asleep(place: ServerLocation) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 
 from bough.cli.commands.act import act_all, add_many_arguments, nothing_runs
 from bough.cli.output import Output
-from bough.model.events.facts import Held, Killed
+from bough.model.events.news import Hold, Kill
 
 EXAMPLES = ("bough stop align", "bough stop align plot --disable")
 
@@ -23,5 +23,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Stop what is meant."""
-    hold = partial(Held, disabled=args.disable)
-    return act_all(args, output, {"held": hold, "killed": Killed}, nothing_runs("stop"))
+    hold = partial(Hold, disabled=args.disable)
+    return act_all(args, output, {"held": hold, "killed": Kill}, nothing_runs("stop"))

@@ -33,7 +33,7 @@ from typing import Self, TypeVar
 from bough import errors, private
 from bough.cli.targets.locate import ServerLocation, ServiceAddress, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
-from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried
+from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
 from bough.model.ids import ExecutorId
 from bough.transport.access import find_access
 from bough.transport.dial import dial
@@ -53,7 +53,7 @@ from bough.wire.client_messages import (
 from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.questions import Question, check_bounds, read_reply
 
-Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
+Deed = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
 
 ANSWER_TIMEOUT = 60.0  # seconds; a jobs database that has far to catch up takes a while
 

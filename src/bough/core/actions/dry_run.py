@@ -1,12 +1,7 @@
-"""What an action or a changed description would do; changes nothing.
+"""What an action or a changed description would do: how many tasks it changes, what it does not change and why.
 
-What a deed would do if it were done now: how many tasks it changes, and what it leaves out and why.
-
-Rule: looks and changes nothing; who asks and then acts must do so within one turn.
-
-How far a change of a description would reach, found on a copy of the workflow as it would be.
-
-Rule: looks and changes nothing; it finds what `amending.amend` finds, because both ask the same `Closure`.
+How far a changed description would reach is found on a copy of the workflow as it would be, by the same `Closure` that
+`amend` asks. Rule: it looks and changes nothing; a caller that asks and then acts must do both within one turn.
 """
 
 from __future__ import annotations
@@ -21,45 +16,35 @@ from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
-from bough.model.events import facts
+from bough.model.events import news
+from bough.model.events.news import Action
 from bough.model.tasks import GroupSpec, TaskSpec
 
-Deed = (
-    facts.Cancelled
-    | facts.Killed
-    | facts.Held
-    | facts.Released
-    | facts.Reset
-    | facts.DeclaredDone
-    | facts.Retried
-    | facts.Prioritised
-)
 
-
-def survey(state: State, deed: Deed) -> tuple[int, list[str]]:
+def survey(state: State, action: Action) -> tuple[int, list[str]]:
     """How many tasks it changes, and what it leaves out."""
-    match deed:
-        case facts.Reset():
-            parts, left = reset.reach(state, deed)
+    match action:
+        case news.Reset():
+            parts, left = reset.reach(state, action)
             return sum(stop - start for _, start, stop in parts), left
-        case facts.DeclaredDone():
-            declared, left = task_actions.reach(state, deed)
+        case news.DeclareDone():
+            declared, left = task_actions.reach(state, action)
             return sum(stop - start for _, start, stop in declared), left
-        case facts.Prioritised():
-            return sum(stop - start for _, start, stop in task_actions.targets(state, deed.target, 0)), []
-    return task_actions.touched(state, deed), _left(state, deed)
+        case news.Prioritise():
+            return sum(stop - start for _, start, stop in task_actions.targets(state, action.target, 0)), []
+    return task_actions.touched(state, action), _left(state, action)
 
 
-def _left(state: State, deed: Deed) -> list[str]:
-    group = state.groups.get(deed.target.id) if deed.target.is_group else None
+def _left(state: State, action: Action) -> list[str]:
+    group = state.groups.get(action.target.id) if action.target.is_group else None
     if group is None:
         return []
     name = f"group {group.path}" if group.path else "the workflow"
-    if isinstance(deed, facts.Held) and deed.disabled:
-        found = task_actions.targets(state, deed.target, deed.stop)
+    if isinstance(action, news.Hold) and action.disabled:
+        found = task_actions.targets(state, action.target, action.stop)
         busy = sum(ranges.size(record.runs(task_actions.BUSY, start, stop)) for record, start, stop in found)
         return [f"{busy} of {name} run on; end them: bough stop --disable"] if busy else []
-    if isinstance(deed, facts.Released) and deed.enabled:
+    if isinstance(action, news.Release) and action.enabled:
         if not group.disabled:
             return [f"{name}: is not disabled"]
         above = next((one for one in group.chain() if one is not group and one.disabled), None)
@@ -97,8 +82,8 @@ def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
                 seeds.append((record, 0, 1))
             else:
                 pending.append(record)
-    bad = {state.records[id_].group.id for id_ in found.fact.removed if state.records[id_].runs(_BAD, 0, 1)}
+    bad = {state.records[id_].group.id for id_ in found.news.removed if state.records[id_].runs(_BAD, 0, 1)}
     stirred = [copy.groups[id_] for id_ in copy.groups if id_ in bad]
     ripple = Closure(copy.workflows[workflow.run], seeds, Changes(fresh, pending, gates, stirred))
-    changed = {item.id for item in found.fact.changed if isinstance(item, TaskSpec)}
+    changed = {item.id for item in found.news.changed if isinstance(item, TaskSpec)}
     return [path_of(record) for record, _, _ in ripple.all_parts() if record.id not in changed]

@@ -15,7 +15,7 @@ from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import Success, TaskRecord
 from bough.core.state import State
 from bough.model import ranges
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import RecordId
 from bough.model.states import ENDED
 
@@ -23,11 +23,11 @@ _ENDED = bytes(sorted(int(state) for state in ENDED))
 _NAMED = 3  # tasks in a message
 
 
-def reach(state: State, fact: facts.Reset) -> tuple[tuple[tuple[RecordId, int, int], ...], list[str]]:
+def reach(state: State, action: news.Reset) -> tuple[tuple[tuple[RecordId, int, int], ...], list[str]]:
     """What a reset brings back to waiting, and why it may not be made (then nothing is)."""
     if state.stopping:
         return (), ["the session is closing and starts nothing new"]
-    found = list(task_actions.targets(state, fact.target, fact.stop))
+    found = list(task_actions.targets(state, action.target, action.stop))
     wanted = [(record, low, high) for record, a, b in found for low, high in record.runs(_ENDED, a, b)]
     busy = [(record, low, high) for record, a, b in found for low, high in record.runs(task_actions.BUSY, a, b)]
     if busy:
@@ -35,7 +35,7 @@ def reach(state: State, fact: facts.Reset) -> tuple[tuple[tuple[RecordId, int, i
     if not wanted:
         return (), []
     ripple = Closure(wanted[0][0].group.workflow, wanted)
-    if ripple.started and not fact.cascade:
+    if ripple.started and not action.cascade:
         return (), [f"{_names(ripple.started)}: has started and depends on it; reset it too: --cascade"]
     parts = tuple((RecordId(record.id), low, high) for record, low, high in ripple.all_parts())
     for id_ in ripple.parts:
@@ -54,7 +54,7 @@ def _names(parts: list[Part]) -> str:
     return f"{shown} and {count - _NAMED} more" if count > _NAMED else shown
 
 
-def reset(state: State, effects: Effects | None, fact: facts.Reset) -> None:
+def reset(state: State, effects: Effects | None, fact: facts.WasReset) -> None:
     """Bring the parts back to waiting, and let all that depends on them wait again."""
     parts = [(state.records[id_], low, high) for id_, low, high in fact.parts]
     workflow = parts[0][0].group.workflow

@@ -35,7 +35,7 @@ from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.ranges import Ranges
 from bough.model.refs import nones
@@ -64,27 +64,27 @@ def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
         yield record, dep.index, min(max(stop, dep.index + 1), record.length)
 
 
-def touched(state: State, fact: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
-    """How many tasks a deed would change now."""
-    if isinstance(fact, facts.Released) and not is_lawful(state, fact):
+def touched(state: State, action: news.Cancel | news.Kill | news.Hold | news.Release | news.Retry) -> int:
+    """How many tasks an action would change now."""
+    if isinstance(action, news.Release) and not is_lawful(state, action):
         return 0
     wanted = {
-        facts.Cancelled: OPEN,
-        facts.Killed: BUSY,
-        facts.Held: bytes((WAITING, READY)),
-        facts.Released: bytes((HELD,)),
-        facts.Retried: REVIVABLE,
-    }[type(fact)]
-    found = targets(state, fact.target, fact.stop)
+        news.Cancel: OPEN,
+        news.Kill: BUSY,
+        news.Hold: bytes((WAITING, READY)),
+        news.Release: bytes((HELD,)),
+        news.Retry: REVIVABLE,
+    }[type(action)]
+    found = targets(state, action.target, action.stop)
     return sum(ranges.size(record.runs(wanted, start, stop)) for record, start, stop in found)
 
 
-def is_lawful(state: State, fact: facts.Held | facts.Released) -> bool:
+def is_lawful(state: State, action: news.Hold | news.Release) -> bool:
     """Whether a hold or a release names something; a group can be enabled only if it is disabled."""
-    if fact.target.is_group:
-        group = state.groups.get(fact.target.id)
-        return group is not None and (group.disabled or not (isinstance(fact, facts.Released) and fact.enabled))
-    return any(True for _ in targets(state, fact.target, fact.stop))
+    if action.target.is_group:
+        group = state.groups.get(action.target.id)
+        return group is not None and (group.disabled or not (isinstance(action, news.Release) and action.enabled))
+    return any(True for _ in targets(state, action.target, action.stop))
 
 
 def cancelled(state: State, effects: Effects | None, fact: facts.Cancelled) -> None:
@@ -286,12 +286,12 @@ DECLARABLE = bytes((WAITING, HELD, READY, FAILED, SKIPPED, CANCELLED))
 _NAMED = 3  # tasks in a message
 
 
-def reach(state: State, fact: facts.DeclaredDone) -> tuple[list[Target], list[str]]:
+def reach(state: State, action: news.DeclareDone) -> tuple[list[Target], list[str]]:
     """The parts of a target that may be declared done, and what is left out and why."""
     wanted: dict[int, Ranges] = {}
     busy: list[str] = []
     taken: list[str] = []
-    for record, start, stop in targets(state, fact.target, fact.stop):
+    for record, start, stop in targets(state, action.target, action.stop):
         busy += [dependencies.name_of(record, low) for low, _ in record.runs(BUSY, start, stop)]
         if found := record.runs(DECLARABLE, start, stop):
             wanted[record.id] = found

@@ -39,7 +39,8 @@ from bough.executor.worker_protocol import (
     WorkerStop,
     to_worker_frames,
 )
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
+from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import CallsEnded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Detail, Failure
 from bough.wire.client_messages import Blob

@@ -1,9 +1,9 @@
-"""What happened: the journal's vocabulary, past tense.
+"""What was decided: the journal's vocabulary, past tense.
 
-The same structs come in as news (from clients, executors and the shell) and go out as facts. A
-fact that needs a decision of the core (`retry_at`, `NotRun`) is completed by it before it is written.
-Rule: applying the facts of a journal in order rebuilds the state; a new field needs a default, any
-other change raises `VERSION`.
+Most of what arrives (`news`) becomes a fact of another type, which the core completes by what it decides or knows. What
+executors report still comes in as the fact that it becomes, with the fields that the core fills in left empty. Rule:
+applying the facts of a journal in order rebuilds the state; a new field needs a default, any other change raises
+`VERSION`. Tags never change.
 """
 
 from __future__ import annotations
@@ -177,19 +177,6 @@ class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False)
     host: Label = ""  # as in `SpanStarted`
 
 
-class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=False):
-    """Tasks of one hand-out of like ones succeeded: those of the spans from `span + start` up.
-
-    News only: the core makes a `SpanEnded` of each.
-    """
-
-    span: SpanId
-    start: Count
-    seconds: list[Seconds]
-    results: list[bytes]  # no big ones: those are reported alone
-    host: Label = ""
-
-
 class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
     """One element of a span failed. `retry_at` is the core's decision: < 0 never, else when."""
 
@@ -275,20 +262,13 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="rel"):
     enabled: bool = False  # of groups only those that were disabled
 
 
-class Reset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
+class WasReset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
     """Somebody asked that what has ended is as if it had not started; dependents that had not started wait again."""
 
     target: Dep
     stop: Count = 0
     cascade: bool = False  # dependents that had started are reset, too
     parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that waits again, filled in by the core
-
-
-class DeclaredDone(msgspec.Struct, frozen=True, array_like=True, tag="dcl"):
-    """Somebody declared tasks done. News only: the core makes a `SpanEnded` by nobody (span 0) of each part."""
-
-    target: Dep
-    stop: Count = 0
 
 
 class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
@@ -379,7 +359,7 @@ Fact = (
     | Killed
     | Held
     | Released
-    | Reset
+    | WasReset
     | Amended
     | Retried
     | Prioritised
@@ -389,9 +369,6 @@ Fact = (
     | LockFreed
     | SpanAlive
 )
-
-WorkNews = SpanStarted | SpanEnded | CallsEnded | ElementFailed | SpanReturned  # what executors report
-News = Fact | CallsEnded | DeclaredDone  # what the core hears
 
 encode_facts = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.errors import PeerLost, UnknownName, UserError
-from bough.model.events.facts import ElementFailed, SpanEnded, WorkNews
+from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import WorkNews
 from bough.model.files import is_tidy
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream

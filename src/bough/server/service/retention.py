@@ -24,7 +24,8 @@ from typing import TypeVar
 from bough.core.queries import TaskCounts, below, workflows_of
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.errors import BoughError, InternalError, UnknownName, UserError
-from bough.model.events.facts import Cancelled, GroupClosed, RunRemoved
+from bough.model.events.facts import GroupClosed, RunRemoved
+from bough.model.events.news import Cancel
 from bough.model.ids import GroupId, Seconds
 from bough.model.tasks import Dep, On
 from bough.server.peers import DeferredRequest
@@ -224,7 +225,7 @@ class Retention:
         for one in (self._state.workflows[run] for run in names if run in self._state.workflows):
             self._shell.results.forget_all(record.id for record in one.group.records())
             if TaskCounts(below(one.group)).unended:
-                self._shell.news(Cancelled(Dep(On.GROUP, one.group.id)))
+                self._shell.news(Cancel(Dep(On.GROUP, one.group.id)))
             for group in _upwards(one.group):
                 if not group.closed:
                     self._shell.news(GroupClosed(GroupId(group.id)))

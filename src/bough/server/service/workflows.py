@@ -25,7 +25,8 @@ from bough.core.actions.dry_run import run_again
 from bough.core.records.array_record import ArrayRecord
 from bough.core.records.group_record import Workflow
 from bough.errors import UnknownName, UserError
-from bough.model.events.facts import Amended, Cancelled, Fact, GroupClosed, PagesAdded, RunClosed, RunOpened
+from bough.model.events.facts import Amended, Fact, GroupClosed, PagesAdded, RunClosed, RunOpened
+from bough.model.events.news import Cancel
 from bough.model.files import is_tidy
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
@@ -243,7 +244,7 @@ class Workflows:
             return
         target = Dep(On.GROUP, client.group)
         if how != "drain":
-            self._shell.news(Cancelled(target))
+            self._shell.news(Cancel(target))
         group = self._shell.machine.state.groups.get(client.group)
         if group is not None and group.settled and group.closed:
             self._end(client.run, failed=bool(group.failed_by))
@@ -337,10 +338,10 @@ class Amendments:
             return
         workflow = state.workflows[client.run]
         found = find_difference(workflow, message.items)
-        if problem := why_taken(state, found.fact):
+        if problem := why_taken(state, found.news):
             self._refuse(client, message, problem)
             return
-        failed = {record.id for record in unsuccessful(state, client.run, set(found.fact.removed))}
+        failed = {record.id for record in unsuccessful(state, client.run, set(found.news.removed))}
         if message.dry or (found.is_empty and not failed):
             again = run_again(state, workflow, found) if not found.is_empty else []
             if message.watched:
@@ -350,7 +351,7 @@ class Amendments:
         _log(workflow, found)
 
         self._workflows.hold_closing(client.run)
-        self._shell.news(found.fact, then=lambda: self._applied_for(client, message, found, failed))
+        self._shell.news(found.news, then=lambda: self._applied_for(client, message, found, failed))
 
     def _applied_for(self, client: ClientPeer, message: Amend, found: Difference, failed: set[int]) -> None:
         answer = Answer(message.request, _told(found, self._again(found, failed), len(failed)))
@@ -364,8 +365,8 @@ class Amendments:
 
     def _again(self, found: Difference, failed: set[int]) -> list[str]:
         """What had started, is not changed itself, and runs again."""
-        fact = self._applied.get(found.fact.run)
-        passed = failed | {item.id for item in found.fact.changed}
+        fact = self._applied.get(found.news.run)
+        passed = failed | {item.id for item in found.news.changed}
         records = self._shell.machine.state.records
         parts = fact.parts if fact is not None else ()
         return [path_of(records[record]) for record, _, _ in parts if record not in passed and record in records]

@@ -27,7 +27,8 @@ import msgspec
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine, Turn
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
-from bough.model.events.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
+from bough.model.events.facts import ElementFailed, Fact, SpanEnded, SpanReturned
+from bough.model.events.news import News
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
