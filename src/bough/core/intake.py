@@ -21,7 +21,7 @@ from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, validation
 from bough.core.graph.readiness import key_of
-from bough.core.records.array_record import RUNNING, WAITING, Record
+from bough.core.records.array_record import OPEN_STATES, PENDING_STATES, RUNNING, UNSUCCESSFUL_STATES, WAITING, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
@@ -39,7 +39,6 @@ from bough.model.tasks import Dep, GroupSpec, Kind, On
 Handler = Callable[..., None]
 
 NEVER: Seconds = -1.0  # when a task that failed is tried again
-_PENDING = bytes((0, 1, 2))
 _REST: Seconds = 60.0  # of an executor that is suspended for the first time
 _LONGEST_REST: Seconds = 3600.0
 _DOUBLED = 6  # times, after which it is the longest
@@ -181,7 +180,7 @@ class Intake:
         if late.behind and late.record.waits:
             return  # made from something that did not count
         for low, high in late.parts(event.start, event.stop):
-            for start, stop in late.record.runs(task_actions.OPEN, low, high):
+            for start, stop in late.record.runs(OPEN_STATES, low, high):
                 self._record(_completed(self._state, late, late.record, _part(event, start, stop)))
 
     def _on_failed(self, event: facts.ElementFailed) -> None:
@@ -363,7 +362,7 @@ class Intake:
         if amend.why_not(self._state, change.run) is not None:
             return
         for record in amend.unsuccessful(self._state, change.run, set(change.removed)):
-            if record.runs(task_actions.REVIVABLE, 0, record.length):
+            if record.runs(UNSUCCESSFUL_STATES, 0, record.length):
                 self._record(facts.Retried(Dep(On.TASK, record.id)))
         self._abandon()
         fact = facts.Amended(change.run, change.added, change.changed, change.removed, change.removed_groups)
@@ -375,10 +374,10 @@ class Intake:
         """What ended without success is revived first, and with it what was skipped because of it."""
         parts, _ = task_actions.reach(self._state, action)
         for record, start, stop in parts:
-            if record.runs(task_actions.REVIVABLE, start, stop):
+            if record.runs(UNSUCCESSFUL_STATES, start, stop):
                 self._record(facts.Retried(Dep(On.TASK, record.id, start), stop))
         for record, start, stop in parts:
-            for low, high in record.runs(task_actions.PENDING, start, stop):
+            for low, high in record.runs(PENDING_STATES, start, stop):
                 done = task_actions.success(record, low, high)
                 key = key_of(self._state, record, low) if task_actions.kind_of(record) is Kind.COMMAND else done.key
                 self._record(msgspec.structs.replace(done, key=key))
@@ -441,7 +440,7 @@ class Intake:
         skipped = self._effects.skipped
         while skipped:
             record, start, stop, failure = skipped.pop()
-            for low, high in record.runs(_PENDING, start, min(stop, record.length)):
+            for low, high in record.runs(PENDING_STATES, start, min(stop, record.length)):
                 self._record(facts.Skipped(RecordId(record.id), low, high, failure))
 
     def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
@@ -449,7 +448,7 @@ class Intake:
         for record in records:
             if dependencies.is_final(record):
                 continue  # what it waits for has ended, or will
-            for start, stop in record.runs(_PENDING, 0, record.length):
+            for start, stop in record.runs(PENDING_STATES, 0, record.length):
                 self._record(facts.Skipped(RecordId(record.id), start, stop, failure))
         self._effects.skipped.clear()
 

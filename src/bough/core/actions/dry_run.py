@@ -11,7 +11,12 @@ from bough.core.actions.amend import runs_again, waits_for_more
 from bough.core.actions.difference import Difference, alone, path_of
 from bough.core.graph.closure import STARTED, Changes, Closure, Part
 from bough.core.graph.submission import add_group, add_task
-from bough.core.records.array_record import CANCELLED, FAILED, SKIPPED, WAITING, Record
+from bough.core.records.array_record import (
+    OCCUPYING_STATES,
+    UNSUCCESSFUL_STATES,
+    WAITING,
+    Record,
+)
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
@@ -42,7 +47,7 @@ def _left(state: State, action: Action) -> list[str]:
     name = f"group {group.path}" if group.path else "the workflow"
     if isinstance(action, news.Hold) and action.disabled:
         found = task_actions.targets(state, action.target, action.stop)
-        busy = sum(ranges.size(record.runs(task_actions.BUSY, start, stop)) for record, start, stop in found)
+        busy = sum(ranges.size(record.runs(OCCUPYING_STATES, start, stop)) for record, start, stop in found)
         return [f"{busy} of {name} run on; end them: bough stop --disable"] if busy else []
     if isinstance(action, news.Release) and action.enabled:
         if not group.disabled:
@@ -51,9 +56,6 @@ def _left(state: State, action: Action) -> list[str]:
         if above is not None:
             return [f"{name}: the group {above.path or 'of all'} above it is disabled"]
     return []
-
-
-_BAD = bytes((FAILED, SKIPPED, CANCELLED))
 
 
 def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
@@ -76,13 +78,17 @@ def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
         if not isinstance(old, TaskRecord):
             fresh.append(record)
             continue
-        record.state = WAITING if old.state in _BAD else old.state  # which is tried again before anything is changed
+        record.state = (
+            WAITING if old.state in UNSUCCESSFUL_STATES else old.state
+        )  # which is tried again before anything is changed
         if runs_again(old, item):
             if record.state in STARTED:
                 seeds.append((record, 0, 1))
             else:
                 pending.append(record)
-    bad = {state.records[id_].group.id for id_ in found.news.removed if state.records[id_].runs(_BAD, 0, 1)}
+    bad = {
+        state.records[id_].group.id for id_ in found.news.removed if state.records[id_].runs(UNSUCCESSFUL_STATES, 0, 1)
+    }
     stirred = [copy.groups[id_] for id_ in copy.groups if id_ in bad]
     ripple = Closure(copy.workflows[workflow.run], seeds, Changes(fresh, pending, gates, stirred))
     changed = {item.id for item in found.news.changed if isinstance(item, TaskSpec)}

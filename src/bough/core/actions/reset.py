@@ -10,16 +10,14 @@ from bough.core.actions import task_actions
 from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.graph.closure import Closure, Part, has_released
-from bough.core.records.array_record import HELD, READY, WAITING, ArrayRecord, Record
+from bough.core.records.array_record import ENDED_STATES, HELD, OCCUPYING_STATES, READY, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import Success, TaskRecord
 from bough.core.state import State
 from bough.model import ranges
 from bough.model.events import facts, news
 from bough.model.ids import RecordId
-from bough.model.states import ENDED
 
-_ENDED = bytes(sorted(int(state) for state in ENDED))
 _NAMED = 3  # tasks in a message
 
 
@@ -28,8 +26,8 @@ def reach(state: State, action: news.Reset) -> tuple[tuple[tuple[RecordId, int, 
     if state.stopping:
         return (), ["the session is closing and starts nothing new"]
     found = list(task_actions.targets(state, action.target, action.stop))
-    wanted = [(record, low, high) for record, a, b in found for low, high in record.runs(_ENDED, a, b)]
-    busy = [(record, low, high) for record, a, b in found for low, high in record.runs(task_actions.BUSY, a, b)]
+    wanted = [(record, low, high) for record, a, b in found for low, high in record.runs(ENDED_STATES, a, b)]
+    busy = [(record, low, high) for record, a, b in found for low, high in record.runs(OCCUPYING_STATES, a, b)]
     if busy:
         return (), [f"{_names(busy)}: not reset while it runs; end it first: bough kill"]
     if not wanted:
@@ -166,7 +164,9 @@ def _blocked_elements(state: State, effects: Effects | None, record: Record) -> 
         record.element_waits = {}
         for index, deps in record.spec.element_after:
             waits = (
-                0 if record.state_of(index) in _ENDED else dependencies.wait_for(state, effects, record, index, deps)
+                0
+                if record.state_of(index) in ENDED_STATES
+                else dependencies.wait_for(state, effects, record, index, deps)
             )
             if waits:
                 record.element_waits[index] = waits
