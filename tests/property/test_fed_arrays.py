@@ -69,10 +69,10 @@ class Twins:
             page = Page(record.length, record.length + number + 1, b"page")
             self.turn(facts.PagesAdded(1, [page]))
         elif what == "succeed":
-            self.turn(*(facts.SpanEnded(s.id, a, b, 0.001) for s in spans[number % 3 :] for a, b in s.left))
+            self.turn(*(news.WorkSucceeded(s.id, a, b, 0.001) for s in spans[number % 3 :] for a, b in s.left))
         elif what == "fail" and spans:
             span = spans[number % len(spans)]
-            self.turn(facts.ElementFailed(span.id, span.left[0][0], Failure(Cause.EXIT, "it broke")))
+            self.turn(news.WorkFailed(span.id, span.left[0][0], Failure(Cause.EXIT, "it broke")))
         elif what == "lose":
             self.turn(facts.ExecutorLost(ExecutorId(self.executor), "gone"))
             self.join()

@@ -53,11 +53,11 @@ class Intake:
         self._facts: list[Fact] = []
         self._effects = Effects()
         handlers: dict[type, Handler] = {
-            facts.SpanEnded: self._on_ended,
+            news.WorkSucceeded: self._on_succeeded,
             news.CallsEnded: self._on_calls_ended,
-            facts.ElementFailed: self._on_failed,
-            facts.SpanStarted: self._on_started,
-            facts.SpanReturned: self._on_returned,
+            news.WorkFailed: self._on_failed,
+            news.WorkStarted: self._on_started,
+            news.WorkReturned: self._on_returned,
             facts.Submitted: self._on_submitted,
             facts.PagesAdded: self._on_pages,
             facts.ExecutorLost: self._on_executor_lost,
@@ -83,10 +83,10 @@ class Intake:
             facts.ExecutorSuspended: self._on_executor_known,
             facts.ExecutorResumed: self._on_executor_known,
             facts.Stopping: self._record,
-            facts.LockTaken: self._on_lock,
-            facts.LockFreed: self._on_lock,
+            news.TakeLock: self._on_take_lock,
+            news.FreeLock: self._on_free_lock,
             facts.GroupReleased: self._on_group_released,
-            facts.SpanAlive: self._on_heard,
+            news.TaskAlive: self._on_alive,
         }
         self._handlers = {
             kind: handler if kind in DECODED else partial(self._check, handler) for kind, handler in handlers.items()
@@ -122,7 +122,7 @@ class Intake:
 
     # --- news from executors ---------------------------------------------------------------------
 
-    def _on_ended(self, event: facts.SpanEnded) -> None:
+    def _on_succeeded(self, event: news.WorkSucceeded) -> None:
         state = self._state
         span = state.spans.get(event.span)
         if span is None:
@@ -132,7 +132,7 @@ class Intake:
         record = span.record
         if type(record) is TaskRecord:  # the shortest way for what is most frequent
             if record.waits:  # what it travelled with was undone meanwhile
-                self._on_returned(facts.SpanReturned(event.span, 0, 1))
+                self._return(span, 0, 1)
             elif event.start == 0 and event.stop == 1:
                 self._facts.append(_completed(state, span, record, event))
                 lifecycle.task_ended(state, self._effects, span, record, event.seconds, event.host)
@@ -155,7 +155,7 @@ class Intake:
             span = spans.get(number)
             record = span.record if span is not None else None
             if span is None or type(record) is not TaskRecord or record.waits:
-                self._on_ended(facts.SpanEnded(SpanId(number), 0, 1, seconds, results, host=host))
+                self._on_succeeded(news.WorkSucceeded(SpanId(number), 0, 1, seconds, results, host=host))
                 continue
             key = key_of(state, record) if record.key else record.key
             note(
@@ -175,7 +175,7 @@ class Intake:
             )
             lifecycle.task_ended(state, self._effects, span, record, seconds, host)
 
-    def _succeed_late(self, late: Span, event: facts.SpanEnded) -> None:
+    def _succeed_late(self, late: Span, event: news.WorkSucceeded) -> None:
         """A lost executor is back with results: they count for what nobody else has brought to an end."""
         if late.behind and late.record.waits:
             return  # made from something that did not count
@@ -183,37 +183,41 @@ class Intake:
             for start, stop in late.record.runs(OPEN_STATES, low, high):
                 self._record(_completed(self._state, late, late.record, _part(event, start, stop)))
 
-    def _on_failed(self, event: facts.ElementFailed) -> None:
+    def _on_failed(self, event: news.WorkFailed) -> None:
         span = self._state.spans.get(event.span)
         if span is None or not _is_with(span, event.index, event.index + 1):
             return
         if span.behind and span.record.waits:
-            self._on_returned(facts.SpanReturned(event.span, 0, 1))
+            self._return(span, 0, 1)
         else:
             self._fail(span, event)
 
-    def _fail(self, span: Span, event: facts.ElementFailed) -> None:
-        """Complete a failure by what becomes of the task, and record it."""
+    def _fail(self, span: Span, event: news.WorkFailed, *, gone: bool = False) -> None:
+        """Complete a failure by what becomes of the task, and record it; `gone`: its executor is lost."""
         record, workflow = span.record, span.record.group.workflow
         before = workflow.first_failure
         failure, retry_at = verdict(self._state, span, event.index, event.failure)
         if not self._state.attempts.only_with(span, event.index, event.index + 1):
             retry_at = self._state.now  # another attempt of it is running
         self._record(
-            msgspec.structs.replace(
-                event,
-                failure=failure,
-                retry_at=retry_at,
-                record=RecordId(record.id),
-                attempt=span.attempt,
-                executor=span.executor.id,
+            facts.ElementFailed(
+                event.span,
+                event.index,
+                failure,
+                event.detail,
+                retry_at,
+                RecordId(record.id),
+                span.attempt,
+                span.executor.id,
+                gone,
+                event.host,
             )
         )
         first = workflow.first_failure
         if first is not None:  # with fail-fast: nothing more is started, and this one not again
             self._abandon_pending(first, list(workflow.group.records()) if before is None else [record])
 
-    def _on_started(self, event: facts.SpanStarted) -> None:
+    def _on_started(self, event: news.WorkStarted) -> None:
         span = self._state.spans.get(event.span)
         if span is None:
             return
@@ -221,12 +225,15 @@ class Intake:
             if span.record.count(RUNNING, start, stop) < stop - start:
                 self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id), event.host))
 
-    def _on_returned(self, event: facts.SpanReturned) -> None:
+    def _on_returned(self, event: news.WorkReturned) -> None:
         span = self._state.spans.get(event.span)
-        if span is None:
-            return
-        for start, stop in span.parts(event.start, event.stop):
-            self._record(facts.SpanReturned(event.span, start, stop, RecordId(span.record.id)))
+        if span is not None:
+            self._return(span, event.start, event.stop)
+
+    def _return(self, span: Span, start: int, stop: int) -> None:
+        """Record that elements came back unstarted, as far as the span has them."""
+        for low, high in span.parts(start, stop):
+            self._record(facts.SpanReturned(span.id, low, high, RecordId(span.record.id)))
 
     def _on_executor_joined(self, event: facts.ExecutorJoined) -> None:
         if event.executor not in self._state.executors:
@@ -252,23 +259,28 @@ class Intake:
         front = set(executor.front())
         for span in list(executor.spans.values()):
             for index in _probably_running(span, in_front=span in front):
-                self._fail(span, facts.ElementFailed(span.id, index, failure, gone=True))
+                self._fail(span, news.WorkFailed(span.id, index, failure), gone=True)
         self._record(event)
 
     # --- what running tasks say of themselves ----------------------------------------------------
 
-    def _on_lock(self, event: facts.LockTaken | facts.LockFreed) -> None:
-        if lifecycle.is_lawful_lock(self._state, event):
+    def _on_take_lock(self, event: news.TakeLock) -> None:
+        span = self._state.spans.get(event.span)
+        if span is not None and self._state.locks.may_take(event.name, span, event.index):
+            self._record(facts.LockTaken(event.name, event.span, event.index, RecordId(span.record.id)))
+
+    def _on_free_lock(self, event: news.FreeLock) -> None:
+        if self._state.locks.may_free(event.name, event.span, event.index):
             record = self._state.spans[event.span].record
-            self._record(msgspec.structs.replace(event, record=RecordId(record.id)))
+            self._record(facts.LockFreed(event.name, event.span, event.index, RecordId(record.id)))
 
     def _on_group_released(self, event: facts.GroupReleased) -> None:
         group = self._state.groups.get(event.group)
         if group is not None and group.parent is not None and not (group.released or group.settled):
             self._record(event)
 
-    def _on_heard(self, event: facts.SpanAlive) -> None:
-        """Where nobody waits for a word, or has just had one, it need not be written down."""
+    def _on_alive(self, event: news.TaskAlive) -> None:
+        """Where no sign of life is waited for, or one has just come, it need not be written down."""
         span = self._state.spans.get(event.span)
         if span is not None and self._state.now - span.heard > span.record.spec.limits.replay / 10 > 0:
             self._record(facts.SpanAlive(event.span, RecordId(span.record.id)))
@@ -412,9 +424,9 @@ class Intake:
             self._effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
         failure = Failure(Cause.LOST, shortened(f"no word of it from {span.executor.host} for {patience:g} s"))
         for index in _probably_running(span, in_front=True):
-            self._fail(span, facts.ElementFailed(span.id, index, failure))
+            self._fail(span, news.WorkFailed(span.id, index, failure))
         for low, high in parts if span.id in self._state.spans else []:
-            self._on_returned(facts.SpanReturned(span.id, low, high))
+            self._return(span, low, high)
 
     def _expire(self, group: GroupRecord) -> None:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
@@ -500,7 +512,7 @@ def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
     return any(executor.could_fit(record.needs) for executor in others)
 
 
-def _completed(state: State, span: Span, record: Record, event: facts.SpanEnded) -> facts.SpanEnded:
+def _completed(state: State, span: Span, record: Record, event: news.WorkSucceeded) -> facts.SpanEnded:
     """A success completed by whose it is and under which key it may be found again."""
     key = record.key if type(record) is TaskRecord else record.spec.key  # the former without putting its spec together
     return facts.SpanEnded(
@@ -536,7 +548,7 @@ def _is_with(span: Span, start: int, stop: int) -> bool:
     return False
 
 
-def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
+def _part(event: news.WorkSucceeded, start: int, stop: int) -> news.WorkSucceeded:
     """The part of a success that concerns the elements [start, stop)."""
     if (start, stop) == (event.start, event.stop):
         return event
@@ -545,4 +557,4 @@ def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
         results = cut(results, start - event.start, stop - start)
     seconds = event.seconds * (stop - start) / (event.stop - event.start)
     details = tuple(detail for detail in event.details if start <= detail.index < stop)
-    return facts.SpanEnded(event.span, start, stop, seconds, results, details, host=event.host)
+    return news.WorkSucceeded(event.span, start, stop, seconds, results, details, event.host)

@@ -188,13 +188,6 @@ def expect_word(state: State, span: Span) -> None:
     state.set_timer(state.now + span.record.spec.limits.replay, TimerKind.SILENCE, span.id)
 
 
-def is_lawful_lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> bool:
-    """Whether a task may take a lock, or free it, as things stand."""
-    if isinstance(fact, facts.LockTaken):
-        return state.locks.may_take(fact.name, state.spans.get(fact.span), fact.index)
-    return state.locks.may_free(fact.name, fact.span, fact.index)
-
-
 def lock_taken(state: State, effects: Effects | None, fact: facts.LockTaken) -> None:
     """A task owns a lock."""
     state.locks.take(fact.name, fact.span, fact.index)

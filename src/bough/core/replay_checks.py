@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bough.core import lifecycle, retirement
+from bough.core import retirement
 from bough.core.graph import validation
 from bough.core.records.array_record import (
     ENDED_STATES,
@@ -201,8 +201,14 @@ def _not_runnable(state: State, fact: facts.Skipped) -> str:
     return _unless_all(record, PENDING_STATES, fact.start, fact.stop)
 
 
-def _lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> str:
-    return "" if lifecycle.is_lawful_lock(state, fact) else f"the lock {fact.name} is not in that state"
+def _lock_taken(state: State, fact: facts.LockTaken) -> str:
+    lawful = state.locks.may_take(fact.name, state.spans.get(fact.span), fact.index)
+    return "" if lawful else f"the lock {fact.name} is not in that state"
+
+
+def _lock_freed(state: State, fact: facts.LockFreed) -> str:
+    lawful = state.locks.may_free(fact.name, fact.span, fact.index)
+    return "" if lawful else f"the lock {fact.name} is not in that state"
 
 
 def _unless_all(record: Record, states: bytes, start: int, stop: int) -> str:
@@ -245,6 +251,6 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.RetryDue: _due,
     facts.MemoLookedUp: _recalled,
     facts.Skipped: _not_runnable,
-    facts.LockTaken: _lock,
-    facts.LockFreed: _lock,
+    facts.LockTaken: _lock_taken,
+    facts.LockFreed: _lock_freed,
 }

@@ -18,8 +18,7 @@ import mmap
 
 import msgspec
 
-from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned
-from bough.model.events.news import CallsEnded
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
 from bough.wire.client_messages import Blob
 from bough.wire.executor_messages import RunSpan
@@ -100,7 +99,7 @@ class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
 
 
 ToWorker = Blob | WorkerSpan | WorkerStop | WorkerQuit | InputsStaged | OutputsStored
-FromWorker = SpanEnded | CallsEnded | ElementFailed | SpanReturned | WorkerDone | StageInputs | StoreOutputs
+FromWorker = WorkSucceeded | CallsEnded | WorkFailed | WorkReturned | WorkerDone | StageInputs | StoreOutputs
 
 
 def to_worker_frames() -> Frames[ToWorker]:

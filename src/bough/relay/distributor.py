@@ -16,8 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from bough.model import ranges
-from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
-from bough.model.events.news import CallsEnded
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
@@ -93,7 +92,7 @@ class Dealer:
         """Give back to the server what nobody has yet of a lot."""
         waiting = ranges.take(lot.queue, 0, ALL)
         for low, high in waiting:
-            self.news.append(SpanReturned(lot.run.span, low, high))
+            self.news.append(WorkReturned(lot.run.span, low, high))
         self._settle_lot(lot, ranges.size(waiting))
 
     def _settle_part(self, part: MemberSpan) -> None:
@@ -253,10 +252,10 @@ class Distributor(Dealer):
         self._runtimes: OrderedDict[RecordId, RunTime] = OrderedDict()
         self._order = 0
         self._hear: dict[type, Callable[..., None]] = {
-            SpanEnded: self._on_ended,
-            ElementFailed: self._on_failed,
-            SpanStarted: self._on_started,
-            SpanReturned: self._on_returned,
+            WorkSucceeded: self._on_ended,
+            WorkFailed: self._on_failed,
+            WorkStarted: self._on_started,
+            WorkReturned: self._on_returned,
         }
 
     # --- from the server ---------------------------------------------------------------------------
@@ -269,7 +268,7 @@ class Distributor(Dealer):
             before = self.lots.get(run.behind)
             head = (before.head or before) if before is not None else None
             if head is None or head.parts or not head.queue:  # what it is to follow was handed out already
-                self.news.append(SpanReturned(run.span, run.start, run.stop))
+                self.news.append(WorkReturned(run.span, run.start, run.stop))
                 return
             head.train = head.train or []
             head.train.append(lot)
@@ -357,7 +356,7 @@ class Distributor(Dealer):
             span = part.lot.run.span
             for index in part.probably_running(in_front=part in front):
                 ranges.take(part.left, index, index + 1)
-                self.news.append(ElementFailed(span, index, failure, host=member.host))
+                self.news.append(WorkFailed(span, index, failure, host=member.host))
                 self._settle_lot(part.lot, 1)
             self._take_back(part)
         for pool in self._pools.values():
@@ -372,7 +371,7 @@ class Distributor(Dealer):
 
     def _requeue(self, lot: ServerSpan, start: int, stop: int) -> None:
         if lot.is_chained:
-            self.news.append(SpanReturned(lot.run.span, start, stop))
+            self.news.append(WorkReturned(lot.run.span, start, stop))
             self._settle_lot(lot, stop - start)
             return
         ranges.add(lot.queue, start, stop)
@@ -397,7 +396,7 @@ class Distributor(Dealer):
                 self._hear[type(news)](part, news)
         self._refresh(member)
 
-    def _on_ended(self, part: MemberSpan, news: SpanEnded) -> None:
+    def _on_ended(self, part: MemberSpan, news: WorkSucceeded) -> None:
         lot = part.lot
         for low, high in ranges.take(part.left, news.start, news.stop):
             self.news.append(success(news, lot.run.span, low, high, part.member.host))
@@ -412,14 +411,14 @@ class Distributor(Dealer):
         for number, (seconds, results) in enumerate(ends, news.span + news.start):
             part = member.parts.get(number)
             if part is not None:
-                self._on_ended(part, SpanEnded(SpanId(number), 0, 1, seconds, results))
+                self._on_ended(part, WorkSucceeded(SpanId(number), 0, 1, seconds, results))
 
-    def _on_failed(self, part: MemberSpan, news: ElementFailed) -> None:
+    def _on_failed(self, part: MemberSpan, news: WorkFailed) -> None:
         lot, index, host = part.lot, news.index, part.member.host
         if not ranges.take(part.left, index, index + 1):
             return
         self._settle_part(part)
-        said = ElementFailed(lot.run.span, index, news.failure, news.detail, host=host)
+        said = WorkFailed(lot.run.span, index, news.failure, news.detail, host=host)
         if news.failure.site and not lot.is_chained:
             tries = lot.tries = lot.tries or {}
             tries.setdefault(index, set()).add(part.member.number)
@@ -429,18 +428,18 @@ class Distributor(Dealer):
         self.news.append(said)
         self._settle_lot(lot, 1)
 
-    def _on_started(self, part: MemberSpan, news: SpanStarted) -> None:
+    def _on_started(self, part: MemberSpan, news: WorkStarted) -> None:
         running = part.running = part.running or []
         ranges.take(running, news.start, news.stop)
         ranges.add(running, news.start, news.stop)
-        self.news.append(SpanStarted(part.lot.run.span, news.start, news.stop, host=part.member.host))
+        self.news.append(WorkStarted(part.lot.run.span, news.start, news.stop, host=part.member.host))
 
-    def _on_returned(self, part: MemberSpan, news: SpanReturned) -> None:
+    def _on_returned(self, part: MemberSpan, news: WorkReturned) -> None:
         lot = part.lot
         lot.returns += 1
         for low, high in ranges.take(part.left, news.start, news.stop):
             if lot.returns > _MOST_RETURNS:
-                self.news.append(SpanReturned(lot.run.span, low, high))
+                self.news.append(WorkReturned(lot.run.span, low, high))
                 self._settle_lot(lot, high - low)
             else:
                 self._requeue(lot, low, high)

@@ -23,7 +23,8 @@ from bough.core.records.array_record import Record
 from bough.core.records.attempts import Span
 from bough.core.records.locks import LockOwner
 from bough.errors import BoughError, InternalError, UserError
-from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanAlive
+from bough.model.events.facts import GroupReleased
+from bough.model.events.news import FreeLock, TakeLock, TaskAlive
 from bough.model.ids import ExecutorId, GroupId, Seconds
 from bough.server.server_log import log
 from bough.server.turns.shell import Shell
@@ -245,7 +246,7 @@ class TaskRequests:
 
     def _alive(self, asked: _Asked, span: Span) -> None:
         if span.record.spec.limits.replay:
-            self._shell.news(SpanAlive(span.id))
+            self._shell.news(TaskAlive(span.id))
         asked.answer({})
 
     def said(self, *_: object) -> list[dict[str, object]]:
@@ -338,7 +339,7 @@ class TaskRequests:
             if owner is None:
                 self._taking.add(name)
                 message = first.message
-                self._shell.news(LockTaken(name, message.span, message.index), then=lambda: self._taken(name))
+                self._shell.news(TakeLock(name, message.span, message.index), then=lambda: self._taken(name))
             return
         if not waiting:
             self._waiting.pop(name, None)
@@ -359,7 +360,7 @@ class TaskRequests:
         if owner != _as_owner(asked):
             who = f"it belongs to task {self._name_of(owner)}" if owner else "nobody has it"
             raise UserError(f"the lock {name!r} is not the task's own: {who}")
-        freed = LockFreed(name, asked.message.span, asked.message.index)
+        freed = FreeLock(name, asked.message.span, asked.message.index)
         self._shell.news(freed, then=lambda: asked.answer({"freed": True}))
 
     def _forget(self, asked: _Asked) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bough.model.events.facts import ElementFailed, ExecutorJoined, ExecutorLost, SpanEnded, SpanReturned
+from bough.model.events.facts import ExecutorJoined, ExecutorLost
+from bough.model.events.news import WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Failure
@@ -18,7 +19,7 @@ from bough.model.tasks import ArraySpec, TaskSpec
 
 # How a task goes: seconds on an executor of speed 1, and why it fails, if it does
 Fate = tuple[Seconds, Failure | None]
-News = SpanEnded | ElementFailed | SpanReturned | ExecutorLost
+News = WorkSucceeded | WorkFailed | WorkReturned | ExecutorLost
 Model = Callable[[TaskSpec | ArraySpec, int, int], Fate]  # spec, index, attempt
 
 
@@ -76,7 +77,7 @@ class SimulatedExecutor:
         news: list[News] = []
         for order in [order for order in self._queue if order.behind == span]:
             self._queue.remove(order)
-            news.append(SpanReturned(order.span, order.start, order.stop))
+            news.append(WorkReturned(order.span, order.start, order.stop))
             news += self._give_back_behind(order.span)
         return news
 
@@ -108,8 +109,8 @@ def _news(end: Finish, stopped: set[int]) -> list[News]:
     start = order.start
     for index in [*sorted({*failed, *stopped}), order.stop]:
         if start < index:
-            news.append(SpanEnded(order.span, start, index, each * (index - start)))
+            news.append(WorkSucceeded(order.span, start, index, each * (index - start)))
         if index in failed and index not in stopped:
-            news.append(ElementFailed(order.span, index, failed[index]))
+            news.append(WorkFailed(order.span, index, failed[index]))
         start = index + 1
     return news

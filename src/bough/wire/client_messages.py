@@ -19,7 +19,7 @@ from bough.model.outcomes import Detail, Failure, Results
 from bough.model.tasks import Item
 from bough.wire.questions import AnyQuestion
 
-VERSION = 2
+VERSION = 3
 MAX_FRAME = 1 << 30  # bytes; bigger things travel as files
 
 

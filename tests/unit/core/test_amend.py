@@ -126,7 +126,7 @@ def test_a_changed_task_that_runs_is_ended_and_run_anew_by_the_same_number() -> 
     assert flow.ids["a"] == before
     assert flow.bench.record(before).spec.payload == b"other"
     assert flow.bench.attempt(before) == 2
-    flow.bench.tell(facts.SpanEnded(span, 0, 1, 1.0))  # the old one was faster than the order to end
+    flow.bench.tell(news.WorkSucceeded(span, 0, 1, 1.0))  # the old one was faster than the order to end
     assert flow.states["a"] == "placed"
     flow.end("a", "b")
     assert flow.is_over
@@ -239,7 +239,7 @@ def test_a_travelling_or_waiting_result_of_the_old_task_does_not_count() -> None
     flow.bench.start(flow.ids["a"])
     flow.bench.tell(facts.ExecutorLost(1, "gone"))  # type: ignore[arg-type]
     flow.amend("a = other")
-    flow.bench.tell(facts.SpanEnded(lost, 0, 1, 1.0))  # type: ignore[arg-type]
+    flow.bench.tell(news.WorkSucceeded(lost, 0, 1, 1.0))  # type: ignore[arg-type]
     assert flow.states["a"] != "done"
 
 

@@ -45,7 +45,7 @@ def test_a_chain_goes_out_in_one_turn_each_behind_the_one_before() -> None:
 def test_ends_come_in_bulk_and_nothing_is_sent_again() -> None:
     bench = measured()
     bench.submit(*chain(10, 4))
-    ends = [facts.SpanEnded(bench.span(id_), 0, 1, 0.001) for id_ in range(10, 14)]
+    ends = [news.WorkSucceeded(bench.span(id_), 0, 1, 0.001) for id_ in range(10, 14)]
     turn = bench.tell(*ends)
     assert [type(fact).__name__ for fact in turn.facts] == ["SpanEnded"] * 4
     assert turn.orders == []
@@ -124,7 +124,7 @@ def test_when_the_predecessor_fails_what_followed_is_not_run_once_it_is_back() -
     spans = [bench.span(id_) for id_ in (10, 11, 12)]
     bench.fail(10, 0, BOOM)
     assert bench.states(10, 11, 12) == ["failed", "placed", "placed"]
-    bench.tell(*(facts.SpanReturned(span, 0, 1) for span in spans[1:]))
+    bench.tell(*(news.WorkReturned(span, 0, 1) for span in spans[1:]))
     assert bench.states(10, 11, 12) == ["failed", "skipped", "skipped"]
 
 
@@ -133,7 +133,7 @@ def test_when_the_predecessor_is_tried_again_what_followed_waits_again() -> None
     bench.submit(*chain(10, 2, limits=limits(retries=1)))
     span = bench.span(11)
     bench.fail(10, 0, BOOM)
-    bench.tell(facts.SpanReturned(span, 0, 1))
+    bench.tell(news.WorkReturned(span, 0, 1))
     assert bench.states(10, 11) == ["placed", "waiting"]
     bench.end(10)
     assert bench.state(11) == "placed"
@@ -148,7 +148,7 @@ def test_one_that_comes_back_after_its_predecessor_succeeded_elsewhere_is_ready(
     bench.fail(10, 0, BOOM)
     bench.end(10)
     assert bench.state(11) == "placed", "nothing was heard of it yet"
-    bench.tell(facts.SpanReturned(span, 0, 1))
+    bench.tell(news.WorkReturned(span, 0, 1))
     assert bench.attempt(11) == 2
     bench.end(11)
     assert bench.machine.is_idle
@@ -158,7 +158,7 @@ def test_a_result_made_from_what_was_cancelled_does_not_count() -> None:
     bench = measured()
     bench.submit(*chain(10, 2))
     bench.tell(news.Cancel(on(10)))
-    bench.tell(facts.SpanEnded(bench.span(11), 0, 1, 0.001))
+    bench.tell(news.WorkSucceeded(bench.span(11), 0, 1, 0.001))
     assert bench.states(10, 11) == ["cancelled", "skipped"]
 
 
@@ -178,7 +178,7 @@ def test_a_chain_a_lost_executor_finished_counts_when_it_comes_back() -> None:
     bench.submit(*chain(10, 3))
     spans = [bench.span(id_) for id_ in (10, 11, 12)]
     bench.tell(facts.ExecutorLost(ExecutorId(1), "gone"))
-    bench.tell(*(facts.SpanEnded(span, 0, 1, 0.001) for span in spans))
+    bench.tell(*(news.WorkSucceeded(span, 0, 1, 0.001) for span in spans))
     assert bench.states(10, 11, 12) == ["done"] * 3
     assert bench.machine.is_idle
 
@@ -231,7 +231,7 @@ def test_a_fan_out_comes_back_when_the_root_fails() -> None:
     bench.submit(*fan(10, 8))
     travelling = [id_ for id_ in range(11, 19) if bench.state(id_) == "placed"]
     spans = [bench.span(id_) for id_ in travelling]
-    bench.tell(facts.ElementFailed(bench.span(10), 0, BOOM), *(facts.SpanReturned(span, 0, 1) for span in spans))
+    bench.tell(news.WorkFailed(bench.span(10), 0, BOOM), *(news.WorkReturned(span, 0, 1) for span in spans))
     assert set(bench.states(*range(11, 19))) == {"skipped"}
 
 

@@ -47,7 +47,7 @@ def test_dependents_that_have_not_started_wait_again() -> None:
     bench.end(1)
     bench.tell(news.Hold(on(2)), news.Hold(on(3)))
     assert bench.states(2, 3) == ["placed", "held"]
-    bench.tell(facts.SpanReturned(bench.span(2), 0, 1))
+    bench.tell(news.WorkReturned(bench.span(2), 0, 1))
     assert bench.states(2, 3) == ["held", "held"]
     assert reset(bench, on(1)) == []
     assert bench.states(1, 2, 3) == ["placed", "waiting", "waiting"]

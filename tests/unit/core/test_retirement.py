@@ -144,11 +144,11 @@ def test_the_memory_of_one_that_left_is_free_at_once() -> None:
                 task(1000 * run + 5, on_group(50 + run), group=run),
             ]
             machine.turn(0.0, [opened(run), facts.Submitted(items)])
-            machine.turn(0.0, [facts.ElementFailed(next(iter(machine.state.spans)), 0, BOOM)])
+            machine.turn(0.0, [news.WorkFailed(next(iter(machine.state.spans)), 0, BOOM)])
             machine.turn(0.0, [facts.GroupClosed(GroupId(50 + run)), facts.GroupClosed(GroupId(run))])
             while machine.state.spans:
                 span = next(iter(machine.state.spans.values()))
-                machine.turn(0.0, [facts.SpanEnded(span.id, *span.left[0], 1.0)])
+                machine.turn(0.0, [news.WorkSucceeded(span.id, *span.left[0], 1.0)])
             machine.turn(0.0, [facts.RunClosed(run)])
             machine.turn(0.0, [facts.RunRetired(run) if run == 2 else facts.RunRemoved(run)])
             assert run not in machine.state.workflows

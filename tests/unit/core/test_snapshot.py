@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from bough.core.machine import Machine
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import ExecutorDrained, GroupClosed, MemoLookedUp
 from bough.model.events.news import Cancel, Hold, Prioritise, Release, Retry
 from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId
@@ -99,7 +99,7 @@ def go_on(bench: Bench) -> list[list[facts.Fact]]:
             if not spans:
                 return
             for start, stop in [tuple(part) for part in spans[0].left]:
-                tell(facts.SpanEnded(spans[0].id, start, stop, 0.5 * (stop - start)))
+                tell(news.WorkSucceeded(spans[0].id, start, stop, 0.5 * (stop - start)))
 
     for order in list(bench.recalls):
         tell(MemoLookedUp(order.record, order.start, order.stop, found=False))

@@ -48,7 +48,7 @@ def test_a_wait_that_is_doubled_for_ever_stays_a_time():
     for failures in (0, 59, 1_023, 4_999):
         record.blame(0, failures, 0)
         span = next(iter(bench.machine.state.spans))
-        turn = bench.machine.turn(bench.now, [facts.ElementFailed(span, 0, Failure(Cause.EXIT, "no"))])
+        turn = bench.machine.turn(bench.now, [news.WorkFailed(span, 0, Failure(Cause.EXIT, "no"))])
         failed = next(fact for fact in turn.facts if isinstance(fact, facts.ElementFailed))
         assert 0 < failed.retry_at <= LONGEST
         bench.now = LONGEST
@@ -72,7 +72,7 @@ def test_messages_that_are_put_together_have_a_length_for_people():
     bench = Bench(1)
     bench.tell(facts.Submitted([task(1, name="n" * 60_000), task(2, Dep(On.TASK, 1))]))
     span = next(iter(bench.machine.state.spans))
-    turn = bench.tell(facts.ElementFailed(span, 0, Failure(Cause.EXIT, "m" * 100_000)))
+    turn = bench.tell(news.WorkFailed(span, 0, Failure(Cause.EXIT, "m" * 100_000)))
     (left,) = [fact for fact in turn.facts if isinstance(fact, facts.Skipped)]
     assert len(left.failure.message) == 4_000
 

@@ -8,13 +8,8 @@ from pickle import dumps, loads
 import msgspec
 import pytest
 
-from bough.model.events.facts import (
-    GroupClosed,
-    MemoLookedUp,
-    PagesAdded,
-    SpanEnded,
-)
-from bough.model.events.news import Cancel, Hold, Kill, Prioritise, Release, Retry
+from bough.model.events.facts import GroupClosed, MemoLookedUp, PagesAdded, SpanEnded
+from bough.model.events.news import Cancel, Hold, Kill, Prioritise, Release, Retry, WorkSucceeded
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page
@@ -100,7 +95,7 @@ def test_cancelling_is_final_at_once_unless_it_has_ended(moment: Callable[[Bench
     assert [order.span for order in bench.stops if order.span in mine] == mine
     bench.wait(100)
     for id_ in mine:
-        bench.tell(SpanEnded(id_, 0, 1, 1.0))
+        bench.tell(WorkSucceeded(id_, 0, 1, 1.0))
     assert bench.state(2) == expected
 
 
@@ -201,7 +196,7 @@ def test_cancelling_part_of_a_span_shrinks_it_and_keeps_its_core() -> None:
     assert [(o.start, o.stop) for o in bench.stops] == [(order.start + 2, order.start + 5)]
     assert order.span in bench.machine.state.spans
     values = list(range(order.start, order.stop))
-    turn = bench.tell(SpanEnded(order.span, order.start, order.stop, 0.01, dumps(values)))
+    turn = bench.tell(WorkSucceeded(order.span, order.start, order.stop, 0.01, dumps(values)))
     assert order.span not in bench.machine.state.spans
     assert bench.states(1)[order.start : order.start + 6] == ["done"] * 2 + ["cancelled"] * 3 + ["done"]
     parts = [fact for fact in turn.facts if isinstance(fact, SpanEnded)]

@@ -15,7 +15,7 @@ from bough.executor.worker.command_wait import CommandWait
 from bough.executor.worker.serialisation import Blobs
 from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import WorkerQuit, WorkerStop, new_cells
-from bough.model.events.facts import ElementFailed
+from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, Limits
@@ -85,7 +85,7 @@ def test_a_command_over_its_time_is_ended(desk: Desk) -> None:
 
 
 def test_news_are_told_while_a_command_runs_on(desk: Desk) -> None:
-    desk.speaker.say(ElementFailed(SpanId(1), 0, Failure(Cause.EXIT)))
+    desk.speaker.say(WorkFailed(SpanId(1), 0, Failure(Cause.EXIT)))
     pid = os.fork()
     if pid == 0:  # whoever hears the news lets the command go
         desk.theirs.recv(1 << 16)

@@ -10,8 +10,8 @@ from test_service_life import Harness, Peer
 
 from bough.core import retirement as core
 from bough.errors import StoreFailed
-from bough.model.events.facts import RunRetired, SpanEnded
-from bough.model.events.news import Retry
+from bough.model.events.facts import RunRetired
+from bough.model.events.news import Retry, WorkSucceeded
 from bough.model.tasks import Dep, On
 from bough.server.service import finished_workflows
 from bough.stores.sql.sqlite import SqliteStore
@@ -31,7 +31,7 @@ class Office(Harness):
         while runs := executor.said(RunSpan):
             for run in runs:
                 reports += 1
-                executor.say(Report(reports, [SpanEnded(run.span, run.start, run.stop, 0.1)]))
+                executor.say(Report(reports, [WorkSucceeded(run.span, run.start, run.stop, 0.1)]))
         client.say(CloseSession("drain"))
         assert client.said(Closed)
         client.hang_up()

@@ -9,7 +9,7 @@ from test_service_life import PATIENCE, Harness, Peer
 from bough.core.machine import Machine
 from bough.core.records.array_record import DONE, PLACED, READY
 from bough.model.events.facts import ExecutorLost, SpanEnded, SpanReturned
-from bough.model.events.news import Cancel, Hold
+from bough.model.events.news import Cancel, Hold, WorkSucceeded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
@@ -190,7 +190,7 @@ def test_a_task_of_any_needs_can_be_taken_and_nothing_comes_with_it(shop: Worksh
     for request in range(1, 8):  # so short that executors get many at once
         client.submit(1, request)
         (run,) = executor.said(RunSpan)
-        executor.say(Report(request, [SpanEnded(run.span, 0, 1, 0.001)]))
+        executor.say(Report(request, [WorkSucceeded(run.span, 0, 1, 0.001)]))
     executor.hang_up()
     many = client.submit(9, 8)
     number = RecordId(client.welcome.first_id + 95)
@@ -272,7 +272,7 @@ def test_what_belongs_to_the_host_of_an_executor_is_not_given_to_a_hand(shop: Wo
     (run,) = executor.said(RunSpan)
     urgent = TaskSpec(RecordId(last + 1), Kind.COMMAND, b"", b"", group=client.welcome.group, priority=1)
     submit(client, urgent, request=10)
-    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
 
     assert [shop.machine.state.records[number].state for number in (one, two, urgent.id)] == [DONE, READY, PLACED]
     assert shop.take("ann")["id"] == str(other)

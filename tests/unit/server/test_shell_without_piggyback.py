@@ -6,8 +6,7 @@ import pickle
 
 from test_shell import BODY, Harness, Peer, a_task
 
-from bough.model.events.facts import SpanEnded
-from bough.model.events.news import Cancel
+from bough.model.events.news import Cancel, WorkSucceeded
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, On
 from bough.server.message_handlers import MessageHandlers
@@ -36,7 +35,7 @@ def begun(count: int) -> tuple[Peer, Peer, RunSpan]:
 
 
 def end(executor: Peer, run: RunSpan) -> None:
-    executor.report(SpanEnded(run.span, 0, 1, 10.0, pickle.dumps([1])))
+    executor.report(WorkSucceeded(run.span, 0, 1, 10.0, pickle.dumps([1])))
 
 
 def test_a_knob_chooses_the_shell() -> None:

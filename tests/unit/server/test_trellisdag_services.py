@@ -154,7 +154,7 @@ def test_item_9_a_disabled_group_of_any_level_keeps_all_that_depends_on_it_waiti
 def test_item_9_done_at_any_level_lets_dependents_start_and_leaves_nothing_of_it_to_run(level: str) -> None:
     desk = Desk()
     desk.tell(news.Hold(Dep(On.GROUP, 0)))
-    desk.tell(facts.SpanReturned(desk.span(desk.number["2100comp"]), 0, 1))  # what runs cannot be declared done
+    desk.tell(news.WorkReturned(desk.span(desk.number["2100comp"]), 0, 1))  # what runs cannot be declared done
     assert desk.out() == set()
     desk.tell(news.DeclareDone(desk.group(level)))
     desk.tell(news.Release(Dep(On.GROUP, 0)))

@@ -23,7 +23,7 @@ from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import GROUP, HAND, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
-from bough.model.events.facts import ElementFailed
+from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
@@ -137,7 +137,7 @@ class _Worker:
         if isinstance(answer, InputsStaged):
             text = f"its arguments cannot be brought: {answer.error}"
             failure = Failure(Cause.NOT_STARTED, text, site=answer.of_place)
-            self._speaker.say(ElementFailed(hand.run.span, hand.run.start, failure))
+            self._speaker.say(WorkFailed(hand.run.span, hand.run.start, failure))
             self._speaker.say(WorkerDone(hand.number))
         return None
 

@@ -1,8 +1,7 @@
 """What was decided: the journal's vocabulary, past tense.
 
-Most of what arrives (`news`) becomes a fact of another type, which the core completes by what it decides or knows. What
-executors report still comes in as the fact that it becomes, with the fields that the core fills in left empty. Rule:
-applying the facts of a journal in order rebuilds the state; a new field needs a default, any other change raises
+What arrives is `news`; most of it becomes a fact of another type, which the core completes by what it decides or knows.
+Rule: applying the facts of a journal in order rebuilds the state; a new field needs a default, any other change raises
 `VERSION`. Tags never change.
 """
 
@@ -156,7 +155,7 @@ class SpanStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=Fals
     span: SpanId
     start: Count
     stop: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
     host: Label = ""  # where, if not on its executor's host but behind a relay
 
 
@@ -169,7 +168,6 @@ class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False)
     seconds: Seconds  # of run time, all together
     results: Results = None
     details: tuple[Detail, ...] = ()
-    # the rest is filled in by the core
     record: RecordId = RecordId(0)
     attempt: Count = 0
     executor: ExecutorId = ExecutorId(0)
@@ -184,7 +182,6 @@ class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=Fa
     index: Count
     failure: Failure
     detail: Detail | None = None
-    # the rest is filled in by the core
     retry_at: Seconds = -1
     record: RecordId = RecordId(0)
     attempt: Count = 0
@@ -199,7 +196,7 @@ class SpanReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=F
     span: SpanId
     start: Count
     stop: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class RetryDue(msgspec.Struct, frozen=True, array_like=True, tag="rd", gc=False):
@@ -268,7 +265,7 @@ class WasReset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
     target: Dep
     stop: Count = 0
     cascade: bool = False  # dependents that had started are reset, too
-    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that waits again, filled in by the core
+    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that waits again
 
 
 class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
@@ -287,7 +284,7 @@ class Amended(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
     changed: list[Item] = []  # what is there, by number, as it is from now on; it stays in its group
     removed: tuple[RecordId, ...] = ()  # tasks that are not part of the workflow any more
     removed_groups: tuple[GroupId, ...] = ()
-    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that had started and waits again, filled in by the core
+    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that had started and waits again
 
 
 class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
@@ -309,7 +306,7 @@ class LockTaken(msgspec.Struct, frozen=True, array_like=True, tag="lt"):
     name: Label
     span: SpanId
     index: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class LockFreed(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
@@ -318,14 +315,14 @@ class LockFreed(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
     name: Label
     span: SpanId
     index: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class SpanAlive(msgspec.Struct, frozen=True, array_like=True, tag="sw", gc=False):
     """A task of a span gave a sign of life; told only of tasks that are sent again after a silence."""
 
     span: SpanId
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class Stopping(msgspec.Struct, frozen=True, array_like=True, tag="stp"):

@@ -1,8 +1,9 @@
 """What arrives: what people ask for, and what executors and the shell say.
 
-What people ask for is an imperative (`Cancel`, `Hold`); what the core decided on it is a fact in the past tense
-(`Cancelled`, `Held`), which may say more: all that waits again, or that nobody asked. Rule: news has no field that the
-core fills in. Tags are those of the facts that are made of it.
+What people ask for is an imperative (`Cancel`, `Hold`), and what executors report is about work (`WorkSucceeded`); what
+the core decides on it is a fact in the past tense (`Cancelled`, `SpanEnded`), which may say more: whose it was, whether
+it is tried again, all that waits again. What the shell says of runs, executors, submissions and memos becomes a fact as
+it is, and has the type of it. Rule: news has no field that the core fills in. Tags are those of the facts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 from bough.model.bounds import Count, Label, Text, Whole
 from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId, Seconds, SpanId
+from bough.model.outcomes import Detail, Failure, Results
 from bough.model.tasks import Dep, Item
 
 
@@ -85,6 +87,27 @@ class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
     removed_groups: tuple[GroupId, ...] = ()
 
 
+class WorkStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """Elements of a span are running; short tasks end without it."""
+
+    span: SpanId
+    start: Count
+    stop: Count
+    host: Label = ""  # where, if not on its executor's host but behind a relay
+
+
+class WorkSucceeded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
+    """The elements [start, stop) of a span succeeded."""
+
+    span: SpanId
+    start: Count
+    stop: Count
+    seconds: Seconds  # of run time, all together
+    results: Results = None
+    details: tuple[Detail, ...] = ()
+    host: Label = ""  # as in `WorkStarted`
+
+
 class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=False):
     """Tasks of one batch of like ones succeeded: those of the spans from `span + start` up.
 
@@ -98,10 +121,49 @@ class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=Fals
     host: Label = ""
 
 
+class WorkFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
+    """One element of a span failed. Whether it is tried again is for the core to decide."""
+
+    span: SpanId
+    index: Count
+    failure: Failure
+    detail: Detail | None = None
+    host: Label = ""  # as in `WorkStarted`
+
+
+class WorkReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=False):
+    """The elements [start, stop) of a span are given back unstarted."""
+
+    span: SpanId
+    start: Count
+    stop: Count
+
+
+class TakeLock(msgspec.Struct, frozen=True, array_like=True, tag="lt"):
+    """A running task wants a named lock, until it frees it or is with its executor no more."""
+
+    name: Label
+    span: SpanId
+    index: Count
+
+
+class FreeLock(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
+    """The owner of a lock needs it no more."""
+
+    name: Label
+    span: SpanId
+    index: Count
+
+
+class TaskAlive(msgspec.Struct, frozen=True, array_like=True, tag="sw", gc=False):
+    """A task of a span gave a sign of life."""
+
+    span: SpanId
+
+
 Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise  # what people ask of tasks
 
-# What executors report. The core fills in what it adds when it makes facts of these.
-WorkNews = facts.SpanStarted | facts.SpanEnded | CallsEnded | facts.ElementFailed | facts.SpanReturned
+WorkNews = WorkStarted | WorkSucceeded | CallsEnded | WorkFailed | WorkReturned  # what executors report
 
 News = (  # all that a turn takes in
     Action
@@ -124,7 +186,7 @@ News = (  # all that a turn takes in
     | facts.MemoLookedUp
     | facts.Stopping
     | facts.GroupReleased
-    | facts.LockTaken
-    | facts.LockFreed
-    | facts.SpanAlive
+    | TakeLock
+    | FreeLock
+    | TaskAlive
 )

@@ -32,15 +32,8 @@ from bough.core.records.ready_queue import Entry, ReadyQueue
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.errors import StoreFailed, UnknownName, UserError
-from bough.model.events.facts import (
-    ElementFailed,
-    ExecutorDrained,
-    ExecutorJoined,
-    ExecutorLost,
-    SpanEnded,
-    SpanReturned,
-    SpanStarted,
-)
+from bough.model.events.facts import ExecutorDrained, ExecutorJoined, ExecutorLost
+from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.model.resources import Needs
@@ -347,7 +340,7 @@ class ManualTasks:
         for hand in hands(self._state):  # those of an earlier server, which may have ended in the middle of a hand-out
             shell.news(ExecutorDrained(hand.id))
             for number in hand.spans:
-                shell.news(SpanStarted(SpanId(number), 0, _ALL))
+                shell.news(WorkStarted(SpanId(number), 0, _ALL))
         shell.on_turn.append(self._let_go)
 
     # --- taking --------------------------------------------------------------------------------------
@@ -400,7 +393,7 @@ class ManualTasks:
         shell.news(ExecutorDrained(number))
         for other in list(hand.spans.values()):
             if other is not span:
-                shell.news(SpanReturned(SpanId(other.id), 0, _ALL))
+                shell.news(WorkReturned(SpanId(other.id), 0, _ALL))
         if span is None:
             shell.news(ExecutorLost(number, "there was nothing to take any more"))
             self._coming.discard(name)
@@ -408,14 +401,14 @@ class ManualTasks:
             return
         self._since[number] = self._shell.clock.now()
         index = span.left[0][0]
-        shell.news(SpanReturned(SpanId(span.id), index + 1, _ALL))
+        shell.news(WorkReturned(SpanId(span.id), index + 1, _ALL))
         log(f"{hand.host} took task {label(span.record, index)} by hand")
 
         def given() -> None:
             self._coming.discard(name)
             shell.upkeep.when_synced(lambda: errand.answer(self._given(span)))
 
-        shell.news(SpanStarted(SpanId(span.id), index, index + 1), then=given)
+        shell.news(WorkStarted(SpanId(span.id), index, index + 1), then=given)
 
     def _given(self, span: Span) -> dict[str, object]:
         if not span.left:  # cancelled in the same moment
@@ -441,7 +434,7 @@ class ManualTasks:
             raise UserError(f"task {task} runs on executor {hand.id} at {hand.host}, which will say itself how it ends")
         _check_owner(hand, name, task)
         if said.give_back:
-            self._shell.news(SpanReturned(SpanId(span.id), index, index + 1))
+            self._shell.news(WorkReturned(SpanId(span.id), index, index + 1))
         else:
             self._end(said, span, index)
         self._shell.news(ExecutorLost(hand.id, "its task is over"), then=lambda: self._said(errand, record, index))
@@ -458,9 +451,9 @@ class ManualTasks:
         elif missing:
             failure = Failure(Cause.MISSING_OUTPUT, f"the declared output {missing} is not there", exit_code=0)
         else:
-            self._shell.news(SpanEnded(SpanId(span.id), index, index + 1, seconds, None, (detail,)))
+            self._shell.news(WorkSucceeded(SpanId(span.id), index, index + 1, seconds, None, (detail,)))
             return
-        self._shell.news(ElementFailed(SpanId(span.id), index, failure, detail))
+        self._shell.news(WorkFailed(SpanId(span.id), index, failure, detail))
 
     def _said(self, errand: DeferredRequest[questions.Done], record: Record, index: int) -> None:
         task, state = label(record, index), TaskState(record.state_of(index)).label

@@ -27,8 +27,8 @@ import msgspec
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine, Turn
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
-from bough.model.events.facts import ElementFailed, Fact, SpanEnded, SpanReturned
-from bough.model.events.news import News
+from bough.model.events.facts import Fact, SpanEnded
+from bough.model.events.news import News, WorkFailed, WorkReturned
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
@@ -290,7 +290,7 @@ class Shell:
             self._sender.send(order, executor)
         except (StoreFailed, OSError) as error:
             if is_passing(error):
-                for fact in (SpanReturned(span, order.start, order.stop) for span in _spans_of(order)):
+                for fact in (WorkReturned(span, order.start, order.stop) for span in _spans_of(order)):
                     self.loop.call_later(_TRY_AGAIN, self.news, fact)
                 log(f"a span could not be sent, and will be again in {_TRY_AGAIN:g} s: {error}")
                 return
@@ -301,7 +301,7 @@ class Shell:
     def _fail_span(self, order: SendSpan, reason: str) -> None:
         failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {reason}")
         elements = range(order.start, order.stop)
-        self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
+        self._inbox += [WorkFailed(span, index, failure) for span in _spans_of(order) for index in elements]
 
     def _workplace(self, record: RecordId) -> WorkDirectory:
         workflow = self.machine.state.records[record].group.workflow
