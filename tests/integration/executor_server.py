@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from bough.model.commands.command import CommandCall, CommandSettings, encode_call
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import Kind
@@ -157,10 +157,10 @@ class Server:
     # --- what was heard ---
 
     def ended(self, span: SpanId) -> list[Any]:
-        return [n for n in self.news if isinstance(n, SpanEnded | ElementFailed | SpanReturned) and n.span == span]
+        return [n for n in self.news if isinstance(n, WorkSucceeded | WorkFailed | WorkReturned) and n.span == span]
 
     def count(self, span: SpanId) -> int:
-        return sum(n.stop - n.start if isinstance(n, SpanEnded | SpanReturned) else 1 for n in self.ended(span))
+        return sum(n.stop - n.start if isinstance(n, WorkSucceeded | WorkReturned) else 1 for n in self.ended(span))
 
     def wait(self, span: SpanId, count: int = 1) -> list[Any]:
         self.until(lambda: self.count(span) >= count)
@@ -169,15 +169,15 @@ class Server:
     def values(self, span: SpanId, count: int = 1) -> list[Any]:
         found: list[Any] = []
         for news in self.wait(span, count):
-            assert isinstance(news, SpanEnded), news
+            assert isinstance(news, WorkSucceeded), news
             data = Path(news.results.path).read_bytes() if isinstance(news.results, ResultFile) else news.results
             assert isinstance(data, bytes)
             found += pickle.loads(data)
         return found
 
-    def failure(self, span: SpanId) -> ElementFailed:
+    def failure(self, span: SpanId) -> WorkFailed:
         news = self.wait(span)[0]
-        assert isinstance(news, ElementFailed), news
+        assert isinstance(news, WorkFailed), news
         return news
 
     def end(self) -> None:
@@ -191,6 +191,6 @@ class Server:
                 self.process.wait()
 
 
-def _apart(news: CallsEnded) -> list[SpanEnded]:
+def _apart(news: CallsEnded) -> list[WorkSucceeded]:
     ends = zip(news.seconds, news.results, strict=True)
-    return [SpanEnded(SpanId(span), 0, 1, *end) for span, end in enumerate(ends, news.span + news.start)]
+    return [WorkSucceeded(SpanId(span), 0, 1, *end) for span, end in enumerate(ends, news.span + news.start)]

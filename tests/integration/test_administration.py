@@ -16,7 +16,7 @@ from bough.cli.main import main
 from bough.cli.targets.group_levels import Levels
 from bough.cli.targets.jobs_database import open_database
 from bough.cli.targets.selection import choose_run
-from bough.model.events.facts import Reset, RunOpened, SpanEnded, Submitted
+from bough.model.events.facts import RunOpened, SpanEnded, Submitted, WasReset
 from bough.model.ids import BlobId, ExecutorId, MemoKey, RecordId, SpanId
 from bough.model.tasks import ArraySpec, Dep, Kind, On, TaskSpec
 from bough.stores.sql.sqlite import SqliteStore
@@ -240,7 +240,7 @@ def test_a_later_run_does_not_find_what_was_reset(tmp_path: Path) -> None:
         SpanEnded(SpanId(2), 0, 4, 1.0, b"", record=RecordId(2), key=MemoKey(b"a" * 16), **about),
     ]
     store.append(2, 2.0, done)
-    reset = Reset(Dep(On.TASK, 1), parts=((RecordId(1), 0, 1), (RecordId(2), 1, 2)))
+    reset = WasReset(Dep(On.TASK, 1), parts=((RecordId(1), 0, 1), (RecordId(2), 1, 2)))
     store.append(3, 3.0, [reset])
     store.project()
     assert store._database.execute("SELECT record, start, stop FROM memo ORDER BY record, start").fetchall() == [

@@ -63,13 +63,13 @@ def test_behind_one_that_fails_all_come_back(server: Server) -> None:
         return x + 1
 
     spans = chain(server, up_to_three, 1, *[LINK] * 5)
-    assert kinds(server, spans) == ["SpanEnded", "SpanEnded", "ElementFailed", *["SpanReturned"] * 3]
+    assert kinds(server, spans) == ["WorkSucceeded", "WorkSucceeded", "WorkFailed", *["WorkReturned"] * 3]
     assert server.values(server.call(lambda: 1)) == [1]
 
 
 def test_arguments_that_cannot_be_read_fail_alone(server: Server) -> None:
     spans = chain(server, lambda x: x, 1, LINK, b"not a pickle", LINK)
-    assert kinds(server, spans) == ["SpanEnded", "SpanEnded", "ElementFailed", "SpanReturned"]
+    assert kinds(server, spans) == ["WorkSucceeded", "WorkSucceeded", "WorkFailed", "WorkReturned"]
     assert server.failure(spans[2]).failure.cause is Cause.UNSENDABLE
 
 
@@ -81,7 +81,7 @@ def test_a_killed_worker_costs_the_one_that_ran(server: Server) -> None:
         return x + 1
 
     spans = chain(server, fn, 0, *[LINK] * 4)
-    assert kinds(server, spans) == ["SpanEnded", "SpanEnded", "ElementFailed", "SpanReturned", "SpanReturned"]
+    assert kinds(server, spans) == ["WorkSucceeded", "WorkSucceeded", "WorkFailed", "WorkReturned", "WorkReturned"]
     assert server.failure(spans[2]).failure.cause is Cause.LOST
 
 
@@ -91,7 +91,7 @@ def test_one_that_is_stopped_while_it_waits_sends_the_others_back(server: Server
     server.send(StopElements(spans[2], 0, 1))
     server.until(lambda: all(server.count(span) for span in spans[3:]))
     go.touch()
-    assert kinds(server, [*busy, *spans[:2], *spans[3:]]) == [*["SpanEnded"] * 4, *["SpanReturned"] * 2]
+    assert kinds(server, [*busy, *spans[:2], *spans[3:]]) == [*["WorkSucceeded"] * 4, *["WorkReturned"] * 2]
     assert server.ended(spans[2]) == []
 
 
@@ -104,7 +104,7 @@ def test_one_of_like_tasks_that_is_stopped_while_they_wait_behind_another_sends_
     server.send(StopElements(fan[1], 0, 1))
     server.until(lambda: all(server.count(span) for span in (fan[0], fan[2])))
     go.touch()
-    assert kinds(server, [*busy, first, fan[0], fan[2]]) == [*["SpanEnded"] * 3, *["SpanReturned"] * 2]
+    assert kinds(server, [*busy, first, fan[0], fan[2]]) == [*["WorkSucceeded"] * 3, *["WorkReturned"] * 2]
     assert server.ended(fan[1]) == []
 
 

@@ -18,7 +18,7 @@ from service_client import until
 
 import bough
 from bough.api.session.session import opened_sessions
-from bough.model.events.facts import Cancelled
+from bough.model.events.news import Cancel
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Limits, On
 from bough.transport.access import rotate_token
@@ -139,7 +139,7 @@ def test_cancelling_ends_what_runs_and_drops_what_waits(tier: Tier) -> None:
     begun(tier.folder, "t1")
     for task in tasks:
         client.request += 1
-        client.say(DoAction(client.request, Cancelled(Dep(On.TASK, task))))
+        client.say(DoAction(client.request, Cancel(Dep(On.TASK, task))))
     after = client.command("echo after")
     assert client.outcome(after)
     pids = [int((tier.folder / f"t{n}.runs").read_text()) for n in range(2)]

@@ -21,7 +21,7 @@ import pytest
 from executor_server import BASH, PATIENCE, Server
 
 from bough.model.commands.command import CommandSettings, CommandTemplate, TemplateSlot, encode_call
-from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, ResultFile, Stream
 from bough.model.refs import Ref
@@ -161,11 +161,11 @@ def test_a_result_that_cannot_be_pickled_fails_alone(server: Server) -> None:
         return threading.Lock() if x == 3 else x
 
     news = server.wait(server.map(fn, range(6)), 6)
-    failed = [n for n in news if isinstance(n, ElementFailed)]
+    failed = [n for n in news if isinstance(n, WorkFailed)]
     assert [n.index for n in failed] == [3]
     assert failed[0].failure.cause == Cause.UNSENDABLE
     assert "lock" in failed[0].failure.message
-    assert sum(n.stop - n.start for n in news if isinstance(n, SpanEnded)) == 5
+    assert sum(n.stop - n.start for n in news if isinstance(n, WorkSucceeded)) == 5
 
 
 def test_big_results_are_files(server: Server) -> None:
@@ -188,8 +188,8 @@ def test_finished_elements_are_told_while_a_long_one_runs(server: Server) -> Non
     gate = server.folder / "gate"
     os.mkfifo(gate)
     span = server.map(lambda x: Path(gate).read_text() if x == 3 else x, range(5))
-    server.until(lambda: server.count(span) == 3 and any(isinstance(n, SpanStarted) for n in server.news))
-    assert [n for n in server.news if isinstance(n, SpanStarted)] == [SpanStarted(span, 3, 4)]
+    server.until(lambda: server.count(span) == 3 and any(isinstance(n, WorkStarted) for n in server.news))
+    assert [n for n in server.news if isinstance(n, WorkStarted)] == [WorkStarted(span, 3, 4)]
     gate.write_text("go")
     assert server.values(span, 5) == [0, 1, 2, "go", 4]
 
@@ -203,13 +203,13 @@ def test_a_killed_worker_costs_the_running_element_and_the_rest_comes_back(serve
 
     span = server.map(fn, range(6), attempt=2)
     news = server.wait(span, 6)
-    assert [(n.start, n.stop) for n in news if isinstance(n, SpanEnded)] == [(0, 1), (1, 2), (2, 3)]
-    failed = next(n for n in news if isinstance(n, ElementFailed))
+    assert [(n.start, n.stop) for n in news if isinstance(n, WorkSucceeded)] == [(0, 1), (1, 2), (2, 3)]
+    failed = next(n for n in news if isinstance(n, WorkFailed))
     assert (failed.index, failed.failure.cause) == (3, Cause.LOST)
     assert failed.failure.message == "the worker process died (signal 9) while running it"
     assert failed.detail is not None
     assert text(failed.detail.stdout) == "last words\n"
-    assert news[-1] == SpanReturned(span, 4, 6)
+    assert news[-1] == WorkReturned(span, 4, 6)
     assert server.values(server.call(lambda: 1)) == [1]
 
 
@@ -220,8 +220,8 @@ def test_results_that_die_with_the_worker_count_as_lost(server: Server) -> None:
         return x
 
     news = server.wait(server.map(fn, range(6)), 6)
-    lost = {n.index for n in news if isinstance(n, ElementFailed)}
-    told = {i for n in news if isinstance(n, SpanEnded) for i in range(n.start, n.stop)}
+    lost = {n.index for n in news if isinstance(n, WorkFailed)}
+    told = {i for n in news if isinstance(n, WorkSucceeded) for i in range(n.start, n.stop)}
     assert lost | told == {0, 1, 2, 3}
     assert 3 in lost
     assert news[-1].start == 4
@@ -234,7 +234,7 @@ def test_a_function_over_its_time_ends_alone(server: Server) -> None:
         return x
 
     news = server.wait(server.map(fn, range(3), limits=Limits(timeout=0.2)), 3)
-    assert isinstance(news[0], SpanEnded)
+    assert isinstance(news[0], WorkSucceeded)
     assert (news[1].index, news[1].failure.cause, news[1].failure.message) == (
         1,
         Cause.TIMEOUT,
@@ -267,8 +267,8 @@ def test_a_stopped_function_says_nothing_and_others_of_its_span_come_back(server
     (pid,) = written(pid_file)
     server.send(StopElements(span, 1, 3, 0.5))
     news = server.wait(span, 3)
-    assert [(n.start, n.stop) for n in news if isinstance(n, SpanEnded)] == [(0, 1)]
-    assert [(n.start, n.stop) for n in news if isinstance(n, SpanReturned)] == [(3, 5)]
+    assert [(n.start, n.stop) for n in news if isinstance(n, WorkSucceeded)] == [(0, 1)]
+    assert [(n.start, n.stop) for n in news if isinstance(n, WorkReturned)] == [(3, 5)]
     assert eventually(lambda: gone(pid))
     assert server.values(server.call(lambda: 1)) == [1]
 
@@ -277,7 +277,7 @@ def test_a_stopped_function_says_nothing_and_others_of_its_span_come_back(server
 
 
 def detail_of(news: Any) -> Detail:
-    found = news.details[0] if isinstance(news, SpanEnded) else news.detail
+    found = news.details[0] if isinstance(news, WorkSucceeded) else news.detail
     assert isinstance(found, Detail)
     return found
 
@@ -485,8 +485,8 @@ def test_many_loose_tasks_and_spans_all_come_back_once(server: Server) -> None:
         payload = pickle.dumps(((i,), {}))
         runs.append(RunSpan(SpanId(10 + i), RecordId(i), 0, 1, 1, Kind.FUNCTION, body, payload=payload, expected=1e-5))
     server.send(*runs)
-    server.until(lambda: sum(isinstance(n, SpanEnded) for n in server.news) >= 3000)
-    ended = [n for n in server.news if isinstance(n, SpanEnded)]  # on a busy machine some are seen running, too
+    server.until(lambda: sum(isinstance(n, WorkSucceeded) for n in server.news) >= 3000)
+    ended = [n for n in server.news if isinstance(n, WorkSucceeded)]  # on a busy machine some are seen running, too
     assert {n.span - 10: pickle.loads(n.results)[0] for n in ended} == {i: i for i in range(3000)}
     assert len(ended) == 3000
     table = server.blob(pickle.dumps(range(100_000)))
@@ -504,9 +504,9 @@ def workers_of(pid: int) -> list[int]:
 
 
 def settled(news: Any) -> list[tuple[int, int]]:
-    if isinstance(news, ElementFailed):
+    if isinstance(news, WorkFailed):
         return [(news.span, news.index)]
-    return [] if isinstance(news, SpanStarted) else [(news.span, index) for index in range(news.start, news.stop)]
+    return [] if isinstance(news, WorkStarted) else [(news.span, index) for index in range(news.start, news.stop)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -560,8 +560,8 @@ def test_a_lost_server_ends_everything_and_leaves_unheard_reports(tmp_path: Path
     assert server.process.returncode == 0
     assert eventually(lambda: all(gone(pid) for pid in pids))
     news = spilled(tmp_path / "spill" / "7.spill")
-    assert [n.span for n in news if isinstance(n, SpanEnded)] == [done]
-    assert not any(isinstance(n, ElementFailed) for n in news)
+    assert [n.span for n in news if isinstance(n, WorkSucceeded)] == [done]
+    assert not any(isinstance(n, WorkFailed) for n in news)
     assert os.listdir(tmp_path / "spill") == ["7.spill"]
 
 
@@ -570,9 +570,9 @@ def test_results_finished_and_untold_when_the_server_is_lost_are_spilled(tmp_pat
     span = server.map(lambda x: (tmp_path / "there").write_text("x") and time.sleep(600) if x == 2 else x, range(3))
     assert eventually((tmp_path / "there").exists)
     server.end()
-    assert [(n.span, n.start, n.stop) for n in spilled(tmp_path / "spill" / "7.spill") if isinstance(n, SpanEnded)] == [
-        (span, 0, 2)
-    ]
+    assert [
+        (n.span, n.start, n.stop) for n in spilled(tmp_path / "spill" / "7.spill") if isinstance(n, WorkSucceeded)
+    ] == [(span, 0, 2)]
 
 
 @pytest.mark.parametrize("how", ["message", "signal"])
@@ -581,7 +581,7 @@ def test_leaving_is_quiet_when_all_was_heard(tmp_path: Path, how: str) -> None:
     server.values(server.call(lambda: 1))
     server.command("echo $$ > pid; sleep 600")
     (pid,) = written(tmp_path / "pid")
-    server.until(lambda: any(isinstance(n, SpanStarted) for n in server.news))
+    server.until(lambda: any(isinstance(n, WorkStarted) for n in server.news))
     if how == "message":
         server.send(Leave(0.5))
     else:

@@ -23,7 +23,7 @@ import bough
 from bough.api.session.session import opened_sessions
 from bough.driver import Driver
 from bough.errors import InvalidWorkload, TaskFailed
-from bough.model.events.facts import ElementFailed
+from bough.model.events.news import WorkFailed
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.wire.client_messages import VERSION
@@ -490,7 +490,7 @@ def test_an_executor_gets_and_writes_only_what_its_task_declared(service: FarSer
             executor.say(WantFile(5, run.span, 0, str(here / "in.txt")))
             assert executor.hear(FileLocated).size == 3
             session.detach()
-            executor.say(Report(1 + sweep, [ElementFailed(run.span, 0, Failure(Cause.EXIT, "over", exit_code=1))]))
+            executor.say(Report(1 + sweep, [WorkFailed(run.span, 0, Failure(Cause.EXIT, "over", exit_code=1))]))
     finally:
         executor.sock.close()
     assert left_in(here) == ["in.txt", "secret.txt"]

@@ -22,7 +22,7 @@ from bough.api.futures.feed_elements import FeedElements
 from bough.api.session.session import Session
 from bough.api.submit import feeds
 from bough.errors import UserError
-from bough.model.events.facts import Retried
+from bough.model.events.news import Retry
 from bough.model.tasks import Dep, On
 
 PATIENCE = 60.0  # seconds; a deadline, not a pause
@@ -189,7 +189,7 @@ def test_failures_among_many_are_found_and_can_be_tried_again(shared: Session, t
     feed.wait_all(PATIENCE)
     assert [task.index for task in feed.failed()] == [17, 3017, 6017, 9017]
     mended.touch()
-    assert shared.act(Retried(Dep(On.ARRAY, feed.id))) == 4
+    assert shared.act(Retry(Dep(On.ARRAY, feed.id))) == 4
     until(lambda: _ended(shared, feed) == (12_000, 0), "the failed ones to be mended")
 
 

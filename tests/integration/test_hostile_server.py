@@ -13,7 +13,7 @@ import pytest
 from executor_server import Server
 
 from bough.errors import ProtocolError
-from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.wire.client_messages import Challenge, Refused
 from bough.wire.executor_messages import (
     Drain,
@@ -97,7 +97,7 @@ def test_a_bug_of_the_executor_fails_the_task_and_not_the_executor(tmp_path: Pat
         server.until(lambda: any(getattr(one, "span", 0) == span for one in server.news))
         after = server.call(len, "abc")
         server.until(
-            lambda: any(isinstance(one, SpanEnded | ElementFailed) and one.span == after for one in server.news)
+            lambda: any(isinstance(one, WorkSucceeded | WorkFailed) and one.span == after for one in server.news)
         )
         assert server.process.poll() is None
     finally:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from service_client import Service, until
 
-from bough.model.events.facts import GroupClosed, Retried
+from bough.model.events.facts import GroupClosed
+from bough.model.events.news import Retry
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.service.finished_workflows import KEPT
@@ -113,7 +114,7 @@ def test_what_failed_in_a_retired_workflow_is_tried_again(service: Service, tmp_
         other.close()
     until(lambda: not old.is_here(service), "its leaving again")
     assert shown(service, "status", f"{old.after}")[0]["state"] == "done"
-    assert act(service, Retried(Dep(On.TASK, old.bad))) == {"tasks": 0}, "there is nothing to be tried again"
+    assert act(service, Retry(Dep(On.TASK, old.bad))) == {"tasks": 0}, "there is nothing to be tried again"
 
 
 def test_a_task_of_a_retired_workflow_is_reset(service: Service, tmp_path: Path) -> None:
@@ -130,13 +131,13 @@ def test_a_task_of_a_retired_workflow_is_reset(service: Service, tmp_path: Path)
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_restart_brings_back_only_what_is_not_retired(service: Service, tmp_path: Path, how: str) -> None:
     old = Old(service, tmp_path)
-    assert act(service, Retried(Dep(On.TASK, old.bad))) == {"tasks": 1}
+    assert act(service, Retry(Dep(On.TASK, old.bad))) == {"tasks": 1}
     until(lambda: shown(service, "status", f"{old.bad}")[0]["attempt"] == 2, "the second attempt")
     getattr(service, how)()
     service.start()
     assert old.is_here(service), "somebody had acted on it"
     old.flag.touch()
-    assert act(service, Retried(Dep(On.TASK, old.bad))) == {"tasks": 1}
+    assert act(service, Retry(Dep(On.TASK, old.bad))) == {"tasks": 1}
     service.executor(cores=2)
     until(lambda: shown(service, "status", f"{old.bad}")[0]["state"] == "done", "the third attempt")
     assert len(ask(service, "workflows")) <= KEPT + 3

@@ -17,7 +17,7 @@ import cloudpickle
 import pytest
 from server_client import Client, end, is_alive, until
 
-from bough.model.events.facts import Cancelled
+from bough.model.events.news import Cancel
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, On
 from bough.server.cleanup import find
@@ -281,7 +281,7 @@ def test_other_clients_find_the_server_and_may_watch_and_cancel(opened: Opener, 
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(published["socket"])
         other.settimeout(10)
-        deed = DoAction(2, Cancelled(Dep(On.TASK, task)))
+        deed = DoAction(2, Cancel(Dep(On.TASK, task)))
         other.sendall(frame(ClientHello(VERSION, 1, "here"), Subscribe(), Ask(1, question("status")), deed))
         frames, heard = to_client_frames(), []
         while not any(isinstance(message, Answer) and message.request == 2 for message in heard):

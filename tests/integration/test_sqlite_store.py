@@ -40,6 +40,7 @@ from bough.model.events.facts import (
     SpanStarted,
     Submitted,
 )
+from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure, Output, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, TaskSpec
@@ -596,10 +597,32 @@ def test_network_file_systems_are_known_by_their_mounts(tmp_path):
     assert isinstance(is_network_filesystem(tmp_path), bool)
 
 
+def test_spilled_reports_of_the_version_before_are_read(tmp_path):
+    former = [
+        SpanStarted(1, 0, 1, host="h"),
+        SpanEnded(1, 0, 1, 0.5, b"r", host="h"),
+        SpanReturned(2, 3, 4),
+        ElementFailed(3, 0, Failure(Cause.EXIT, "boom"), Detail(0), host="h"),
+    ]
+    (tmp_path / "12.spill").write_bytes(b"".join([frame(Report(1, former)), frame(Report(2, [WorkReturned(5, 0, 1)]))]))
+    assert read_spills(tmp_path) == [
+        (
+            12,
+            [
+                WorkStarted(1, 0, 1, "h"),
+                WorkSucceeded(1, 0, 1, 0.5, b"r", host="h"),
+                WorkReturned(2, 3, 4),
+                WorkFailed(3, 0, Failure(Cause.EXIT, "boom"), Detail(0), "h"),
+                WorkReturned(5, 0, 1),
+            ],
+        )
+    ]
+
+
 def test_spilled_reports_are_read_in_order_and_a_torn_tail_is_tolerated(tmp_path):
     spill = tmp_path / "spill"
     spill.mkdir()
-    first, second, third = (ended(n, n) for n in (1, 2, 3))
+    first, second, third = (WorkSucceeded(n, 0, 1, 0.5, b"r") for n in (1, 2, 3))
     frames = [frame(Report(2, [second])), frame(Report(1, [first]), Report(2, [second])), frame(Report(3, [third]))]
     (spill / "12.spill").write_bytes(b"".join(frames)[:-1])
     (spill / "3.spill").write_bytes(bytes(frames[2]) + b"\0\0\0\4\xc1\xc1\xc1\xc1" + bytes(frames[0]))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
 from bough.core.records.array_record import DONE
-from bough.model.events import facts
+from bough.model.events import news
 from bough.model.tasks import Dep, On
 from tests.unit.core.amending_bench import WORKFLOW, Flow
 
@@ -60,7 +60,7 @@ def test_a_changed_workflow_ends_as_the_new_one_would(
         said = flow.amend(*lines)
         assert flow.difference(*lines).is_empty
         assert sorted(flow.ids.values()) == sorted(said.ids)
-    flow.bench.tell(facts.Released(Dep(On.GROUP, WORKFLOW)))
+    flow.bench.tell(news.Release(Dep(On.GROUP, WORKFLOW)))
     while spans := list(flow.bench.machine.state.spans.values()):
         ended.append(spans[0].record.id)
         flow.bench.end(spans[0].record.id)
@@ -73,7 +73,7 @@ def test_a_changed_workflow_ends_as_the_new_one_would(
                 assert last[dep.id] < last[record.id]
 
 
-DEEDS = [facts.Held, facts.Cancelled, facts.Killed, facts.Retried, partial(facts.Reset, cascade=True)]
+DEEDS = [news.Hold, news.Cancel, news.Kill, news.Retry, partial(news.Reset, cascade=True)]
 
 
 def _go_on(flow: Flow, ended: list[int], data: DataObject) -> None:

@@ -13,7 +13,7 @@ from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.core.records.array_record import DONE, ArrayRecord
 from bough.model import ranges, states
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
@@ -70,18 +70,18 @@ class Twins:
             page = Page(record.length, record.length + number + 1, b"page")
             self.turn(facts.PagesAdded(1, [page]))
         elif what == "succeed":
-            self.turn(*(facts.SpanEnded(s.id, a, b, 0.001) for s in spans[number % 3 :] for a, b in s.left))
+            self.turn(*(news.WorkSucceeded(s.id, a, b, 0.001) for s in spans[number % 3 :] for a, b in s.left))
         elif what == "fail" and spans:
             span = spans[number % len(spans)]
-            self.turn(facts.ElementFailed(span.id, span.left[0][0], Failure(Cause.EXIT, "it broke")))
+            self.turn(news.WorkFailed(span.id, span.left[0][0], Failure(Cause.EXIT, "it broke")))
         elif what == "lose":
             self.turn(facts.ExecutorLost(ExecutorId(self.executor), "gone"))
             self.join()
         elif what == "retry":
-            self.turn(facts.Retried(Dep(On.ARRAY, 1)))
+            self.turn(news.Retry(Dep(On.ARRAY, 1)))
         elif what == "cancel" and record.length:
             index = number % record.length
-            self.turn(facts.Cancelled(Dep(On.TASK, 1, index), index + 2))
+            self.turn(news.Cancel(Dep(On.TASK, 1, index), index + 2))
         elif what == "restart":
             self.fed = Machine.restore(self.fed.snapshot(), Policies(Fifo()))
 

@@ -20,7 +20,6 @@ from bough.model.events.facts import (
     MemoLookedUp,
     Placed,
     Released,
-    Reset,
     Retried,
     RetryDue,
     RunOpened,
@@ -29,6 +28,7 @@ from bough.model.events.facts import (
     SpanReturned,
     SpanStarted,
     Submitted,
+    WasReset,
 )
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import Needs
@@ -120,7 +120,7 @@ class World:
             case "reset" if all(self.states[one] in BAD | OCCUPYING | {"done"} for one in who):
                 for one in who:
                     self.enter(one, "ready")
-                return [Reset(**target, parts=((record, start, stop),))]
+                return [WasReset(**target, parts=((record, start, stop),))]
             case "declare" if all(self.states[one] in PENDING for one in who):
                 for one in who:
                     self.enter(one, "done")

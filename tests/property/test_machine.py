@@ -13,7 +13,7 @@ from msgspec import structs
 from bough.core import retirement
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
 from bough.model.outcomes import Cause, Detail, Failure
@@ -80,36 +80,36 @@ TERMS = [
 
 
 DEEDS = [
-    facts.Cancelled,
-    facts.Killed,
-    facts.Held,
-    partial(facts.Held, disabled=True),
-    facts.Released,
-    partial(facts.Released, enabled=True),
-    facts.Retried,
-    facts.Reset,
-    partial(facts.Reset, cascade=True),
-    facts.DeclaredDone,
+    news.Cancel,
+    news.Kill,
+    news.Hold,
+    partial(news.Hold, disabled=True),
+    news.Release,
+    partial(news.Release, enabled=True),
+    news.Retry,
+    news.Reset,
+    partial(news.Reset, cascade=True),
+    news.DeclareDone,
 ]
 
 
 MOST = 1 << 62
 NUMBERS = st.one_of(st.integers(0, 12), st.sampled_from([MOST, MOST - 1, 10**9, 2**32]))
 _SECONDS = st.lists(st.sampled_from([0.0, 1e-9, 1e15, 3.0]), max_size=4)
-HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], facts.News]] = {
-    "ended": lambda data, span, start, stop: facts.SpanEnded(
+HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], news.News]] = {
+    "ended": lambda data, span, start, stop: news.WorkSucceeded(
         span, start, stop, data.draw(st.sampled_from([0.0, 1e15]))
     ),
-    "ended together": lambda data, span, start, _: facts.CallsEnded(
+    "ended together": lambda data, span, start, _: news.CallsEnded(
         span, start, data.draw(_SECONDS), data.draw(st.lists(st.just(b"r"), max_size=4))
     ),
-    "failed": lambda data, span, start, stop: facts.ElementFailed(
+    "failed": lambda data, span, start, stop: news.WorkFailed(
         span, start, Failure(data.draw(st.sampled_from(list(Cause))), "hostile"), Detail(stop, started=1e15, ended=1e15)
     ),
-    "started": lambda _, span, start, stop: facts.SpanStarted(span, start, stop),
-    "returned": lambda _, span, start, stop: facts.SpanReturned(span, start, stop),
-    "locked": lambda _, span, start, stop: facts.LockTaken("a", span, start),
-    "heard": lambda _, span, start, stop: facts.SpanAlive(span),
+    "started": lambda _, span, start, stop: news.WorkStarted(span, start, stop),
+    "returned": lambda _, span, start, stop: news.WorkReturned(span, start, stop),
+    "locked": lambda _, span, start, stop: news.TakeLock("a", span, start),
+    "heard": lambda _, span, start, stop: news.TaskAlive(span),
 }
 
 
@@ -196,7 +196,7 @@ class Histories(RuleBasedStateMachine):
     def end_a_workflow(self, run: int) -> None:
         """Bring one to its end, by whatever it takes."""
         workflow = self.machine.state.workflows[run]
-        self.turn(facts.Cancelled(Dep(On.GROUP, workflow.group.id)))
+        self.turn(news.Cancel(Dep(On.GROUP, workflow.group.id)))
         inside = [one for one in self.machine.state.groups.values() if one.workflow is workflow]
         self.turn(*(facts.GroupClosed(one.id) for one in reversed(inside)), facts.RunClosed(run))
 
@@ -320,11 +320,11 @@ class Histories(RuleBasedStateMachine):
             start = data.draw(st.integers(start, stop - 1))
             stop = data.draw(st.integers(start + 1, stop))
         if good:
-            news: facts.Fact = facts.SpanEnded(order.span, start, stop, 0.01 * (stop - start))
+            news: facts.Fact = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start))
         else:
             cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST]))
             site = data.draw(st.booleans())
-            news = facts.ElementFailed(order.span, start, Failure(cause, "it broke", site=site))
+            news = news.WorkFailed(order.span, start, Failure(cause, "it broke", site=site))
         self.turn(news)
         again = self.turn(news)  # the same once more is dropped; the policy may still use its chance
         assert all(isinstance(fact, facts.Placed | facts.RetryDue | facts.ExecutorResumed) for fact in again)
@@ -333,7 +333,7 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), started=st.booleans())
     def an_executor_says_started_or_gives_back(self, data: st.DataObject, started: bool) -> None:
         order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
-        kind = facts.SpanStarted if started else facts.SpanReturned
+        kind = news.WorkStarted if started else news.WorkReturned
         self.turn(kind(order.span, order.start, order.stop))
 
     @precondition(lambda self: self.sent)
@@ -343,7 +343,7 @@ class Histories(RuleBasedStateMachine):
         order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
         index = data.draw(st.integers(order.start, order.stop - 1))
         before = self.machine.state.locks.get(name)
-        kind = facts.LockFreed if free else facts.LockTaken
+        kind = news.FreeLock if free else news.TakeLock
         self.turn(kind(name, order.span, index))
         after = self.machine.state.locks.get(name)
         if before is not None and (before.span, before.index) != (order.span, index):
@@ -355,17 +355,17 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), released=st.booleans())
     def a_task_releases_its_group_or_gives_a_sign_of_life(self, data: st.DataObject, released: bool) -> None:
         order = self.sent[-data.draw(st.integers(1, min(len(self.sent), 12)))]
-        self.turn(facts.GroupReleased(order.spec.group) if released else facts.SpanAlive(order.span))
+        self.turn(facts.GroupReleased(order.spec.group) if released else news.TaskAlive(order.span))
 
     @rule(data=st.data(), kind=st.sampled_from(list(HOSTILE)))
     def an_executor_says_what_no_executor_says(self, data: st.DataObject, kind: str) -> None:
         """Any span, any elements, lists that do not belong together: only what is with that span may change."""
         spans = st.one_of(st.sampled_from([order.span for order in self.sent[-8:]] or [1]), NUMBERS)
         span, start, stop = data.draw(spans), data.draw(NUMBERS), data.draw(NUMBERS)
-        news = HOSTILE[kind](data, span, start, stop)
+        said = HOSTILE[kind](data, span, start, stop)
         low, high = span, span + 1
-        if isinstance(news, facts.CallsEnded):
-            low, high = span + start, span + start + min(len(news.seconds), len(news.results))
+        if isinstance(said, news.CallsEnded):
+            low, high = span + start, span + start + min(len(said.seconds), len(said.results))
         held = self.machine.state.spans
         touched = {
             (held[n].record.id, i) for n in held if low <= n < high for lo, hi in held[n].left for i in range(lo, hi)
@@ -374,7 +374,7 @@ class Histories(RuleBasedStateMachine):
         touched |= {
             (g.record.id, i) for n, g in late.items() if low <= n < high for lo, hi in g.left for i in range(lo, hi)
         }
-        written = self.turn(news)
+        written = self.turn(said)
         for fact in written:
             if isinstance(fact, facts.SpanEnded | facts.SpanReturned | facts.SpanStarted):
                 assert {(fact.record, index) for index in range(fact.start, fact.stop)} <= touched
@@ -401,14 +401,14 @@ class Histories(RuleBasedStateMachine):
         act = deed(Dep(on, id_, index), stop)
         touched = self.machine.touched(act)
         written = self.turn(act)
-        if isinstance(act, facts.Reset | facts.DeclaredDone):
-            kind = facts.Reset if isinstance(act, facts.Reset) else facts.SpanEnded
+        if isinstance(act, news.Reset | news.DeclareDone):
+            kind = facts.WasReset if isinstance(act, news.Reset) else facts.SpanEnded
             assert any(isinstance(fact, kind) for fact in written) == bool(touched)
 
     @precondition(lambda self: self.next_id > 1)
     @rule(data=st.data(), priority=st.integers(-2, 2))
     def a_priority_changes(self, data: st.DataObject, priority: int) -> None:
-        self.turn(facts.Prioritised(Dep(On.ARRAY, data.draw(st.integers(1, self.next_id))), priority))
+        self.turn(news.Prioritise(Dep(On.ARRAY, data.draw(st.integers(1, self.next_id))), priority))
 
     @rule(data=st.data())
     def the_journal_has_lost_facts(self, data: st.DataObject) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bough.model import ranges
-from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
@@ -71,9 +71,9 @@ class Sharing(RuleBasedStateMachine):
                 executor.hear(message)
         news, self.distributor.news = self.distributor.news, []
         for one in merge_news(news):
-            if isinstance(one, SpanStarted):
+            if isinstance(one, WorkStarted):
                 continue
-            start, stop = (one.index, one.index + 1) if isinstance(one, ElementFailed) else (one.start, one.stop)
+            start, stop = (one.index, one.index + 1) if isinstance(one, WorkFailed) else (one.start, one.stop)
             assert start < stop
             for index in range(start, stop):
                 self.given[one.span, index] += 1
@@ -143,9 +143,9 @@ class Sharing(RuleBasedStateMachine):
         low, high = executor.left[span][0]
         stop = data.draw(st.integers(low + 1, high))
         executor.take(span, low, stop)
-        started = SpanStarted(span, low, low + 1)
+        started = WorkStarted(span, low, low + 1)
         self.distributor.report(
-            executor.member, executor.report(started, SpanEnded(span, low, stop, seconds * (stop - low)))
+            executor.member, executor.report(started, WorkSucceeded(span, low, stop, seconds * (stop - low)))
         )
         self.settle()
 
@@ -156,7 +156,7 @@ class Sharing(RuleBasedStateMachine):
         span = data.draw(st.sampled_from(list(executor.left)))
         index = executor.left[span][0][0]
         executor.take(span, index, index + 1)
-        report = executor.report(ElementFailed(span, index, Failure(Cause.NOT_STARTED, site=site)))
+        report = executor.report(WorkFailed(span, index, Failure(Cause.NOT_STARTED, site=site)))
         self.distributor.report(executor.member, report)
         self.distributor.report(executor.member, report)  # said again, it counts once
         self.settle()
@@ -168,7 +168,7 @@ class Sharing(RuleBasedStateMachine):
         span = data.draw(st.sampled_from(list(executor.left)))
         low, high = executor.left[span][-1]
         executor.take(span, low, high)
-        self.distributor.report(executor.member, executor.report(SpanReturned(span, low, high)))
+        self.distributor.report(executor.member, executor.report(WorkReturned(span, low, high)))
         self.settle()
 
     @precondition(lambda self: self.executors)
@@ -243,7 +243,7 @@ class Sharing(RuleBasedStateMachine):
                 for span, left in list(executor.left.items()):
                     for low, high in [tuple(part) for part in left]:
                         executor.take(span, low, high)
-                        self.distributor.report(executor.member, executor.report(SpanEnded(span, low, high, 0.01)))
+                        self.distributor.report(executor.member, executor.report(WorkSucceeded(span, low, high, 0.01)))
             self.settle()
         for element, count in self.given.items():
             assert count == (element not in self.stopped), element

@@ -14,7 +14,7 @@ from bough.api.futures.elements import runs_of
 from bough.api.futures.task import Task
 from bough.api.submit.groups import Group
 from bough.errors import UserError
-from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Released, Reset
+from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Release, Reset
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, On
 
@@ -30,32 +30,32 @@ def cancel(session: SessionLike, what: object) -> int:
         return int(not what.done() and what.cancel())
     if isinstance(what, Array):
         return what.cancel()
-    return sum(session.act(Cancelled(target, stop)) for target, stop in targets(session, what))
+    return sum(session.act(Cancel(target, stop)) for target, stop in targets(session, what))
 
 
 def kill(session: SessionLike, what: object) -> int:
     """End what is running; returns how many tasks that was."""
-    return sum(session.act(Killed(target, stop)) for target, stop in targets(session, what))
+    return sum(session.act(Kill(target, stop)) for target, stop in targets(session, what))
 
 
 def hold(session: SessionLike, what: object) -> int:
     """Keep from starting; returns how many tasks that was."""
-    return sum(session.act(Held(target, stop)) for target, stop in targets(session, what))
+    return sum(session.act(Hold(target, stop)) for target, stop in targets(session, what))
 
 
 def release(session: SessionLike, what: object) -> int:
     """Let start; returns how many tasks that was."""
-    return sum(session.act(Released(target, stop)) for target, stop in targets(session, what))
+    return sum(session.act(Release(target, stop)) for target, stop in targets(session, what))
 
 
 def disable(session: SessionLike, what: object) -> int:
     """Keep groups from starting, and name them so; returns how many tasks that was."""
-    return sum(session.act(Held(target, stop, disabled=True)) for target, stop in targets(session, what))
+    return sum(session.act(Hold(target, stop, disabled=True)) for target, stop in targets(session, what))
 
 
 def enable(session: SessionLike, what: object) -> int:
     """Let groups start that were disabled; returns how many tasks that was."""
-    return sum(session.act(Released(target, stop, enabled=True)) for target, stop in targets(session, what))
+    return sum(session.act(Release(target, stop, enabled=True)) for target, stop in targets(session, what))
 
 
 def reset(session: SessionLike, what: object, *, cascade: bool) -> int:
@@ -65,17 +65,17 @@ def reset(session: SessionLike, what: object, *, cascade: bool) -> int:
 
 def declare_done(session: SessionLike, what: object) -> int:
     """Declare done; returns how many tasks that was, or says why nothing could be."""
-    return _act_lawfully(session, [DeclaredDone(target, stop) for target, stop in targets(session, what)])
+    return _act_lawfully(session, [DeclareDone(target, stop) for target, stop in targets(session, what)])
 
 
 def stop(session: SessionLike, what: object, *, disable: bool) -> int:
     """End what runs and hold the rest, that first; returns how many tasks that was."""
     aims = list(targets(session, what))
-    held = sum(session.act(Held(target, until, disabled=disable)) for target, until in aims)
-    return held + sum(session.act(Killed(target, until)) for target, until in aims)
+    held = sum(session.act(Hold(target, until, disabled=disable)) for target, until in aims)
+    return held + sum(session.act(Kill(target, until)) for target, until in aims)
 
 
-def _act_lawfully(session: SessionLike, actions: Sequence[Reset | DeclaredDone]) -> int:
+def _act_lawfully(session: SessionLike, actions: Sequence[Reset | DeclareDone]) -> int:
     not_changed: list[str] = []
     changed = sum(session.act(action, not_changed) for action in actions)
     if not_changed and not changed:

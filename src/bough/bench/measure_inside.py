@@ -19,6 +19,7 @@ from bough.bench.timing import BenchRow
 from bough.core.machine import Machine
 from bough.journal.codec import encode
 from bough.model.events.facts import ExecutorJoined, Fact, Placed, SpanEnded, Submitted
+from bough.model.events.news import WorkSucceeded
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ROOT, BlobId, ExecutorId, GroupId, RecordId, SpanId
 from bough.model.resources import Needs
@@ -90,7 +91,7 @@ def _spans(n: int) -> float:
     while sends := [order for order in turn.orders if isinstance(order, SendSpan)]:
         encode(turn.facts)
         now += 0.001
-        ends = [SpanEnded(o.span, o.start, o.stop, 1e-6 * (o.stop - o.start), b"x" * 10) for o in sends]
+        ends = [WorkSucceeded(o.span, o.start, o.stop, 1e-6 * (o.stop - o.start), b"x" * 10) for o in sends]
         turn = machine.turn(now, ends)
     assert machine.is_idle
     return n / (time.perf_counter() - begun)
@@ -108,7 +109,7 @@ def _throttled(n: int) -> float:
     while sends := [order for order in turn.orders if isinstance(order, SendSpan)]:
         encode(turn.facts)
         now += 1.0
-        turn = machine.turn(now, [SpanEnded(order.span, 0, 1, 1.0, b"x" * 10) for order in sends])
+        turn = machine.turn(now, [WorkSucceeded(order.span, 0, 1, 1.0, b"x" * 10) for order in sends])
     assert machine.is_idle
     return n / (time.perf_counter() - begun)
 
@@ -134,7 +135,7 @@ def _chains(per_turn: int, n: int, *, late: bool = False) -> float:
     while queue:
         now += 0.001
         ends = [
-            SpanEnded(order.span, 0, 1, 1e-5, b"x" * 10)
+            WorkSucceeded(order.span, 0, 1, 1e-5, b"x" * 10)
             for order in [queue.popleft() for _ in range(min(per_turn, len(queue)))]
         ]
         turn = machine.turn(now, ends)

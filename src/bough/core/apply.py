@@ -44,7 +44,7 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.Killed: task_actions.killed,
     facts.Held: task_actions.held,
     facts.Released: task_actions.released,
-    facts.Reset: reset.reset,
+    facts.WasReset: reset.reset,
     facts.Amended: amend.amended,
     facts.Retried: task_actions.retried,
     facts.Prioritised: task_actions.prioritised,

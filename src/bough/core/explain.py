@@ -11,16 +11,17 @@ from bough.core.graph import dependencies
 from bough.core.records.array_record import (
     CANCELLED,
     DONE,
-    FAILED,
     HELD,
-    PLACED,
+    OCCUPYING_STATES,
     READY,
     RUNNING,
     SKIPPED,
+    UNSUCCESSFUL_STATES,
     ArrayRecord,
     Record,
 )
 from bough.core.state import State, TimerKind
+from bough.model.resources import show_bytes
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
 
@@ -38,9 +39,9 @@ def explain(state: State, record_id: int, index: int = 0) -> list[str]:
     name = dependencies.name_of(record, index)
     if reached == DONE:
         return [_success(record, index, name)]
-    if reached in {FAILED, SKIPPED, CANCELLED}:
+    if reached in UNSUCCESSFUL_STATES:
         return _ending(record, index, name, reached)
-    if reached in {PLACED, RUNNING}:
+    if reached in OCCUPYING_STATES:
         return _whereabouts(state, record, index, name, reached)
     if reached == HELD:
         return [f"{name} is held: {_holder(record, index)}"]
@@ -129,8 +130,6 @@ def _no_room(state: State, record: Record, name: str) -> list[str]:
 
 def _amount(resource: str, amount: float) -> str:
     if resource == "memory":
-        from bough.model.resources import show_bytes
-
         return show_bytes(int(amount))
     return f"{amount:g}"
 

@@ -21,14 +21,15 @@ from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.graph import dependencies, submission, validation
 from bough.core.graph.readiness import key_of
-from bough.core.records.array_record import RUNNING, WAITING, Record
+from bough.core.records.array_record import OPEN_STATES, PENDING_STATES, RUNNING, UNSUCCESSFUL_STATES, WAITING, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
-from bough.model.events import facts
-from bough.model.events.facts import Fact, News
+from bough.model.events import facts, news
+from bough.model.events.facts import Fact
+from bough.model.events.news import News
 from bough.model.events.orders import Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
@@ -38,7 +39,6 @@ from bough.model.tasks import Dep, GroupSpec, Kind, On
 Handler = Callable[..., None]
 
 NEVER: Seconds = -1.0  # when a task that failed is tried again
-_PENDING = bytes((0, 1, 2))
 _REST: Seconds = 60.0  # of an executor that is suspended for the first time
 _LONGEST_REST: Seconds = 3600.0
 _DOUBLED = 6  # times, after which it is the longest
@@ -53,11 +53,11 @@ class Intake:
         self._facts: list[Fact] = []
         self._effects = Effects()
         handlers: dict[type, Handler] = {
-            facts.SpanEnded: self._on_ended,
-            facts.CallsEnded: self._on_calls_ended,
-            facts.ElementFailed: self._on_failed,
-            facts.SpanStarted: self._on_started,
-            facts.SpanReturned: self._on_returned,
+            news.WorkSucceeded: self._on_succeeded,
+            news.CallsEnded: self._on_calls_ended,
+            news.WorkFailed: self._on_failed,
+            news.WorkStarted: self._on_started,
+            news.WorkReturned: self._on_returned,
             facts.Submitted: self._on_submitted,
             facts.PagesAdded: self._on_pages,
             facts.ExecutorLost: self._on_executor_lost,
@@ -66,16 +66,16 @@ class Intake:
             facts.ExecutorResized: self._on_resized,
             facts.MemoLookedUp: self._on_recalled,
             facts.GroupClosed: self._on_group_closed,
-            facts.Cancelled: self._on_deed,
-            facts.Killed: self._on_deed,
-            facts.Held: self._on_hold,
-            facts.Released: self._on_hold,
-            facts.Retried: self._on_deed,
-            facts.Reset: self._on_reset,
-            facts.Amended: self._on_amended,
-            facts.DeclaredDone: self._on_declared,
-            facts.TakeTask: self._on_take,
-            facts.Prioritised: self._record,
+            news.Cancel: self._on_cancel,
+            news.Kill: self._on_kill,
+            news.Hold: self._on_hold,
+            news.Release: self._on_release,
+            news.Retry: self._on_retry,
+            news.Reset: self._on_reset,
+            news.Amend: self._on_amend,
+            news.DeclareDone: self._on_declare_done,
+            news.Prioritise: self._on_prioritise,
+            news.TakeTask: self._on_take,
             facts.RunOpened: self._record,
             facts.RunClosed: self._record,
             facts.RunRemoved: self._on_removed,
@@ -84,10 +84,10 @@ class Intake:
             facts.ExecutorSuspended: self._on_executor_known,
             facts.ExecutorResumed: self._on_executor_known,
             facts.Stopping: self._record,
-            facts.LockTaken: self._on_lock,
-            facts.LockFreed: self._on_lock,
+            news.TakeLock: self._on_take_lock,
+            news.FreeLock: self._on_free_lock,
             facts.GroupReleased: self._on_group_released,
-            facts.SpanAlive: self._on_heard,
+            news.TaskAlive: self._on_alive,
         }
         self._handlers = {
             kind: handler if kind in DECODED else partial(self._check, handler) for kind, handler in handlers.items()
@@ -123,7 +123,7 @@ class Intake:
 
     # --- news from executors ---------------------------------------------------------------------
 
-    def _on_ended(self, event: facts.SpanEnded) -> None:
+    def _on_succeeded(self, event: news.WorkSucceeded) -> None:
         state = self._state
         span = state.spans.get(event.span)
         if span is None:
@@ -133,7 +133,7 @@ class Intake:
         record = span.record
         if type(record) is TaskRecord:  # the shortest way for what is most frequent
             if record.waits:  # what it travelled with was undone meanwhile
-                self._on_returned(facts.SpanReturned(event.span, 0, 1))
+                self._return(span, 0, 1)
             elif event.start == 0 and event.stop == 1:
                 self._facts.append(_completed(state, span, record, event))
                 lifecycle.task_ended(state, self._effects, span, record, event.seconds, event.host)
@@ -145,7 +145,7 @@ class Intake:
             for start, stop in span.parts(event.start, event.stop):  # the rest was cancelled meanwhile
                 self._record(_completed(state, span, record, _part(event, start, stop)))
 
-    def _on_calls_ended(self, event: facts.CallsEnded) -> None:
+    def _on_calls_ended(self, event: news.CallsEnded) -> None:
         """Many loose tasks succeeded, of consecutive spans."""
         state, spans, note, host = self._state, self._state.spans, self._facts.append, event.host
         if len(event.seconds) != len(event.results):
@@ -156,7 +156,7 @@ class Intake:
             span = spans.get(number)
             record = span.record if span is not None else None
             if span is None or type(record) is not TaskRecord or record.waits:
-                self._on_ended(facts.SpanEnded(SpanId(number), 0, 1, seconds, results, host=host))
+                self._on_succeeded(news.WorkSucceeded(SpanId(number), 0, 1, seconds, results, host=host))
                 continue
             key = key_of(state, record) if record.key else record.key
             note(
@@ -176,45 +176,49 @@ class Intake:
             )
             lifecycle.task_ended(state, self._effects, span, record, seconds, host)
 
-    def _succeed_late(self, late: Span, event: facts.SpanEnded) -> None:
+    def _succeed_late(self, late: Span, event: news.WorkSucceeded) -> None:
         """A lost executor is back with results: they count for what nobody else has brought to an end."""
         if late.behind and late.record.waits:
             return  # made from something that did not count
         for low, high in late.parts(event.start, event.stop):
-            for start, stop in late.record.runs(task_actions.OPEN, low, high):
+            for start, stop in late.record.runs(OPEN_STATES, low, high):
                 self._record(_completed(self._state, late, late.record, _part(event, start, stop)))
 
-    def _on_failed(self, event: facts.ElementFailed) -> None:
+    def _on_failed(self, event: news.WorkFailed) -> None:
         span = self._state.spans.get(event.span)
         if span is None or not _is_with(span, event.index, event.index + 1):
             return
         if span.behind and span.record.waits:
-            self._on_returned(facts.SpanReturned(event.span, 0, 1))
+            self._return(span, 0, 1)
         else:
             self._fail(span, event)
 
-    def _fail(self, span: Span, event: facts.ElementFailed) -> None:
-        """Complete a failure by what becomes of the task, and record it."""
+    def _fail(self, span: Span, event: news.WorkFailed, *, gone: bool = False) -> None:
+        """Complete a failure by what becomes of the task, and record it; `gone`: its executor is lost."""
         record, workflow = span.record, span.record.group.workflow
         before = workflow.first_failure
         failure, retry_at = verdict(self._state, span, event.index, event.failure)
         if not self._state.attempts.only_with(span, event.index, event.index + 1):
             retry_at = self._state.now  # another attempt of it is running
         self._record(
-            msgspec.structs.replace(
-                event,
-                failure=failure,
-                retry_at=retry_at,
-                record=RecordId(record.id),
-                attempt=span.attempt,
-                executor=span.executor.id,
+            facts.ElementFailed(
+                event.span,
+                event.index,
+                failure,
+                event.detail,
+                retry_at,
+                RecordId(record.id),
+                span.attempt,
+                span.executor.id,
+                gone,
+                event.host,
             )
         )
         first = workflow.first_failure
         if first is not None:  # with fail-fast: nothing more is started, and this one not again
             self._abandon_pending(first, list(workflow.group.records()) if before is None else [record])
 
-    def _on_started(self, event: facts.SpanStarted) -> None:
+    def _on_started(self, event: news.WorkStarted) -> None:
         span = self._state.spans.get(event.span)
         if span is None:
             return
@@ -222,12 +226,15 @@ class Intake:
             if span.record.count(RUNNING, start, stop) < stop - start:
                 self._record(facts.SpanStarted(event.span, start, stop, RecordId(span.record.id), event.host))
 
-    def _on_returned(self, event: facts.SpanReturned) -> None:
+    def _on_returned(self, event: news.WorkReturned) -> None:
         span = self._state.spans.get(event.span)
-        if span is None:
-            return
-        for start, stop in span.parts(event.start, event.stop):
-            self._record(facts.SpanReturned(event.span, start, stop, RecordId(span.record.id)))
+        if span is not None:
+            self._return(span, event.start, event.stop)
+
+    def _return(self, span: Span, start: int, stop: int) -> None:
+        """Record that elements came back unstarted, as far as the span has them."""
+        for low, high in span.parts(start, stop):
+            self._record(facts.SpanReturned(span.id, low, high, RecordId(span.record.id)))
 
     def _on_executor_joined(self, event: facts.ExecutorJoined) -> None:
         if event.executor not in self._state.executors:
@@ -253,23 +260,28 @@ class Intake:
         front = set(executor.front())
         for span in list(executor.spans.values()):
             for index in _probably_running(span, in_front=span in front):
-                self._fail(span, facts.ElementFailed(span.id, index, failure, gone=True))
+                self._fail(span, news.WorkFailed(span.id, index, failure), gone=True)
         self._record(event)
 
     # --- what running tasks say of themselves ----------------------------------------------------
 
-    def _on_lock(self, event: facts.LockTaken | facts.LockFreed) -> None:
-        if lifecycle.is_lawful_lock(self._state, event):
+    def _on_take_lock(self, event: news.TakeLock) -> None:
+        span = self._state.spans.get(event.span)
+        if span is not None and self._state.locks.may_take(event.name, span, event.index):
+            self._record(facts.LockTaken(event.name, event.span, event.index, RecordId(span.record.id)))
+
+    def _on_free_lock(self, event: news.FreeLock) -> None:
+        if self._state.locks.may_free(event.name, event.span, event.index):
             record = self._state.spans[event.span].record
-            self._record(msgspec.structs.replace(event, record=RecordId(record.id)))
+            self._record(facts.LockFreed(event.name, event.span, event.index, RecordId(record.id)))
 
     def _on_group_released(self, event: facts.GroupReleased) -> None:
         group = self._state.groups.get(event.group)
         if group is not None and group.parent is not None and not (group.released or group.settled):
             self._record(event)
 
-    def _on_heard(self, event: facts.SpanAlive) -> None:
-        """Where nobody waits for a word, or has just had one, it need not be written down."""
+    def _on_alive(self, event: news.TaskAlive) -> None:
+        """Where no sign of life is waited for, or one has just come, it need not be written down."""
         span = self._state.spans.get(event.span)
         if span is not None and self._state.now - span.heard > span.record.spec.limits.resend_after / 10 > 0:
             self._record(facts.SpanAlive(event.span, RecordId(span.record.id)))
@@ -331,44 +343,59 @@ class Intake:
 
     # --- actions that people ask for -------------------------------------------------------------
 
-    def _on_deed(self, event: facts.Cancelled | facts.Killed | facts.Retried) -> None:
-        if task_actions.touched(self._state, event) or isinstance(event, facts.Cancelled):
-            self._record(event)
+    def _on_cancel(self, action: news.Cancel) -> None:
+        self._record(facts.Cancelled(action.target, action.stop))
 
-    def _on_hold(self, event: facts.Held | facts.Released) -> None:
-        if task_actions.is_lawful(self._state, event):
-            self._record(event)
+    def _on_kill(self, action: news.Kill) -> None:
+        if task_actions.touched(self._state, action):
+            self._record(facts.Killed(action.target, action.stop, action.message))
 
-    def _on_reset(self, event: facts.Reset) -> None:
-        parts, _ = reset.reach(self._state, event)
+    def _on_hold(self, action: news.Hold) -> None:
+        if task_actions.is_lawful(self._state, action):
+            self._record(facts.Held(action.target, action.stop, action.disabled))
+
+    def _on_release(self, action: news.Release) -> None:
+        if task_actions.is_lawful(self._state, action):
+            self._record(facts.Released(action.target, action.stop, action.enabled))
+
+    def _on_retry(self, action: news.Retry) -> None:
+        if task_actions.touched(self._state, action):
+            self._record(facts.Retried(action.target, action.stop))
+
+    def _on_prioritise(self, action: news.Prioritise) -> None:
+        self._record(facts.Prioritised(action.target, action.priority))
+
+    def _on_reset(self, action: news.Reset) -> None:
+        parts, _ = reset.reach(self._state, action)
         if parts:
-            self._record(msgspec.structs.replace(event, parts=parts))
+            self._record(facts.WasReset(action.target, action.stop, action.cascade, parts))
 
-    def _on_amended(self, event: facts.Amended) -> None:
+    def _on_amend(self, change: news.Amend) -> None:
         """What stays and had not succeeded is tried again, as if all were submitted anew; then comes the difference."""
-        if amend.why_not(self._state, event.run) is not None:
+        if amend.why_not(self._state, change.run) is not None:
             return
-        for record in amend.unsuccessful(self._state, event.run, set(event.removed)):
-            if record.runs(task_actions.REVIVABLE, 0, record.length):
+        for record in amend.unsuccessful(self._state, change.run, set(change.removed)):
+            if record.runs(UNSUCCESSFUL_STATES, 0, record.length):
                 self._record(facts.Retried(Dep(On.TASK, record.id)))
         self._abandon()
-        if event.added or event.changed or event.removed or event.removed_groups:
-            parts = amend.amend(self._state, self._effects, event)
-            self._facts.append(msgspec.structs.replace(event, parts=parts))
+        fact = facts.Amended(change.run, change.added, change.changed, change.removed, change.removed_groups)
+        if fact.added or fact.changed or fact.removed or fact.removed_groups:
+            parts = amend.amend(self._state, self._effects, fact)
+            self._facts.append(msgspec.structs.replace(fact, parts=parts))
 
-    def _on_declared(self, event: facts.DeclaredDone) -> None:
-        """What ended without success is revived first, and with it what was not run because of it."""
-        parts, _ = task_actions.reach(self._state, event)
+    def _on_declare_done(self, action: news.DeclareDone) -> None:
+        """What ended without success is revived first, and with it what was skipped because of it."""
+        parts, _ = task_actions.reach(self._state, action)
         for record, start, stop in parts:
-            if record.runs(task_actions.REVIVABLE, start, stop):
+            if record.runs(UNSUCCESSFUL_STATES, start, stop):
                 self._record(facts.Retried(Dep(On.TASK, record.id, start), stop))
         for record, start, stop in parts:
-            for low, high in record.runs(task_actions.PENDING, start, stop):
+            for low, high in record.runs(PENDING_STATES, start, stop):
                 done = task_actions.success(record, low, high)
                 key = key_of(self._state, record, low) if task_actions.kind_of(record) is Kind.COMMAND else done.key
                 self._record(msgspec.structs.replace(done, key=key))
 
-    def _on_take(self, event: facts.TakeTask) -> None:
+    def _on_take(self, event: news.TakeTask) -> None:
         for fact in manual.take(self._state, self._effects, event):
             self._record(fact)
 
@@ -402,9 +429,9 @@ class Intake:
             self._effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
         failure = Failure(Cause.LOST, shortened(f"no word of it from {span.executor.host} for {patience:g} s"))
         for index in _probably_running(span, in_front=True):
-            self._fail(span, facts.ElementFailed(span.id, index, failure))
+            self._fail(span, news.WorkFailed(span.id, index, failure))
         for low, high in parts if span.id in self._state.spans else []:
-            self._on_returned(facts.SpanReturned(span.id, low, high))
+            self._return(span, low, high)
 
     def _expire(self, group: GroupRecord) -> None:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
@@ -430,7 +457,7 @@ class Intake:
         skipped = self._effects.skipped
         while skipped:
             record, start, stop, failure = skipped.pop()
-            for low, high in record.runs(_PENDING, start, min(stop, record.length)):
+            for low, high in record.runs(PENDING_STATES, start, min(stop, record.length)):
                 self._record(facts.Skipped(RecordId(record.id), low, high, failure))
 
     def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
@@ -438,7 +465,7 @@ class Intake:
         for record in records:
             if dependencies.is_final(record):
                 continue  # what it waits for has ended, or will
-            for start, stop in record.runs(_PENDING, 0, record.length):
+            for start, stop in record.runs(PENDING_STATES, 0, record.length):
                 self._record(facts.Skipped(RecordId(record.id), start, stop, failure))
         self._effects.skipped.clear()
 
@@ -490,7 +517,7 @@ def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
     return any(executor.could_fit(record.needs) for executor in others)
 
 
-def _completed(state: State, span: Span, record: Record, event: facts.SpanEnded) -> facts.SpanEnded:
+def _completed(state: State, span: Span, record: Record, event: news.WorkSucceeded) -> facts.SpanEnded:
     """A success completed by whose it is and under which key it may be found again."""
     key = record.key if type(record) is TaskRecord else record.spec.key  # the former without putting its spec together
     return facts.SpanEnded(
@@ -526,7 +553,7 @@ def _is_with(span: Span, start: int, stop: int) -> bool:
     return False
 
 
-def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
+def _part(event: news.WorkSucceeded, start: int, stop: int) -> news.WorkSucceeded:
     """The part of a success that concerns the elements [start, stop)."""
     if (start, stop) == (event.start, event.stop):
         return event
@@ -535,4 +562,4 @@ def _part(event: facts.SpanEnded, start: int, stop: int) -> facts.SpanEnded:
         results = cut(results, start - event.start, stop - start)
     seconds = event.seconds * (stop - start) / (event.stop - event.start)
     details = tuple(detail for detail in event.details if start <= detail.index < stop)
-    return facts.SpanEnded(event.span, start, stop, seconds, results, details, host=event.host)
+    return news.WorkSucceeded(event.span, start, stop, seconds, results, details, event.host)

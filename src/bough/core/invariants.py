@@ -5,7 +5,7 @@ Rule: each law is recomputed from scratch here, never read from the index it che
 
 from __future__ import annotations
 
-from bough.core.records.array_record import PLACED, READY, RUNNING, ArrayRecord, Record
+from bough.core.records.array_record import ENDED_STATES, OCCUPYING_STATES, READY, ArrayRecord, Record
 from bough.core.records.attempts import Span
 from bough.core.records.group_record import STATES, GroupRecord
 from bough.core.records.ready_queue import is_valid
@@ -13,10 +13,6 @@ from bough.core.state import State
 from bough.errors import InvariantBroken
 from bough.model import ranges
 from bough.model.resources import Needs
-from bough.model.states import ENDED
-
-_BUSY = bytes((PLACED, RUNNING))
-_ENDED = {int(state) for state in ENDED}
 
 
 def check(state: State) -> None:
@@ -54,7 +50,7 @@ def _counts(group: GroupRecord) -> None:
 
 
 def _unfinished(group: GroupRecord) -> None:
-    own = sum(1 for record in group.members for state in _states(record) if state not in _ENDED)
+    own = sum(1 for record in group.members for state in _states(record) if state not in ENDED_STATES)
     own += sum(1 for record in group.members if isinstance(record, ArrayRecord) and record.open)
     below = sum(1 for child in group.children if not child.settled)
     _demand(group.unfinished == own + below, f"group {group.id} has {own + below} unfinished, not {group.unfinished}")
@@ -93,9 +89,17 @@ def _spans(state: State) -> None:
         _demand(span.executor.spans.get(span.id) is span, f"span {span.id} is not with its executor")
         for start, stop in span.left:
             for index in range(start, stop):
-                _demand(span.record.state_of(index) in _BUSY, f"{span.record.id}.{index} is with a span, not busy")
+                _demand(
+                    span.record.state_of(index) in OCCUPYING_STATES,
+                    f"{span.record.id}.{index} is with a span, not busy",
+                )
                 held.setdefault((span.record.id, index), []).append(span)
-    busy = {(r.id, i) for r in state.records.values() for lo, hi in r.runs(_BUSY, 0, r.length) for i in range(lo, hi)}
+    busy = {
+        (r.id, i)
+        for r in state.records.values()
+        for lo, hi in r.runs(OCCUPYING_STATES, 0, r.length)
+        for i in range(lo, hi)
+    }
     _demand(busy == set(held), f"busy without a span: {sorted(busy - set(held))[:5]}")
     for (id_, index), spans in held.items():
         first, *others = spans
@@ -148,7 +152,7 @@ def _totals(state: State) -> None:
     for late in state.attempts.late.values():
         known = late in state.attempts.late_of(late.record)
         _demand(bool(late.left) and known, f"the late attempt {late.id} holds nothing, or its record does not know it")
-    unended = sum(1 for record in state.records.values() for s in _states(record) if s not in _ENDED)
+    unended = sum(1 for record in state.records.values() for s in _states(record) if s not in ENDED_STATES)
     _demand(unended == state.unended, f"{unended} tasks have not ended, the core says {state.unended}")
     cores = sum(executor.capacity.cores for executor in state.executors.values())
     _demand(abs(cores - state.cores) < 1e-6, f"{cores} cores, the core says {state.cores}")
@@ -156,7 +160,7 @@ def _totals(state: State) -> None:
 
 def _waits(record: Record) -> int:
     """What a record waits for; of no meaning once it has ended."""
-    return record.waits if any(state not in _ENDED for state in _states(record)) else 0
+    return record.waits if any(state not in ENDED_STATES for state in _states(record)) else 0
 
 
 def picture(state: State) -> dict[str, object]:

@@ -15,6 +15,7 @@ from bough.core.records.array_record import (
     CANCELLED,
     DONE,
     FAILED,
+    OCCUPYING_STATES,
     PLACED,
     READY,
     RUNNING,
@@ -36,7 +37,6 @@ from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Cause, Failure, Success
 from bough.model.runtimes import SHORT
-from bough.model.states import OCCUPYING
 
 
 def executor_joined(state: State, effects: Effects | None, fact: facts.ExecutorJoined) -> None:
@@ -104,7 +104,7 @@ def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLos
 def placed(state: State, effects: Effects | None, fact: facts.Placed) -> None:
     """Ready elements went to an executor, or, if an executor has them already, to another one as a replica."""
     record, executor = state.records[fact.record], state.executors[fact.executor]
-    if record.state_of(fact.start) in OCCUPYING:
+    if record.state_of(fact.start) in OCCUPYING_STATES:
         place_replica(state, fact, record, executor)
     elif isinstance(record, ArrayRecord):
         place_elements(state, fact, record, executor)
@@ -186,13 +186,6 @@ def expect_word(state: State, span: Span) -> None:
     """Look after a span again if nothing is said of it for as long as its tasks allow."""
     span.heard = state.now
     state.set_timer(state.now + span.record.spec.limits.resend_after, TimerKind.SILENCE, span.id)
-
-
-def is_lawful_lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> bool:
-    """Whether a task may take a lock, or free it, as things stand."""
-    if isinstance(fact, facts.LockTaken):
-        return state.locks.may_take(fact.name, state.spans.get(fact.span), fact.index)
-    return state.locks.may_free(fact.name, fact.span, fact.index)
 
 
 def lock_taken(state: State, effects: Effects | None, fact: facts.LockTaken) -> None:

@@ -13,14 +13,14 @@ from random import Random
 import msgspec
 
 from bough.core import explain, snapshot
-from bough.core.actions.dry_run import Deed, survey
 from bough.core.apply import APPLY
 from bough.core.effects import Effects
 from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.state import State
-from bough.model.events.facts import Fact, News
+from bough.model.events.facts import Fact
+from bough.model.events.news import News
 from bough.model.events.orders import Order
 from bough.model.ids import Seconds
 from bough.model.states import TaskState
@@ -155,11 +155,3 @@ class Machine:
         """Tasks by state, over all groups."""
         totals = [sum(column) for column in zip(*(g.counts for g in self.state.groups.values()), strict=True)]
         return {TaskState(number).label: count for number, count in enumerate(totals)}
-
-    def touched(self, deed: Deed) -> int:
-        """How many tasks a deed would change now."""
-        return survey(self.state, deed)[0]
-
-    def left_out(self, deed: Deed) -> list[str]:
-        """What of its target a deed would not change although it was meant, and why."""
-        return survey(self.state, deed)[1]

@@ -11,20 +11,25 @@ from collections.abc import Callable
 
 import msgspec
 
-from bough.core import lifecycle, retirement
-from bough.core.actions.task_actions import OPEN
+from bough.core import retirement
 from bough.core.graph import validation
-from bough.core.records.array_record import HELD, READY, WAITING, Record
+from bough.core.records.array_record import (
+    ENDED_STATES,
+    OCCUPYING_STATES,
+    OPEN_STATES,
+    PENDING_STATES,
+    READY,
+    WAITING,
+    Record,
+)
 from bough.core.records.attempts import Span
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.events.facts import Fact
 from bough.model.ids import ROOT, SpanId
-from bough.model.states import TaskState
 
-_WITH_NOBODY = bytes((WAITING, HELD, READY))
-_BEGUN = bytes(state for state in TaskState if state not in _WITH_NOBODY)
+_BEGUN = OCCUPYING_STATES + ENDED_STATES
 
 
 def misfit(state: State, fact: Fact) -> str:
@@ -119,7 +124,7 @@ def _pages(state: State, fact: facts.PagesAdded) -> str:
     return validation.check_pages(state, fact) or ""
 
 
-def _reset(state: State, fact: facts.Reset) -> str:
+def _reset(state: State, fact: facts.WasReset) -> str:
     for id_, start, stop in fact.parts:
         record = state.records.get(id_)
         if record is None:
@@ -164,11 +169,11 @@ def _ended(state: State, fact: facts.SpanEnded) -> str:
         return _unless_with(span, fact.start, fact.stop)
     late = state.attempts.late.get(fact.span)
     if late is not None:
-        return _unless_with(late, fact.start, fact.stop) or _unless_all(late.record, OPEN, fact.start, fact.stop)
+        return _unless_with(late, fact.start, fact.stop) or _unless_all(late.record, OPEN_STATES, fact.start, fact.stop)
     record = state.records.get(fact.record)
     if record is None:
         return f"there is no record {fact.record}"
-    return _unless_all(record, _WITH_NOBODY, fact.start, fact.stop)
+    return _unless_all(record, PENDING_STATES, fact.start, fact.stop)
 
 
 def _failed(state: State, fact: facts.ElementFailed) -> str:
@@ -193,11 +198,17 @@ def _not_runnable(state: State, fact: facts.Skipped) -> str:
     record = state.records.get(fact.record)
     if record is None:
         return f"there is no record {fact.record}"
-    return _unless_all(record, _WITH_NOBODY, fact.start, fact.stop)
+    return _unless_all(record, PENDING_STATES, fact.start, fact.stop)
 
 
-def _lock(state: State, fact: facts.LockTaken | facts.LockFreed) -> str:
-    return "" if lifecycle.is_lawful_lock(state, fact) else f"the lock {fact.name} is not in that state"
+def _lock_taken(state: State, fact: facts.LockTaken) -> str:
+    lawful = state.locks.may_take(fact.name, state.spans.get(fact.span), fact.index)
+    return "" if lawful else f"the lock {fact.name} is not in that state"
+
+
+def _lock_freed(state: State, fact: facts.LockFreed) -> str:
+    lawful = state.locks.may_free(fact.name, fact.span, fact.index)
+    return "" if lawful else f"the lock {fact.name} is not in that state"
 
 
 def _unless_all(record: Record, states: bytes, start: int, stop: int) -> str:
@@ -228,7 +239,7 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.ExecutorResized: _resized,
     facts.Submitted: _submitted,
     facts.PagesAdded: _pages,
-    facts.Reset: _reset,
+    facts.WasReset: _reset,
     facts.Amended: _amended,
     facts.Retried: _retried,
     facts.Placed: _placed,
@@ -240,6 +251,6 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.RetryDue: _due,
     facts.MemoLookedUp: _recalled,
     facts.Skipped: _not_runnable,
-    facts.LockTaken: _lock,
-    facts.LockFreed: _lock,
+    facts.LockTaken: _lock_taken,
+    facts.LockFreed: _lock_freed,
 }

@@ -10,7 +10,16 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import cast
 
-from bough.core.records.array_record import DONE, HELD, PLACED, READY, RUNNING, WAITING, ArrayRecord, Record
+from bough.core.records.array_record import (
+    DONE,
+    HELD,
+    OCCUPYING_STATES,
+    PLACED,
+    READY,
+    WAITING,
+    ArrayRecord,
+    Record,
+)
 from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow
@@ -26,7 +35,6 @@ from bough.model.tasks import GroupSpec, TaskSpec
 from bough.policy.interface import Policies
 
 _FIRST_ENDED = int(TaskState.DONE)
-_BUSY = (PLACED, RUNNING)
 
 Like = tuple[TaskSpec, GroupRecord, RunTime, ReadyQueue]  # what tasks that are alike have in common
 QueueKey = tuple[Needs, int, int, str]  # needs, run, innermost group with a limit, host
@@ -170,7 +178,7 @@ class State:
     def task_done(self, record: TaskRecord) -> None:
         """As `move_task`, for a success: from placed or running to done."""
         old = record.state
-        if old not in _BUSY:
+        if old not in OCCUPYING_STATES:
             self._forbid(record, bytes((old,)), DONE)
         record.state = DONE
         group = record.group

@@ -1,9 +1,9 @@
-"""Nothing is made a fact that a store could not give back: what is heard is held against the bounds of facts first.
+"""Nothing is made a fact that a store could not give back: news is held against its bounds before it is taken in.
 
-Submissions and what executors report are decoded into the very types of the facts that are made of them, with their
-bounds, and are most of what is heard: they are not looked at again. What the server or a person says is. What the core
-itself computes is bounded where it is computed: times by `latest`, messages by `shortened`. Rule: a fact that was
-written can be read.
+The fields of news have the bounds of the facts that are made of it. Submissions and what executors report are decoded
+into these types, and are most of what arrives: they are not looked at again. What the server or a person says is. What
+the core itself computes is bounded where it is computed: times by `latest`, messages by `shortened`. Rule: a fact that
+was written can be read.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Final
 import msgspec
 
 from bough.model.bounds import LONGEST
-from bough.model.events import facts
-from bough.model.events.facts import Fact, News
+from bough.model.events import facts, news
+from bough.model.events.news import News
 from bough.model.ids import Seconds
 
 DECODED: Final = frozenset(
     {
         facts.Submitted,
         facts.PagesAdded,
-        facts.Amended,
-        facts.SpanStarted,
-        facts.SpanEnded,
-        facts.CallsEnded,
-        facts.SpanReturned,
+        news.Amend,
+        news.WorkStarted,
+        news.WorkSucceeded,
+        news.CallsEnded,
+        news.WorkReturned,
         facts.MemoLookedUp,
-        facts.DeclaredDone,
-        facts.TakeTask,
+        news.DeclareDone,
+        news.TakeTask,
     }
 )
 _LONGEST_MESSAGE: Final = 4_000  # characters of a message that the core puts together
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Fact).decode
+_decode = msgspec.msgpack.Decoder(News).decode
 
 
 def unstorable(event: News) -> str:

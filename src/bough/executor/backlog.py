@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import RecordId, SpanId
 from bough.model.resources import Needs
 from bough.wire.executor_messages import ReadOutput, RunSpan, StopElements
@@ -225,22 +225,22 @@ def as_span(run: RunSpan) -> RunSpan:
 def split_batch(news: News, run: RunSpan) -> Iterator[News]:
     """News of a batch, with the spans that the server knows."""
     match news:
-        case SpanReturned() | SpanStarted():
+        case WorkReturned() | WorkStarted():
             for index in range(news.start, min(news.stop, 1 + len(run.along))):
                 yield replace(news, span=SpanId(run.span + index), start=0, stop=1)
-        case ElementFailed():
+        case WorkFailed():
             detail = replace(news.detail, index=0) if news.detail is not None else None
             yield replace(news, span=SpanId(run.span + news.index), index=0, detail=detail)
         case _:
             yield news
 
 
-def advance(held: QueuedSpan, news: SpanEnded | CallsEnded | ElementFailed | SpanReturned) -> bool:
+def advance(held: QueuedSpan, news: WorkSucceeded | CallsEnded | WorkFailed | WorkReturned) -> bool:
     """Whether news are of a span; if so, note how far it has come."""
     at = news.span - held.run.span
     if not 0 <= at <= len(held.run.along) or held.next >= held.run.stop:
         return False
-    if isinstance(news, ElementFailed):
+    if isinstance(news, WorkFailed):
         held.next = at + news.index + 1
     elif isinstance(news, CallsEnded):
         held.next = news.start + len(news.results)

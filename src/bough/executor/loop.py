@@ -34,7 +34,7 @@ from bough.executor.executor_options import (
 from bough.executor.reports import Reports
 from bough.executor.server_connection import ServerConnection, connect
 from bough.model.blobs import is_blob
-from bough.model.events.facts import ElementFailed, SpanReturned
+from bough.model.events.news import WorkFailed, WorkReturned
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.wire.client_messages import Blob, Refused
@@ -313,7 +313,7 @@ class Executor:
                 failure = Failure(Cause.NOT_STARTED, text, site=True)
                 for one in spread(message):
                     for index in range(one.start, min(one.stop, one.start + _MOST_FAULTS)):
-                        self._reports.add(ElementFailed(one.span, index, failure))
+                        self._reports.add(WorkFailed(one.span, index, failure))
             case ReadOutput():
                 self._send(frame(OutputRead(message.request, b"", error=text)))
 
@@ -323,7 +323,7 @@ class Executor:
                 self._take_blob(slots, message)
             case RunSpan():  # which comes too late
                 for one in spread(message):
-                    self._reports.add(SpanReturned(one.span, one.start, one.stop))
+                    self._reports.add(WorkReturned(one.span, one.start, one.stop))
             case StopElements():
                 slots.stop(message)
             case ReadOutput():

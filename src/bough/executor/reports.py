@@ -11,7 +11,7 @@ import os
 from msgspec.structs import replace
 
 from bough import private
-from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.wire import framing
 from bough.wire.framing import News
@@ -21,7 +21,7 @@ MOST_TOGETHER = 4 << 20  # bytes of all that the tasks of one piece of news wrot
 MOST_INLINE = 16 << 20  # bytes of a result that goes with its report to a server that cannot read it as a file
 
 
-def inlined(news: SpanEnded, results: ResultFile) -> SpanEnded | ElementFailed:
+def inlined(news: WorkSucceeded, results: ResultFile) -> WorkSucceeded | WorkFailed:
     """The same with the result itself instead of a file that holds it; a failure when that cannot be read."""
     try:
         with open(results.path, "rb") as file:
@@ -30,13 +30,13 @@ def inlined(news: SpanEnded, results: ResultFile) -> SpanEnded | ElementFailed:
     except OSError as error:
         text = f"the result of {results.size} bytes cannot be sent: {error.strerror}"
         detail = news.details[0] if news.details else None
-        return ElementFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail)
+        return WorkFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail)
     return replace(news, results=data)
 
 
 def with_streams(news: News) -> News:
     """The same with what short outputs hold."""
-    if isinstance(news, SpanEnded) and news.details:
+    if isinstance(news, WorkSucceeded) and news.details:
         room = MOST_TOGETHER
         details = []
         for detail in news.details:
@@ -44,7 +44,7 @@ def with_streams(news: News) -> News:
             room -= sum(len(stream.data) for stream in (found.stdout, found.stderr) if stream is not None)
             details.append(found)
         return replace(news, details=tuple(details))
-    if isinstance(news, ElementFailed) and news.detail is not None:
+    if isinstance(news, WorkFailed) and news.detail is not None:
         return replace(news, detail=_with_data(news.detail))
     return news
 

@@ -46,7 +46,7 @@ from bough.executor.worker_protocol import (
     WorkerQuit,
     WorkerStop,
 )
-from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile
 from bough.model.resources import Needs, show_bytes
@@ -103,7 +103,7 @@ class Slots:
         """Queue a span."""
         run = as_span(run)
         if not self._leaving and not self._backlog.add(run):
-            self._say(run, SpanReturned(run.span, run.start, run.stop))
+            self._say(run, WorkReturned(run.span, run.start, run.stop))
 
     def stop(self, order: StopElements) -> None:
         """End elements of a span, wherever it is."""
@@ -142,7 +142,7 @@ class Slots:
 
     def _return(self, held: QueuedSpan) -> None:
         for low, high in held.kept(max(held.next, held.run.start), held.run.stop):
-            self._say(held.run, SpanReturned(held.run.span, low, high))
+            self._say(held.run, WorkReturned(held.run.span, low, high))
 
     def _say(self, run: RunSpan, news: News) -> None:
         """Report something of a span."""
@@ -297,7 +297,7 @@ class Slots:
                 self._add_news(news)
 
     def _add_news(self, news: News) -> None:
-        if self._inline and isinstance(news, SpanEnded) and isinstance(news.results, ResultFile):
+        if self._inline and isinstance(news, WorkSucceeded) and isinstance(news.results, ResultFile):
             if news.results.size > MOST_INLINE:
                 self._staging.keep_result(news, news.results)
                 return
@@ -349,7 +349,7 @@ class Slots:
         elif now - slot.seen_at >= _LONG:
             if not slot.told:
                 slot.told = True
-                self._say(held.run, SpanStarted(held.run.span, index, index + 1))
+                self._say(held.run, WorkStarted(held.run.span, index, index + 1))
             if now - slot.seen_at >= _OVERDUE * held.run.expected:  # what it got in advance may go to others
                 self._take_back(slot)
         if held.run.kind == Kind.FUNCTION:
@@ -463,18 +463,18 @@ def _account_for_running(held: QueuedSpan, index: int, slot: WorkerSlot, say: Sa
     if ending is None:
         _lose(held, index, f"the worker process died ({_how(status)}) while running it", say, detail)
     elif ending.failure and ending.element == (held.number, index):
-        say(held.run, ElementFailed(held.run.span, index, ending.failure, detail))
+        say(held.run, WorkFailed(held.run.span, index, ending.failure, detail))
     else:
         _give_back(held, index, index + 1, say)
 
 
 def _lose(held: QueuedSpan, index: int, message: str, say: Say, detail: Detail | None = None) -> None:
-    say(held.run, ElementFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
+    say(held.run, WorkFailed(held.run.span, index, Failure(Cause.LOST, message), detail))
 
 
 def _give_back(held: QueuedSpan, start: int, stop: int, say: Say) -> None:
     for low, high in held.kept(start, stop):
-        say(held.run, SpanReturned(held.run.span, low, high))
+        say(held.run, WorkReturned(held.run.span, low, high))
 
 
 def _how(status: int) -> str:

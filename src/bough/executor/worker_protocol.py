@@ -14,7 +14,7 @@ import mmap
 
 import msgspec
 
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Failure
 from bough.wire.client_messages import Blob
@@ -115,7 +115,7 @@ class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="oo"):
 
 
 ToWorker = Blob | WorkerSpan | WorkerStop | WorkerVerdict | WorkerQuit | InputsStaged | OutputsStored
-FromWorker = SpanEnded | CallsEnded | ElementFailed | SpanReturned | WorkerDone | StageInputs | StoreOutputs
+FromWorker = WorkSucceeded | CallsEnded | WorkFailed | WorkReturned | WorkerDone | StageInputs | StoreOutputs
 
 
 def to_worker_frames() -> Frames[ToWorker]:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from bough.model import ranges
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
@@ -51,10 +51,10 @@ class Distributor:
         self._runtimes: OrderedDict[RecordId, RunTime] = OrderedDict()
         self._order = 0
         self._handlers: dict[type, Callable[..., None]] = {
-            SpanEnded: self._on_ended,
-            ElementFailed: self._on_failed,
-            SpanStarted: self._on_started,
-            SpanReturned: self._on_returned,
+            WorkSucceeded: self._on_ended,
+            WorkFailed: self._on_failed,
+            WorkStarted: self._on_started,
+            WorkReturned: self._on_returned,
         }
 
     def number_from(self, first: SpanId) -> None:
@@ -80,7 +80,7 @@ class Distributor:
             before = self.server_spans.get(run.behind)
             head = (before.chain_head or before) if before is not None else None
             if head is None or head.parts or not head.queue:  # what it is to follow was handed out already
-                self.news.append(SpanReturned(run.span, run.start, run.stop))
+                self.news.append(WorkReturned(run.span, run.start, run.stop))
                 return
             head.chain = head.chain or []
             head.chain.append(server_span)
@@ -168,7 +168,7 @@ class Distributor:
             span = part.server_span.run.span
             for index in part.probably_running(in_front=part in front):
                 ranges.take(part.left, index, index + 1)
-                self.news.append(ElementFailed(span, index, failure, host=member.host))
+                self.news.append(WorkFailed(span, index, failure, host=member.host))
                 self._account_for(part.server_span, 1)
             self._take_back(part)
         for pool in self._pools.values():
@@ -183,7 +183,7 @@ class Distributor:
 
     def _requeue(self, server_span: ServerSpan, start: int, stop: int) -> None:
         if server_span.is_chained:
-            self.news.append(SpanReturned(server_span.run.span, start, stop))
+            self.news.append(WorkReturned(server_span.run.span, start, stop))
             self._account_for(server_span, stop - start)
             return
         ranges.add(server_span.queue, start, stop)
@@ -234,7 +234,7 @@ class Distributor:
                 self._handlers[type(news)](part, news)
         self._refresh(member)
 
-    def _on_ended(self, part: MemberSpan, news: SpanEnded) -> None:
+    def _on_ended(self, part: MemberSpan, news: WorkSucceeded) -> None:
         server_span = part.server_span
         for low, high in ranges.take(part.left, news.start, news.stop):
             self.news.append(success(news, server_span.run.span, low, high, part.member.host))
@@ -249,14 +249,14 @@ class Distributor:
         for number, (seconds, results) in enumerate(ends, news.span + news.start):
             part = member.parts.get(number)
             if part is not None:
-                self._on_ended(part, SpanEnded(SpanId(number), 0, 1, seconds, results))
+                self._on_ended(part, WorkSucceeded(SpanId(number), 0, 1, seconds, results))
 
-    def _on_failed(self, part: MemberSpan, news: ElementFailed) -> None:
+    def _on_failed(self, part: MemberSpan, news: WorkFailed) -> None:
         server_span, index, host = part.server_span, news.index, part.member.host
         if not ranges.take(part.left, index, index + 1):
             return
         self._drop_finished(part)
-        said = ElementFailed(server_span.run.span, index, news.failure, news.detail, host=host)
+        said = WorkFailed(server_span.run.span, index, news.failure, news.detail, host=host)
         if news.failure.site and not server_span.is_chained:
             tries = server_span.tries = server_span.tries or {}
             tries.setdefault(index, set()).add(part.member.number)
@@ -266,18 +266,18 @@ class Distributor:
         self.news.append(said)
         self._account_for(server_span, 1)
 
-    def _on_started(self, part: MemberSpan, news: SpanStarted) -> None:
+    def _on_started(self, part: MemberSpan, news: WorkStarted) -> None:
         running = part.running = part.running or []
         ranges.take(running, news.start, news.stop)
         ranges.add(running, news.start, news.stop)
-        self.news.append(SpanStarted(part.server_span.run.span, news.start, news.stop, host=part.member.host))
+        self.news.append(WorkStarted(part.server_span.run.span, news.start, news.stop, host=part.member.host))
 
-    def _on_returned(self, part: MemberSpan, news: SpanReturned) -> None:
+    def _on_returned(self, part: MemberSpan, news: WorkReturned) -> None:
         server_span = part.server_span
         server_span.returns += 1
         for low, high in ranges.take(part.left, news.start, news.stop):
             if server_span.returns > _MOST_RETURNS:
-                self.news.append(SpanReturned(server_span.run.span, low, high))
+                self.news.append(WorkReturned(server_span.run.span, low, high))
                 self._account_for(server_span, high - low)
             else:
                 self._requeue(server_span, low, high)
@@ -320,7 +320,7 @@ class Distributor:
         """Give back to the server what of a span was not handed out."""
         waiting = ranges.take(server_span.queue, 0, ALL)
         for low, high in waiting:
-            self.news.append(SpanReturned(server_span.run.span, low, high))
+            self.news.append(WorkReturned(server_span.run.span, low, high))
         self._account_for(server_span, ranges.size(waiting))
 
     def _drop_finished(self, part: MemberSpan) -> None:

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from msgspec.structs import replace
 
 from bough.model import ranges
-from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import BlobId, ExecutorId, Seconds, SpanId
 from bough.model.ranges import Ranges
 from bough.model.refs import cut
@@ -268,7 +268,7 @@ class Retry:
 
     __slots__ = ("failed", "index", "server_span")
 
-    def __init__(self, server_span: ServerSpan, failed: ElementFailed) -> None:
+    def __init__(self, server_span: ServerSpan, failed: WorkFailed) -> None:
         self.server_span = server_span
         self.index = failed.index
         self.failed = failed
@@ -290,7 +290,7 @@ def part_run(server_span: ServerSpan, number: SpanId, start: int, stop: int, beh
     return replace(run, span=number, start=start, stop=stop, pages=pages, expected=server_span.mean, behind=behind)
 
 
-def success(news: SpanEnded, span: SpanId, start: int, stop: int, host: str) -> SpanEnded:
+def success(news: WorkSucceeded, span: SpanId, start: int, stop: int, host: str) -> WorkSucceeded:
     """What the server is told of the elements [start, stop) of an executor's news."""
     seconds, results, details = news.seconds, news.results, news.details
     if (start, stop) != (news.start, news.stop):
@@ -298,7 +298,7 @@ def success(news: SpanEnded, span: SpanId, start: int, stop: int, host: str) -> 
             results = cut(results, start - news.start, stop - start)
         seconds = seconds * (stop - start) / (news.stop - news.start)
         details = tuple(detail for detail in details if start <= detail.index < stop)
-    return SpanEnded(span, start, stop, seconds, results, details, host=host)
+    return WorkSucceeded(span, start, stop, seconds, results, details, host=host)
 
 
 def whole(left: Ranges) -> int:

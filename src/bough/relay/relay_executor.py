@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, cast
 
 from bough import logs
 from bough.errors import ProtocolError
-from bough.model.events.facts import SpanEnded, SpanStarted
+from bough.model.events.news import WorkStarted, WorkSucceeded
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.model.resources import Needs
 from bough.model.runtimes import MAX_SPAN
@@ -294,7 +294,7 @@ class RelayExecutor(asyncio.Protocol):
         frames, size = [], 0
         for one in merge_news(news):
             self._reports.add(one)
-            size += len(one.results) if type(one) is SpanEnded and type(one.results) is bytes else 0
+            size += len(one.results) if type(one) is WorkSucceeded and type(one.results) is bytes else 0
             if size > _MOST_RESULTS:
                 frames.append(self._reports.cut())
                 size = 0
@@ -339,11 +339,11 @@ def merge_news(news: Sequence[News]) -> list[News]:
     """The same news, with neighbouring starts and ends as one, in the place of the first of them."""
     if len(news) < 2:
         return list(news)
-    directories: list[News | list[SpanEnded] | list[SpanStarted]] = []
-    alike: dict[tuple[object, ...], list[SpanEnded] | list[SpanStarted]] = {}
+    directories: list[News | list[WorkSucceeded] | list[WorkStarted]] = []
+    alike: dict[tuple[object, ...], list[WorkSucceeded] | list[WorkStarted]] = {}
     for one in news:
         kind = type(one)
-        if kind is not SpanStarted and (kind is not SpanEnded or one.results is not None):  # type: ignore[union-attr]
+        if kind is not WorkStarted and (kind is not WorkSucceeded or one.results is not None):  # type: ignore[union-attr]
             directories.append(one)
             continue
         key = (kind, one.span, one.host)  # type: ignore[union-attr]
@@ -363,7 +363,7 @@ def merge_news(news: Sequence[News]) -> list[News]:
     return said
 
 
-def _merge(pieces: list[SpanEnded] | list[SpanStarted], said: list[News]) -> None:
+def _merge(pieces: list[WorkSucceeded] | list[WorkStarted], said: list[News]) -> None:
     pieces.sort(key=_start)
     first = size = 0
     for at in range(1, len(pieces) + 1):
@@ -373,18 +373,20 @@ def _merge(pieces: list[SpanEnded] | list[SpanStarted], said: list[News]) -> Non
             first, size = at, 0
 
 
-def _written(piece: SpanEnded | SpanStarted) -> int:
+def _written(piece: WorkSucceeded | WorkStarted) -> int:
     """Bytes that its tasks wrote and that come with it."""
-    if isinstance(piece, SpanStarted):
+    if isinstance(piece, WorkStarted):
         return 0
     streams = [stream for detail in piece.details for stream in (detail.stdout, detail.stderr)]
     return sum(len(stream.data) for stream in streams if stream is not None)
 
 
-def _one(pieces: Sequence[SpanEnded | SpanStarted]) -> SpanEnded | SpanStarted:
+def _one(pieces: Sequence[WorkSucceeded | WorkStarted]) -> WorkSucceeded | WorkStarted:
     first, stop = pieces[0], pieces[-1].stop
-    if isinstance(first, SpanStarted):
-        return SpanStarted(first.span, first.start, stop, host=first.host)
-    ends = [piece for piece in pieces if isinstance(piece, SpanEnded)]
+    if isinstance(first, WorkStarted):
+        return WorkStarted(first.span, first.start, stop, host=first.host)
+    ends = [piece for piece in pieces if isinstance(piece, WorkSucceeded)]
     details = tuple(detail for end in ends for detail in end.details)
-    return SpanEnded(first.span, first.start, stop, sum(end.seconds for end in ends), None, details, host=first.host)
+    return WorkSucceeded(
+        first.span, first.start, stop, sum(end.seconds for end in ends), None, details, host=first.host
+    )

@@ -17,7 +17,8 @@ from bough import logs
 from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, UnknownName, UserError
 from bough.model.blobs import is_blob
-from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, PagesAdded, Submitted, WorkNews
+from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, PagesAdded, Submitted
+from bough.model.events.news import WorkNews
 from bough.model.ids import ExecutorId
 from bough.model.states import LABELS
 from bough.server.handler_errors import HandlerErrors

@@ -13,9 +13,13 @@ import traceback
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from bough import logs
 from bough.errors import ProtocolError, StoreFailed
-from bough.model.events.facts import News, RunClosed, WorkNews
+from bough.model.events import facts
+from bough.model.events.facts import RunClosed
+from bough.model.events.news import CallsEnded, News, WorkNews, WorkStarted, WorkSucceeded
 from bough.model.ids import Seconds
 from bough.policy.interface import Policies
 from bough.server import cleanup
@@ -62,18 +66,46 @@ def _files(directory: Path | str) -> list[Path]:
 
 def _reports(data: bytes) -> list[Report]:
     reports: list[Report] = []
-    frames: Frames[FromExecutor] = Frames(FromExecutor)
     at = 0
     while at + _HEAD <= len(data):
         end = at + _HEAD + int.from_bytes(data[at : at + _HEAD], "big")
         if end > len(data):
             break
         try:
-            reports += [message for message in frames.feed(data[at:end]) if isinstance(message, Report)]
+            reports += _read(data[at:end])
         except ProtocolError:
             break
         at = end
     return reports
+
+
+def _read(frame: bytes) -> list[Report]:
+    """The reports of a frame, also of one that an executor of the version before left."""
+    try:
+        frames: Frames[FromExecutor] = Frames(FromExecutor)
+        return [message for message in frames.feed(frame) if isinstance(message, Report)]
+    except ProtocolError:
+        former: Frames[_FormerReport] = Frames(_FormerReport)
+        return [Report(report.number, [_as_news(fact) for fact in report.news]) for report in former.feed(frame)]
+
+
+_FormerNews = facts.SpanStarted | facts.SpanEnded | CallsEnded | facts.ElementFailed | facts.SpanReturned
+
+
+class _FormerReport(msgspec.Struct, frozen=True, array_like=True, tag="rep"):
+    """A report until version 2 of the wire: its news had the fields that the core fills in."""
+
+    number: int
+    news: list[_FormerNews]
+
+
+def _as_news(fact: _FormerNews) -> WorkNews:
+    match fact:
+        case facts.SpanStarted():
+            return WorkStarted(fact.span, fact.start, fact.stop, fact.host)
+        case facts.SpanEnded():
+            ended = (fact.span, fact.start, fact.stop, fact.seconds)
+            return WorkSucceeded(*ended, fact.results, fact.details, fact.host)
 
 
 def recover(store: Store, last: LastRun, policies: Policies, *, spill_dir: str, mark: str, now: Seconds) -> None:

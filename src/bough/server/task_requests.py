@@ -18,7 +18,8 @@ import msgspec
 from bough import logs
 from bough.core.queries.answers import Attempt, TaskInfo
 from bough.errors import BoughError, InternalError, UserError
-from bough.model.events.facts import GroupReleased, LockFreed, LockTaken, SpanAlive
+from bough.model.events.facts import GroupReleased
+from bough.model.events.news import FreeLock, TakeLock, TaskAlive
 from bough.model.ids import ExecutorId, Seconds
 from bough.server.turns.shell import Shell
 from bough.wire import questions
@@ -235,7 +236,7 @@ class TaskRequests:
 
     def _alive(self, asked: _Asked, attempt: Attempt) -> None:
         if self._queries.spec_of(attempt.record).limits.resend_after:
-            self._shell.news(SpanAlive(attempt.span))
+            self._shell.news(TaskAlive(attempt.span))
         asked.answer({})
 
     def said(self, *_: object) -> list[dict[str, object]]:
@@ -328,7 +329,7 @@ class TaskRequests:
             if owner is None:
                 self._taking.add(name)
                 message = first.message
-                self._shell.news(LockTaken(name, message.span, message.index), then=lambda: self._taken(name))
+                self._shell.news(TakeLock(name, message.span, message.index), then=lambda: self._taken(name))
             return
         if not waiting:
             self._waiting.pop(name, None)
@@ -349,7 +350,7 @@ class TaskRequests:
         if owner != _as_owner(asked):
             owned = f"it belongs to task {self._name_of(owner)}" if owner else "it is not locked"
             raise UserError(f"the lock {name!r} is not the task's own: {owned}")
-        freed = LockFreed(name, asked.message.span, asked.message.index)
+        freed = FreeLock(name, asked.message.span, asked.message.index)
         self._shell.news(freed, then=lambda: asked.answer({"freed": True}))
 
     def _forget(self, asked: _Asked) -> None:

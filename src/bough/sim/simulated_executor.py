@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bough.model.events.facts import ElementFailed, ExecutorJoined, ExecutorLost, SpanEnded, SpanReturned
+from bough.model.events.facts import ExecutorJoined, ExecutorLost
+from bough.model.events.news import WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Failure
@@ -37,7 +38,7 @@ class Fate(NamedTuple):
 
 
 Model = Callable[[TaskSpec | ArraySpec, int, int, ExecutorTraits], Fate]  # spec, index, attempt, where it runs
-News = SpanEnded | ElementFailed | SpanReturned | ExecutorLost
+News = WorkSucceeded | WorkFailed | WorkReturned | ExecutorLost
 
 
 class Finish(NamedTuple):
@@ -113,7 +114,7 @@ class SimulatedExecutor:
         news: list[News] = []
         for order in [order for order in self._queue if order.behind == span]:
             self._queue.remove(order)
-            news.append(SpanReturned(order.span, order.start, order.stop))
+            news.append(WorkReturned(order.span, order.start, order.stop))
             news += self._give_back_after(order.span)
         return news
 
@@ -158,8 +159,8 @@ def _news(end: Finish, stopped: set[int]) -> list[News]:
     news: list[News] = []
     for index in [*sorted(silent.union(end.failures)), end.stop]:
         if start < index:
-            news.append(SpanEnded(span, start, index, each * (index - start)))
+            news.append(WorkSucceeded(span, start, index, each * (index - start)))
         if index in end.failures and index not in stopped:
-            news.append(ElementFailed(span, index, end.failures[index]))
+            news.append(WorkFailed(span, index, end.failures[index]))
         start = index + 1
     return news

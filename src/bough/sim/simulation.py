@@ -15,6 +15,7 @@ from typing import Generic, TypeVar, assert_never
 from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp
+from bough.model.events.news import News
 from bough.model.events.orders import AnswerTake, LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import Seconds
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor
@@ -58,7 +59,7 @@ class Simulation:
         self.refusals: list[str] = []
         self._dead: set[int] = set()
         self._model = model
-        self._agenda: Agenda[Fact | Finish] = Agenda()
+        self._agenda: Agenda[News | Finish] = Agenda()
         self._executors: dict[int, SimulatedExecutor] = {}
         for executor in executors:
             self.join(0.0, executor)
@@ -68,7 +69,7 @@ class Simulation:
         self._executors[executor.id] = executor
         self._agenda.put(when, executor.hello())
 
-    def at(self, when: Seconds, *news: Fact) -> None:
+    def at(self, when: Seconds, *news: News) -> None:
         """Let news arrive at a time."""
         for fact in news:
             self._agenda.put(when, fact)
@@ -85,7 +86,7 @@ class Simulation:
         if when is None:
             return
         self.now = when
-        news: list[Fact] = []
+        news: list[News] = []
         while self._agenda and self._agenda.next_time() == when:
             _, thing = self._agenda.pop()
             if isinstance(thing, Finish):
@@ -107,7 +108,7 @@ class Simulation:
     def _wake(self) -> Seconds | None:
         return self.machine.wake
 
-    def _turn(self, news: list[Fact]) -> None:
+    def _turn(self, news: list[News]) -> None:
         turn = self.machine.turn(self.now, news)
         if turn.facts:
             self.journal.append((turn.number, self.now, turn.facts))

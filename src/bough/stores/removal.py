@@ -33,7 +33,7 @@ _OF_RECORD: Final = (
 )  # fmt: skip
 _OF_RUN: Final = (f.RunClosed, f.RunRetired, f.RunRevived)
 _LAST: Final = (f.RunOpened, f.RunRemoved)
-_TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.Reset, f.Retried, f.Prioritised)
+_TARGETED: Final = (f.Cancelled, f.Killed, f.Held, f.Released, f.WasReset, f.Retried, f.Prioritised)
 _UNUSED: Final = """
 SELECT blob FROM blob_uses WHERE run = 0 AND NOT EXISTS (
   SELECT 1 FROM blob_uses AS others WHERE others.blob = blob_uses.blob AND others.run != 0) LIMIT ?"""

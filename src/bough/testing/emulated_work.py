@@ -20,7 +20,7 @@ from bough.executor.reports import Reports
 from bough.executor.worker.serialisation import Blobs
 from bough.model.commands.command import CommandCall, CommandTemplate, decode_call
 from bough.model.commands.rendering import render_call, render_row
-from bough.model.events.facts import SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, Seconds, SpanId
 from bough.model.tasks import Kind
 from bough.wire.executor_messages import RunSpan, StopElements, spread
@@ -191,7 +191,7 @@ class EmulatedExecutor:
     def refuse(self, run: RunSpan) -> None:
         """Return what came too late."""
         for one in spread(run) if run.along else (run,):
-            self.reports.add(SpanReturned(one.span, one.start, one.stop))
+            self.reports.add(WorkReturned(one.span, one.start, one.stop))
 
     def advance(self, now: Seconds) -> Seconds:
         """End what is over and begin what comes next; when to look again."""
@@ -213,7 +213,7 @@ class EmulatedExecutor:
                 self._free -= needed
                 if work.takes() >= _LONG:
                     self._return_followers(work.run.span)
-                    self.reports.add(SpanStarted(work.run.span, work.low, work.low + 1))
+                    self.reports.add(WorkStarted(work.run.span, work.low, work.low + 1))
                 else:
                     self._go_on(work, now)
                 if not self._is_over(work):
@@ -231,7 +231,7 @@ class EmulatedExecutor:
                     before = work.low
                     self._cut(work, order, now)
                     if works is self._running and before < work.low < work.high and work.takes() >= _LONG:
-                        self.reports.add(SpanStarted(work.run.span, work.low, work.low + 1))
+                        self.reports.add(WorkStarted(work.run.span, work.low, work.low + 1))
         self._return_followers(order.span)
         self._running = [work for work in self._running if not self._is_over(work)]
         self._queue = [work for work in self._queue if work.low < work.high]
@@ -241,7 +241,7 @@ class EmulatedExecutor:
         left = [*self._queue, *(self._running if running else ())]
         self._queue = []
         for work in left:
-            self.reports.add(SpanReturned(work.run.span, work.low, work.high))
+            self.reports.add(WorkReturned(work.run.span, work.low, work.high))
         if running:
             self._free += sum(work.run.needs.cores for work in self._running)
             self._running = []
@@ -260,11 +260,11 @@ class EmulatedExecutor:
             return
         run = work.run
         results = _nothings(low - work.low) if run.kind is Kind.FUNCTION else None
-        self.reports.add(SpanEnded(run.span, work.low, low, took, results))
+        self.reports.add(WorkSucceeded(run.span, work.low, low, took, results))
         work.low = low
         work.begun += took
         if low < work.high and work.takes() >= _LONG:
-            self.reports.add(SpanStarted(run.span, low, low + 1))
+            self.reports.add(WorkStarted(run.span, low, low + 1))
 
     def _cut(self, work: _Work, order: StopElements, now: Seconds) -> None:
         """Take the elements [start, stop) out of it; what is left behind them waits."""
@@ -283,7 +283,7 @@ class EmulatedExecutor:
         for work in self._queue:
             if work.run.behind in returned and work.run.span != span:
                 returned.add(work.run.span)
-                self.reports.add(SpanReturned(work.run.span, work.low, work.high))
+                self.reports.add(WorkReturned(work.run.span, work.low, work.high))
         if len(returned) > 1:
             self._queue[:] = [work for work in self._queue if work.run.span not in returned or work.run.span == span]
         if self._last in returned:

@@ -15,7 +15,7 @@ from random import Random
 from bough.core.invariants import check
 from bough.core.machine import Machine, Turn
 from bough.core.scheduling.view import StateView
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import ExecutorDrained, ExecutorLost
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
@@ -199,7 +199,7 @@ class PolicySuite:
         machine.turn(0, [submit(*(task(id_) for id_ in range(1, 10_001)))])
         watch.looks = watch.wishes = 0
         span = next(iter(machine.state.spans))
-        machine.turn(1, [facts.SpanEnded(span, 0, 1, 9.0)])
+        machine.turn(1, [news.WorkSucceeded(span, 0, 1, 9.0)])
         assert machine.counts()["placed"] == 1
         assert watch.looks <= self.bounded_looks
         watch.looks = 0
@@ -216,9 +216,9 @@ class PolicySuite:
             spans = [span for span in machine.state.spans.values() if span.record.id != 5]
             if not spans:
                 break
-            news = [submit(task(next_id, template="big")), facts.SpanEnded(spans[0].id, 0, 1, 1.0)]
+            said = [submit(task(next_id, template="big")), news.WorkSucceeded(spans[0].id, 0, 1, 1.0)]
             next_id += 1
-            self.turn(machine, *news, now=now)
+            self.turn(machine, *said, now=now)
         assert machine.state.records[5].count(3, 0, 1), "the big task was not placed"
 
     def test_a_leaving_executor_gets_nothing(self) -> None:
@@ -246,7 +246,7 @@ class PolicySuite:
             elif machine.state.spans:
                 span = dice.choice(list(machine.state.spans.values()))
                 start, stop = span.left[0]
-                self.turn(machine, facts.SpanEnded(span.id, start, stop, 0.3 * (stop - start)), now=now)
+                self.turn(machine, news.WorkSucceeded(span.id, start, stop, 0.3 * (stop - start)), now=now)
             assert now < 5000, machine.counts()
         counts = machine.counts()
         assert counts["done"] + counts["failed"] + counts["skipped"] == sum(counts.values())
@@ -260,5 +260,5 @@ class PolicySuite:
         for now in range(1, 4):
             (span,) = machine.state.spans.values()
             order.append(span.record.id)
-            self.turn(machine, facts.SpanEnded(span.id, 0, 1, 9.0), now=now)
+            self.turn(machine, news.WorkSucceeded(span.id, 0, 1, 9.0), now=now)
         assert order == [3, 2, 1]

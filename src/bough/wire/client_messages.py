@@ -12,24 +12,14 @@ from typing import Literal
 import msgspec
 
 from bough.model.bounds import Count, FilePath, Label, Name, Pid, Text, Word
-from bough.model.events.facts import (
-    Cancelled,
-    DeclaredDone,
-    GroupClosed,
-    Held,
-    Killed,
-    PagesAdded,
-    Prioritised,
-    Released,
-    Reset,
-    Retried,
-)
+from bough.model.events.facts import GroupClosed, PagesAdded
+from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
 from bough.model.ids import BlobId, ExecutorId, RecordId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.tasks import Item
 from bough.wire.questions import AnyQuestion
 
-VERSION = 2
+VERSION = 3
 MAX_FRAME = 1 << 30  # bytes; bigger things travel as files
 
 
@@ -112,7 +102,7 @@ class DoAction(msgspec.Struct, frozen=True, array_like=True, tag="act"):
     """Do something to tasks, arrays or groups; the `Answer` says how many tasks it touched and what it left out."""
 
     request: Count
-    deed: Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
+    deed: Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
 
 
 class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):

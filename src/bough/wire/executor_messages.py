@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bough.model.bounds import Count, FilePath, Index, Label, Name, Pid, Text, Word
-from bough.model.events.facts import WorkNews
+from bough.model.events.news import WorkNews
 from bough.model.ids import BlobId, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import ResultFile
 from bough.model.resources import Needs

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from bough.errors import ProtocolError
-from bough.model.events.facts import WorkNews
+from bough.model.events.news import WorkNews
 from bough.wire.client_messages import MAX_FRAME, FromClient, ToClient
 from bough.wire.executor_messages import FromExecutor, Report, ToExecutor
 from bough.wire.relay_channels import RelayHello

@@ -13,7 +13,8 @@ from bough.api.client import outbox
 from bough.api.client.connection import Connection
 from bough.api.client.reconnect import GiveUp
 from bough.errors import BoughError, InvalidWorkload, PeerLost, UserError
-from bough.model.events.facts import Cancelled, PagesAdded
+from bough.model.events.facts import PagesAdded
+from bough.model.events.news import Cancel
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Dep, Item, On, TaskSpec
 from bough.testing.builders import question, task
@@ -150,7 +151,7 @@ def test_a_blob_is_sent_once(pair: Pair) -> None:
 
 def test_questions_and_deeds_leave_at_once_behind_what_came_before(pair: Pair) -> None:
     pair.submit(1, 2)
-    pair.client.act(Cancelled(Dep(On.TASK, 2)))
+    pair.client.act(Cancel(Dep(On.TASK, 2)))
     said = [pair.next() for _ in range(4)]
     assert [type(message) for message in said] == [Blob, Submit, Submit, DoAction]
     assert ids(said[2]) == [2]

@@ -14,7 +14,8 @@ from bough.api.client import reconnect
 from bough.api.client.connection import Connection
 from bough.api.client.reconnect import DialAgain, Dialled
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
-from bough.model.events.facts import Cancelled, GroupClosed
+from bough.model.events.facts import GroupClosed
+from bough.model.events.news import Cancel
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import Dep, On
 from bough.testing.builders import question, task
@@ -173,8 +174,8 @@ def test_submissions_and_questions_while_the_server_is_away_wait_for_it(stage: S
 
 
 def test_an_act_is_said_again_until_it_is_answered(stage: Stage) -> None:
-    stage.client.act(Cancelled(Dep(On.TASK, 10)))
-    stage.client.act(Cancelled(Dep(On.TASK, 11)))
+    stage.client.act(Cancel(Dep(On.TASK, 10)))
+    stage.client.act(Cancel(Dep(On.TASK, 11)))
     one, two = stage.far.next(), stage.far.next()
     assert isinstance(one, DoAction)
     stage.far.say(Answer(one.request, {"tasks": 1}))

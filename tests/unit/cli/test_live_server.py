@@ -14,7 +14,7 @@ from cli_workshop import Workshop
 from bough.cli.targets.live_server import connect
 from bough.cli.targets.locate import ServerLocation
 from bough.errors import PeerLost, ProtocolError, UnknownName
-from bough.model.events.facts import Cancelled, Killed, Retried
+from bough.model.events.news import Cancel, Kill, Retry
 from bough.model.tasks import Dep, On
 from bough.testing.builders import question
 from bough.wire.client_messages import VERSION, Accepted, Answer, Ask, ClientHello, DoAction, Refused, Welcome
@@ -124,10 +124,10 @@ def test_acting_tells_the_server_of_the_targets(
     assert (code, json.loads(out)) == (0, {"tasks": 6})
     deeds = [message.deed for message in server.heard if isinstance(message, DoAction)]
     assert deeds == [
-        Killed(Dep(On.TASK, 4, 6), 8),
-        Cancelled(Dep(On.GROUP, 1)),
-        Retried(Dep(On.TASK, 2)),
-        Retried(Dep(On.TASK, 4, 4), 6),
+        Kill(Dep(On.TASK, 4, 6), 8),
+        Cancel(Dep(On.GROUP, 1)),
+        Retry(Dep(On.TASK, 2)),
+        Retry(Dep(On.TASK, 4, 4), 6),
     ]
 
 

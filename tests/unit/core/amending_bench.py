@@ -88,9 +88,9 @@ class Flow:
         state = self.bench.machine.state
         self.again = run_again(state, state.workflows[2], found)
         idle = {self.ids[name] for name, word in self.states.items() if word == "skipped"}  # these are tried again
-        turn = self.bench.tell(found.fact)
+        turn = self.bench.tell(found.news)
         names = {id_: name for name, id_ in self.ids.items()}
-        passed = {item.id for item in found.fact.changed} | idle
+        passed = {item.id for item in found.news.changed} | idle
         parts = [part[0] for fact in turn.facts if isinstance(fact, facts.Amended) for part in fact.parts]
         assert self.again == [names[record] for record in parts if record not in passed]
         return found

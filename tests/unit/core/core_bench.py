@@ -11,7 +11,7 @@ from bough.core.machine import Machine, Turn
 from bough.core.records.array_record import ArrayRecord, Record
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import TimerKind
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import Fact, decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.outcomes import Failure
@@ -89,23 +89,23 @@ class Bench:
 
     def start(self, record: int, index: int = 0) -> Turn:
         """The executor says that an element is running."""
-        return self.tell(facts.SpanStarted(self.span(record, index), index, index + 1))
+        return self.tell(news.WorkStarted(self.span(record, index), index, index + 1))
 
     def end(self, record: int, index: int = 0, stop: int | None = None, seconds: float = 1.0) -> Turn:
         """Elements succeed; they must be with one span."""
         stop = index + 1 if stop is None else stop
-        return self.tell(facts.SpanEnded(self.span(record, index), index, stop, seconds * (stop - index)))
+        return self.tell(news.WorkSucceeded(self.span(record, index), index, stop, seconds * (stop - index)))
 
     def fail(self, record: int, index: int = 0, failure: Failure = BOOM) -> Turn:
         """An element fails."""
-        return self.tell(facts.ElementFailed(self.span(record, index), index, failure))
+        return self.tell(news.WorkFailed(self.span(record, index), index, failure))
 
     def end_all(self) -> None:
         """Let everything that is with an executor succeed, again and again until nothing is."""
         while spans := list(self.machine.state.spans.values()):
             for span in spans:
                 for start, stop in [tuple(part) for part in span.left]:
-                    self.tell(facts.SpanEnded(span.id, start, stop, 1.0 * (stop - start)))
+                    self.tell(news.WorkSucceeded(span.id, start, stop, 1.0 * (stop - start)))
 
     def wait(self, seconds: float) -> Turn:
         """Time passes."""

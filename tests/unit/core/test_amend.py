@@ -6,7 +6,7 @@ import msgspec
 
 from bough.core.actions.amend import why_not
 from bough.core.actions.difference import find_difference, why_taken, why_wrong
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import Dep, On
 from bough.testing.builders import array, task
@@ -63,7 +63,7 @@ def test_a_cycle_or_an_unknown_reference_is_found_before_anything_is_compared() 
     lost = [msgspec.structs.replace(first, after=(Dep(On.TASK, 7),))]
     assert why_wrong(state, state.workflows[2], lost) == "a depends on 7, which does not exist"
     taken = [msgspec.structs.replace(first, id=RecordId(flow.ids["a"]), name="other")]
-    fact = find_difference(state.workflows[2], taken).fact
+    fact = find_difference(state.workflows[2], taken).news
     assert why_taken(state, fact) == f"the id {flow.ids['a']} is taken"
 
 
@@ -86,7 +86,7 @@ def test_a_workflow_that_no_description_made_is_left_alone() -> None:
         flow.bench.submit(item)
         flow.bench.tell(facts.GroupClosed(GroupId(50)))
         assert (why_not(state, 2) or "").startswith("the workflow flow holds more than commands:")
-        flow.bench.tell(facts.Amended(2, removed=(RecordId(1),)))
+        flow.bench.tell(news.Amend(2, removed=(RecordId(1),)))
         assert 1 in state.records
 
 
@@ -106,7 +106,7 @@ def test_what_is_not_changed_is_left_alone_in_whatever_state_it_is() -> None:
 
 def test_nothing_is_recorded_if_nothing_is_different() -> None:
     flow = Flow("a", "b < a")
-    assert kinds(flow.bench.tell(flow.difference("a", "b < a").fact)) == []
+    assert kinds(flow.bench.tell(flow.difference("a", "b < a").news)) == []
 
 
 def test_what_is_new_may_wait_for_what_is_there_and_what_has_not_started_for_what_is_new() -> None:
@@ -126,7 +126,7 @@ def test_a_changed_task_that_runs_is_ended_and_run_anew_by_the_same_number() -> 
     assert flow.ids["a"] == before
     assert flow.bench.record(before).spec.payload == b"other"
     assert flow.bench.attempt(before) == 2
-    flow.bench.tell(facts.SpanEnded(span, 0, 1, 1.0))  # the old one was faster than the order to end
+    flow.bench.tell(news.WorkSucceeded(span, 0, 1, 1.0))  # the old one was faster than the order to end
     assert flow.states["a"] == "placed"
     flow.end("a", "b")
     assert flow.is_over
@@ -210,7 +210,7 @@ def test_what_failed_and_is_still_wanted_is_tried_again() -> None:
     flow = Flow("a", "b < a", "c", "d < a")
     flow.fail("a")
     assert flow.states == {"a": "failed", "b": "skipped", "c": "placed", "d": "skipped"}
-    turn = flow.bench.tell(flow.difference("a", "b < a", "c").fact)
+    turn = flow.bench.tell(flow.difference("a", "b < a", "c").news)
     assert kinds(turn)[:2] == ["Retried", "Amended"]
     assert flow.states == {"a": "placed", "b": "waiting", "c": "placed"}
 
@@ -228,7 +228,7 @@ def test_what_was_not_run_because_of_a_task_that_is_removed_is_run() -> None:
 
 def test_a_task_that_somebody_holds_stays_held() -> None:
     flow = Flow("a", "b < a")
-    flow.bench.tell(facts.Held(on(flow.ids["b"])))
+    flow.bench.tell(news.Hold(on(flow.ids["b"])))
     flow.amend("a", "b = other")
     assert flow.states["b"] == "held"
 
@@ -239,7 +239,7 @@ def test_a_travelling_or_waiting_result_of_the_old_task_does_not_count() -> None
     flow.bench.start(flow.ids["a"])
     flow.bench.tell(facts.ExecutorLost(1, "gone"))  # type: ignore[arg-type]
     flow.amend("a = other")
-    flow.bench.tell(facts.SpanEnded(lost, 0, 1, 1.0))  # type: ignore[arg-type]
+    flow.bench.tell(news.WorkSucceeded(lost, 0, 1, 1.0))  # type: ignore[arg-type]
     assert flow.states["a"] != "done"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bough.core.invariants import check
 from bough.core.records.attempts import MOST_LATE, AttemptIndex, Span
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.states import TaskState
@@ -61,9 +61,9 @@ def many_spans(bench: Bench, *, loose: bool) -> None:
 
 
 @pytest.mark.parametrize("loose", [False, True])
-@pytest.mark.parametrize("action", [facts.Killed, facts.Cancelled])
+@pytest.mark.parametrize("action", [news.Kill, news.Cancel])
 def test_one_of_ten_thousand_spans_is_ended_without_looking_at_the_others(
-    looked_at: list[int], loose: bool, action: type[facts.Killed | facts.Cancelled]
+    looked_at: list[int], loose: bool, action: type[news.Kill | news.Cancel]
 ) -> None:
     bench = Bench(0)
     many_spans(bench, loose=loose)
@@ -84,7 +84,7 @@ def test_what_an_executor_says_late_is_found_without_a_search(looked_at: list[in
     bench.machine.turn(1.0, [facts.ExecutorLost(ExecutorId(1), "gone")])
     assert len(bench.machine.state.attempts.late) == MANY == MOST_LATE
     looked_at.clear()
-    turn = bench.machine.turn(2.0, [facts.SpanEnded(SpanId(7_000), *elements, 1.0)])
+    turn = bench.machine.turn(2.0, [news.WorkSucceeded(SpanId(7_000), *elements, 1.0)])
     assert [type(fact) for fact in turn.facts] == [facts.SpanEnded]
     assert len(looked_at) <= 100
 
@@ -118,7 +118,7 @@ def stopped(bench: Bench) -> list[tuple[int, int, int]]:
 def test_the_first_success_counts_and_the_other_attempt_is_ended(winner: int) -> None:
     bench = with_replica()
     spans = sorted(bench.machine.state.spans)
-    turn = bench.tell(facts.SpanEnded(SpanId(spans[winner - 1]), 0, 1, 1.0))
+    turn = bench.tell(news.WorkSucceeded(SpanId(spans[winner - 1]), 0, 1, 1.0))
     assert bench.state(1) == "done"
     assert stopped(bench) == [(spans[2 - winner], 0, 1)]
     assert not bench.machine.state.spans
@@ -127,28 +127,28 @@ def test_the_first_success_counts_and_the_other_attempt_is_ended(winner: int) ->
     assert success is not None
     assert success.attempt == winner
     assert [fact.attempt for fact in turn.facts if isinstance(fact, facts.SpanEnded)] == [winner]
-    assert bench.tell(facts.SpanEnded(SpanId(spans[2 - winner]), 0, 1, 1.0)).facts == []
+    assert bench.tell(news.WorkSucceeded(SpanId(spans[2 - winner]), 0, 1, 1.0)).facts == []
 
 
 def test_one_of_two_attempts_may_fail_be_given_back_or_get_lost() -> None:
-    for news in (
-        lambda span: facts.ElementFailed(span, 0, BOOM),
-        lambda span: facts.SpanReturned(span, 0, 1),
+    for said in (
+        lambda span: news.WorkFailed(span, 0, BOOM),
+        lambda span: news.WorkReturned(span, 0, 1),
         lambda span: facts.ExecutorLost(ExecutorId(2), "gone"),
     ):
         bench = with_replica()
         first, second = sorted(bench.machine.state.spans)
-        bench.tell(news(SpanId(second)))
+        bench.tell(said(SpanId(second)))
         assert bench.state(1) == "placed"
         assert set(bench.machine.state.spans) == {first}
-        bench.tell(facts.SpanEnded(SpanId(first), 0, 1, 1.0))
+        bench.tell(news.WorkSucceeded(SpanId(first), 0, 1, 1.0))
         assert bench.state(1) == "done"
 
 
 def test_the_failure_of_the_last_attempt_is_that_of_the_task() -> None:
     bench = with_replica()
     for span in sorted(bench.machine.state.spans):
-        bench.tell(facts.ElementFailed(SpanId(span), 0, BOOM))
+        bench.tell(news.WorkFailed(SpanId(span), 0, BOOM))
     assert bench.state(1) == "failed"
     assert bench.machine.state.records[1].failures_of(0) == (1, 0)
 
@@ -156,13 +156,13 @@ def test_the_failure_of_the_last_attempt_is_that_of_the_task() -> None:
 def test_replicas_of_elements_end_one_by_one() -> None:
     bench = with_replica(of_array=True)
     first, second = sorted(bench.machine.state.spans)
-    bench.tell(facts.SpanEnded(SpanId(second), 0, 2, 2.0))
+    bench.tell(news.WorkSucceeded(SpanId(second), 0, 2, 2.0))
     assert stopped(bench) == [(first, 0, 2)]
-    bench.tell(facts.SpanReturned(SpanId(first), 2, 3))
+    bench.tell(news.WorkReturned(SpanId(first), 2, 3))
     assert [bench.machine.state.records[1].state_of(index) for index in range(4)][:2] == [TaskState.DONE] * 2
-    bench.tell(facts.Killed(on(1, 3)))
+    bench.tell(news.Kill(on(1, 3)))
     assert sorted(stopped(bench)) == sorted([(first, 0, 2), (first, 3, 4), (second, 3, 4)])
-    bench.tell(facts.SpanEnded(SpanId(second), 2, 3, 1.0))
+    bench.tell(news.WorkSucceeded(SpanId(second), 2, 3, 1.0))
     assert not bench.machine.state.spans
     check(bench.machine.state)
 

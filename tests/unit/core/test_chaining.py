@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec
@@ -45,7 +45,7 @@ def test_a_chain_goes_out_in_one_turn_each_behind_the_one_before() -> None:
 def test_ends_come_in_bulk_and_nothing_is_sent_again() -> None:
     bench = measured()
     bench.submit(*chain(10, 4))
-    ends = [facts.SpanEnded(bench.span(id_), 0, 1, 0.001) for id_ in range(10, 14)]
+    ends = [news.WorkSucceeded(bench.span(id_), 0, 1, 0.001) for id_ in range(10, 14)]
     turn = bench.tell(*ends)
     assert [type(fact).__name__ for fact in turn.facts] == ["SpanEnded"] * 4
     assert turn.orders == []
@@ -66,7 +66,7 @@ def test_links_that_are_alike_and_take_the_value_of_the_one_before_are_one_hand_
     assert [single.span for single in singles] == [bench.span(id_) for id_ in range(10, 14)]
     assert [single.behind for single in singles] == [0, *(bench.span(id_) for id_ in range(10, 13))]
     assert [single.spec.after for single in singles] == [spec.after for spec in linked(10, 4)]
-    bench.tell(facts.CallsEnded(order.span, 0, [0.001] * 4, [b"x"] * 4))
+    bench.tell(news.CallsEnded(order.span, 0, [0.001] * 4, [b"x"] * 4))
     assert bench.machine.is_idle
 
 
@@ -124,7 +124,7 @@ def test_when_the_predecessor_fails_what_followed_is_not_run_once_it_is_back() -
     spans = [bench.span(id_) for id_ in (10, 11, 12)]
     bench.fail(10, 0, BOOM)
     assert bench.states(10, 11, 12) == ["failed", "placed", "placed"]
-    bench.tell(*(facts.SpanReturned(span, 0, 1) for span in spans[1:]))
+    bench.tell(*(news.WorkReturned(span, 0, 1) for span in spans[1:]))
     assert bench.states(10, 11, 12) == ["failed", "skipped", "skipped"]
 
 
@@ -133,7 +133,7 @@ def test_when_the_predecessor_is_tried_again_what_followed_waits_again() -> None
     bench.submit(*chain(10, 2, limits=limits(retries=1)))
     span = bench.span(11)
     bench.fail(10, 0, BOOM)
-    bench.tell(facts.SpanReturned(span, 0, 1))
+    bench.tell(news.WorkReturned(span, 0, 1))
     assert bench.states(10, 11) == ["placed", "waiting"]
     bench.end(10)
     assert bench.state(11) == "placed"
@@ -148,7 +148,7 @@ def test_one_that_comes_back_after_its_predecessor_succeeded_elsewhere_is_ready(
     bench.fail(10, 0, BOOM)
     bench.end(10)
     assert bench.state(11) == "placed", "nothing was heard of it yet"
-    bench.tell(facts.SpanReturned(span, 0, 1))
+    bench.tell(news.WorkReturned(span, 0, 1))
     assert bench.attempt(11) == 2
     bench.end(11)
     assert bench.machine.is_idle
@@ -157,8 +157,8 @@ def test_one_that_comes_back_after_its_predecessor_succeeded_elsewhere_is_ready(
 def test_a_result_made_from_what_was_cancelled_does_not_count() -> None:
     bench = measured()
     bench.submit(*chain(10, 2))
-    bench.tell(facts.Cancelled(on(10)))
-    bench.tell(facts.SpanEnded(bench.span(11), 0, 1, 0.001))
+    bench.tell(news.Cancel(on(10)))
+    bench.tell(news.WorkSucceeded(bench.span(11), 0, 1, 0.001))
     assert bench.states(10, 11) == ["cancelled", "skipped"]
 
 
@@ -178,7 +178,7 @@ def test_a_chain_a_lost_executor_finished_counts_when_it_comes_back() -> None:
     bench.submit(*chain(10, 3))
     spans = [bench.span(id_) for id_ in (10, 11, 12)]
     bench.tell(facts.ExecutorLost(ExecutorId(1), "gone"))
-    bench.tell(*(facts.SpanEnded(span, 0, 1, 0.001) for span in spans))
+    bench.tell(*(news.WorkSucceeded(span, 0, 1, 0.001) for span in spans))
     assert bench.states(10, 11, 12) == ["done"] * 3
     assert bench.machine.is_idle
 
@@ -186,7 +186,7 @@ def test_a_chain_a_lost_executor_finished_counts_when_it_comes_back() -> None:
 def test_held_tasks_do_not_travel() -> None:
     bench = measured(1)
     bench.submit(task(5), *chain(10, 2))
-    bench.tell(facts.Held(on(11)))
+    bench.tell(news.Hold(on(11)))
     bench.end(5)
     assert bench.states(10, 11) == ["placed", "waiting"]
 
@@ -231,7 +231,7 @@ def test_a_fan_out_comes_back_when_the_root_fails() -> None:
     bench.submit(*fan(10, 8))
     travelling = [id_ for id_ in range(11, 19) if bench.state(id_) == "placed"]
     spans = [bench.span(id_) for id_ in travelling]
-    bench.tell(facts.ElementFailed(bench.span(10), 0, BOOM), *(facts.SpanReturned(span, 0, 1) for span in spans))
+    bench.tell(news.WorkFailed(bench.span(10), 0, BOOM), *(news.WorkReturned(span, 0, 1) for span in spans))
     assert set(bench.states(*range(11, 19))) == {"skipped"}
 
 
@@ -249,7 +249,7 @@ def test_the_ends_of_like_tasks_come_together() -> None:
     bench = measured()
     bench.submit(*(task(id_, template="x") for id_ in range(10, 20)))
     first = bench.span(10)
-    turn = bench.tell(facts.CallsEnded(first, 0, [0.001] * 10, [b"%d" % n for n in range(10)], "node7"))
+    turn = bench.tell(news.CallsEnded(first, 0, [0.001] * 10, [b"%d" % n for n in range(10)], "node7"))
     ends = [fact for fact in turn.facts if isinstance(fact, facts.SpanEnded)]
     assert [(end.record, end.results, end.host) for end in ends] == [(10 + n, b"%d" % n, "node7") for n in range(10)]
     assert bench.machine.is_idle
@@ -259,8 +259,8 @@ def test_of_ends_that_come_together_a_cancelled_one_is_passed_over() -> None:
     bench = measured()
     bench.submit(*(task(id_, template="x") for id_ in range(10, 13)))
     first = bench.span(10)
-    bench.tell(facts.Cancelled(on(11)))
-    bench.tell(facts.CallsEnded(first, 0, [0.001] * 3, [b"a", b"b", b"c"]))
+    bench.tell(news.Cancel(on(11)))
+    bench.tell(news.CallsEnded(first, 0, [0.001] * 3, [b"a", b"b", b"c"]))
     assert bench.states(10, 11, 12) == ["done", "cancelled", "done"]
 
 

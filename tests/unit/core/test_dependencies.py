@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events.facts import Cancelled, GroupClosed, PagesAdded
+from bough.model.events.facts import GroupClosed, PagesAdded
+from bough.model.events.news import Cancel
 from bough.model.ids import GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page
@@ -300,7 +301,7 @@ def test_what_comes_after_a_failed_group_is_not_run() -> None:
 def test_a_cancelled_task_dooms_its_dependents() -> None:
     bench = Bench()
     bench.submit(task(1), task(2, 1))
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert bench.states(1, 2) == ["cancelled", "skipped"]
     assert bench.failure(2).message == "task 1 did not succeed: was cancelled"
 
@@ -414,7 +415,7 @@ def test_an_open_array_that_is_cancelled_when_all_of_it_is_done_counts_as_done()
     bench.submit(open_array(1), task(2, on_array(1)))  # type: ignore[arg-type]
     bench.tell(grow(1, page(0, 1)))
     bench.end(1, 0)
-    bench.tell(Cancelled(on_array(1)))
+    bench.tell(Cancel(on_array(1)))
     assert bench.state(2) == "placed"
 
 

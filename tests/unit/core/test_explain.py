@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bough.model.events.facts import Cancelled, ExecutorDrained, Held, MemoLookedUp, Stopping
+from bough.model.events.facts import ExecutorDrained, MemoLookedUp, Stopping
+from bough.model.events.news import Cancel, Hold
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.testing.builders import array, group, limits, needs, on_array, on_element, on_group, task
@@ -63,7 +64,7 @@ def test_it_was_not_run() -> None:
 def test_it_was_cancelled() -> None:
     bench = Bench()
     bench.submit(task(1))
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert why(bench, 1) == "task 1 was cancelled"
 
 
@@ -91,13 +92,13 @@ def test_it_waits_on_an_executor_behind_others() -> None:
 def test_it_is_held() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2), array(3, 3), group(1, "g"), group(2, "sub", 1), task(4, group=2))
-    bench.tell(Held(on(2)), Held(on(3, 1)), Held(on_group(1)))
+    bench.tell(Hold(on(2)), Hold(on(3, 1)), Hold(on_group(1)))
     assert why(bench, 2) == "task 2 is held: somebody held it; let it go with: bough release 2"
     assert why(bench, 3, 1) == "task 3.1 is held: somebody held 3.1; let it go with: bough release 3.1"
     assert why(bench, 4).startswith("task 4 is held: its group g is held;")
-    bench.tell(Held(on_array(3)))
+    bench.tell(Hold(on_array(3)))
     assert "somebody held its array" in why(bench, 3, 2)
-    bench.tell(Held(on_group(0)))
+    bench.tell(Hold(on_group(0)))
     assert "its group the workflow is held" in why(bench, 2)
 
 

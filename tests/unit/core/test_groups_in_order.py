@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import ExecutorId
 from bough.model.tasks import Dep, GroupSpec, On, TaskExtras, TaskSpec
 from bough.testing.builders import array, executor, group, limits, needs, on_group, task
@@ -131,7 +131,7 @@ def test_a_retry_by_hand_does_not_run_a_final_task_twice() -> None:
     bench.submit(task(1), task(2, 1, terms=FINAL))
     bench.fail(1)
     bench.end(2)
-    bench.tell(facts.Retried(Dep(On.TASK, 1)))
+    bench.tell(news.Retry(Dep(On.TASK, 1)))
     bench.end(1)
     assert bench.states(1, 2) == ["done", "done"]
 
@@ -198,7 +198,7 @@ def test_what_was_cancelled_or_killed_is_not_tried_again() -> None:
     bench = Bench(4)
     bench.submit(GroupSpec(1, "g", retries=3), task(1, group=1))  # type: ignore[arg-type]
     bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
-    bench.tell(facts.Killed(Dep(On.GROUP, 1)))
+    bench.tell(news.Kill(Dep(On.GROUP, 1)))
     assert bench.state(1) == "failed"
 
 

@@ -7,17 +7,16 @@ import pytest
 from bough.core.queries.facade import Queries
 from bough.core.state import TimerKind
 from bough.model.events.facts import (
-    Cancelled,
     ElementFailed,
     ExecutorDrained,
     ExecutorLost,
     RetryDue,
     RunClosed,
     SpanEnded,
-    SpanReturned,
     SpanStarted,
     Stopping,
 )
+from bough.model.events.news import Cancel, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import ExecutorId
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.testing.builders import BOOM, array, executor, group, limits, needs, on_array, task
@@ -55,18 +54,18 @@ def test_start_and_end_move_a_task_and_free_its_core() -> None:
     assert (bench.state(1), free(bench)) == ("done", 2)
 
 
-@pytest.mark.parametrize("news", [SpanEnded, SpanStarted, SpanReturned])
+@pytest.mark.parametrize("news", [WorkSucceeded, WorkStarted, WorkReturned])
 def test_an_answer_of_an_unknown_span_is_dropped(news: type) -> None:
     bench = Bench()
     bench.submit(task(1))
-    arguments = (99, 0, 1, 1.0) if news is SpanEnded else (99, 0, 1)
+    arguments = (99, 0, 1, 1.0) if news is WorkSucceeded else (99, 0, 1)
     assert bench.tell(news(*arguments)).facts == []
-    assert bench.tell(ElementFailed(99, 0, BOOM)).facts == []  # type: ignore[arg-type]
+    assert bench.tell(WorkFailed(99, 0, BOOM)).facts == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "answer",
-    [lambda s: SpanEnded(s, 0, 1, 1.0), lambda s: ElementFailed(s, 0, BOOM), lambda s: SpanReturned(s, 0, 1)],
+    [lambda s: WorkSucceeded(s, 0, 1, 1.0), lambda s: WorkFailed(s, 0, BOOM), lambda s: WorkReturned(s, 0, 1)],
 )
 def test_a_second_answer_is_dropped(answer: object) -> None:
     bench = Bench(1)
@@ -75,10 +74,10 @@ def test_a_second_answer_is_dropped(answer: object) -> None:
     bench.tell(answer(span))  # type: ignore[operator]
     before = bench.state(1)
     for stale in (
-        SpanEnded(span, 0, 1, 1.0),
-        ElementFailed(span, 0, BOOM),
-        SpanReturned(span, 0, 1),
-        SpanStarted(span, 0, 1),
+        WorkSucceeded(span, 0, 1, 1.0),
+        WorkFailed(span, 0, BOOM),
+        WorkReturned(span, 0, 1),
+        WorkStarted(span, 0, 1),
     ):
         assert bench.tell(stale).facts == []
     assert bench.state(1) == before
@@ -88,7 +87,7 @@ def test_both_answers_in_one_turn_count_once() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2, 1))
     span = bench.span(1)
-    turn = bench.tell(SpanEnded(span, 0, 1, 1.0), SpanEnded(span, 0, 1, 1.0), ElementFailed(span, 0, BOOM))
+    turn = bench.tell(WorkSucceeded(span, 0, 1, 1.0), WorkSucceeded(span, 0, 1, 1.0), WorkFailed(span, 0, BOOM))
     assert kinds(turn) == ["SpanEnded", "Placed"]
     assert free(bench) == 0
 
@@ -98,7 +97,7 @@ def test_an_end_of_elements_that_are_not_in_the_span_is_dropped() -> None:
     bench.submit(array(1, 5))
     span = bench.span(1)
     for start, stop in [(0, 2), (1, 2), (3, 3), (0, 0), (4, 9)]:
-        assert bench.tell(SpanEnded(span, start, stop, 1.0)).facts == []
+        assert bench.tell(WorkSucceeded(span, start, stop, 1.0)).facts == []
 
 
 def long_span(bench: Bench, length: int = 150) -> tuple[int, int, int]:
@@ -113,13 +112,13 @@ def long_span(bench: Bench, length: int = 150) -> tuple[int, int, int]:
 def test_a_span_may_be_reported_part_by_part_in_any_order() -> None:
     bench = Bench(1)
     span, start, stop = long_span(bench)
-    bench.tell(SpanEnded(span, start + 5, start + 8, 0.003))
+    bench.tell(WorkSucceeded(span, start + 5, start + 8, 0.003))
     assert bench.states(1)[start + 4 : start + 9] == ["placed", "done", "done", "done", "placed"]
-    bench.tell(ElementFailed(span, start + 2, BOOM))
-    bench.tell(SpanEnded(span, start, start + 2, 0.002))
+    bench.tell(WorkFailed(span, start + 2, BOOM))
+    bench.tell(WorkSucceeded(span, start, start + 2, 0.002))
     assert span in bench.machine.state.spans
-    bench.tell(SpanReturned(span, start + 8, stop))
-    bench.tell(SpanEnded(span, start + 3, start + 5, 0.002))
+    bench.tell(WorkReturned(span, start + 8, stop))
+    bench.tell(WorkSucceeded(span, start + 3, start + 5, 0.002))
     assert span not in bench.machine.state.spans
     bench.end_all()
     assert bench.states(1) == ["done"] * 150
@@ -128,8 +127,8 @@ def test_a_span_may_be_reported_part_by_part_in_any_order() -> None:
 def test_of_an_end_that_overlaps_what_was_reported_only_the_rest_counts() -> None:
     bench = Bench(1)
     span, start, _ = long_span(bench)
-    bench.tell(SpanEnded(span, start, start + 3, 0.003))
-    (fact,) = bench.tell(SpanEnded(span, start + 2, start + 5, 0.003)).facts
+    bench.tell(WorkSucceeded(span, start, start + 3, 0.003))
+    (fact,) = bench.tell(WorkSucceeded(span, start + 2, start + 5, 0.003)).facts
     assert isinstance(fact, SpanEnded)
     assert (fact.start, fact.stop) == (start + 3, start + 5)
 
@@ -137,17 +136,17 @@ def test_of_an_end_that_overlaps_what_was_reported_only_the_rest_counts() -> Non
 def test_a_start_covers_what_is_still_with_the_span() -> None:
     bench = Bench(1)
     span, start, _stop = long_span(bench)
-    bench.tell(SpanEnded(span, start, start + 3, 0.003))
-    turn = bench.tell(SpanStarted(span, start, start + 5))
+    bench.tell(WorkSucceeded(span, start, start + 3, 0.003))
+    turn = bench.tell(WorkStarted(span, start, start + 5))
     assert [(f.start, f.stop) for f in turn.facts if isinstance(f, SpanStarted)] == [(start + 3, start + 5)]
     assert bench.states(1)[start + 3 : start + 6] == ["running", "running", "placed"]
-    assert bench.tell(SpanStarted(span, start, start + 5)).facts == []
+    assert bench.tell(WorkStarted(span, start, start + 5)).facts == []
 
 
 def test_what_comes_back_unstarted_goes_first_and_loses_nothing() -> None:
     bench = Bench(1)
     bench.submit(array(1, 3), task(2))
-    bench.tell(SpanReturned(bench.span(1, 0), 0, 1))
+    bench.tell(WorkReturned(bench.span(1, 0), 0, 1))
     assert bench.state(1, 0) == "placed"
     assert bench.array(1).failures_of(0) == (0, 0)
     bench.submit(task(3, limits=limits(losses=1)))
@@ -219,7 +218,7 @@ def test_the_timer_of_something_cancelled_is_ignored() -> None:
     bench = Bench()
     bench.submit(task(1, limits=limits(retries=1, backoff=5)))
     bench.fail(1)
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert bench.wait(10).facts == []
     assert bench.state(1) == "cancelled"
 
@@ -373,7 +372,7 @@ def test_a_late_success_of_a_lost_executor_counts_while_nobody_else_has_brought_
     span = bench.span(1)
     bench.tell(lost(), *([executor(2, 1)] if retried else []))
     assert bench.state(1) == ("placed" if retried else "ready")
-    (fact, *_) = bench.tell(SpanEnded(span, 0, 1, 1.0)).facts
+    (fact, *_) = bench.tell(WorkSucceeded(span, 0, 1, 1.0)).facts
     assert isinstance(fact, SpanEnded)
     assert (fact.attempt, fact.executor) == (1, 1)
     assert bench.state(1) == "done"
@@ -388,7 +387,7 @@ def test_an_array_element_a_lost_executor_still_brings_is_not_asked_of_another()
     bench.submit(array(1, 3))
     span = bench.span(1)
     bench.tell(lost())
-    bench.tell(SpanEnded(span, 0, 1, 1.0))
+    bench.tell(WorkSucceeded(span, 0, 1, 1.0))
     assert bench.states(1) == ["done", "ready", "ready"]
     bench.tell(executor(2, 3))
     bench.end_all()
@@ -402,7 +401,7 @@ def test_the_first_good_result_wins_and_the_attempt_on_a_lost_executor_is_ended(
     bench.tell(lost(), executor(2, 1))
     bench.end(1)
     assert [(stop.executor, stop.span) for stop in bench.stops] == [(1, span)]
-    assert bench.tell(SpanEnded(span, 0, 1, 1.0)).facts == []
+    assert bench.tell(WorkSucceeded(span, 0, 1, 1.0)).facts == []
     assert bench.task(1).attempt == 2
 
 
@@ -411,7 +410,7 @@ def test_a_late_failure_of_a_lost_executor_is_dropped() -> None:
     bench.submit(task(1))
     span = bench.span(1)
     bench.tell(lost(), executor(2, 1))
-    assert bench.tell(ElementFailed(span, 0, BOOM)).facts == []
+    assert bench.tell(WorkFailed(span, 0, BOOM)).facts == []
 
 
 def test_what_was_cancelled_meanwhile_is_ended_on_a_lost_executor_that_returns() -> None:
@@ -419,9 +418,9 @@ def test_what_was_cancelled_meanwhile_is_ended_on_a_lost_executor_that_returns()
     bench.submit(task(1))
     span = bench.span(1)
     bench.tell(lost())
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert [(stop.executor, stop.span) for stop in bench.stops] == [(1, span)]
-    assert bench.tell(SpanEnded(span, 0, 1, 1.0)).facts == []
+    assert bench.tell(WorkSucceeded(span, 0, 1, 1.0)).facts == []
     assert not Queries(bench.machine).is_wanted(span, 1)
 
 
@@ -485,7 +484,7 @@ def test_turns_are_numbered_without_gaps() -> None:
     bench = Bench()
     bench.tell()
     first = bench.submit(task(1)).number
-    bench.tell(SpanEnded(99, 0, 1, 1.0))  # type: ignore[arg-type]
+    bench.tell(WorkSucceeded(99, 0, 1, 1.0))  # type: ignore[arg-type]
     assert bench.end(1).number == first + 1
 
 
@@ -493,5 +492,5 @@ def test_tasks_that_fail_at_once_are_bundled_like_those_that_succeed() -> None:
     bench = Bench(1)
     bench.submit(array(1, 1000))
     detail = Detail(0, exit_code=1, started=10.0, ended=10.001)
-    bench.tell(ElementFailed(bench.span(1), 0, BOOM, detail))
+    bench.tell(WorkFailed(bench.span(1), 0, BOOM, detail))
     assert bench.sent[-1].stop - bench.sent[-1].start > 10

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.tasks import Dep, On
 from bough.testing.builders import array, executor, group, limits, on_group, task
 from tests.unit.core.core_bench import Bench
@@ -15,7 +15,7 @@ from tests.unit.core.core_bench import Bench
 def take(bench: Bench, name: str, record: int, index: int = 0) -> bool:
     """Whether the task has the lock now."""
     span = bench.span(record, index)
-    bench.tell(facts.LockTaken(name, span, index))
+    bench.tell(news.TakeLock(name, span, index))
     owner = bench.machine.state.locks.get(name)
     return owner is not None and (owner.span, owner.index) == (span, index)
 
@@ -26,9 +26,9 @@ def test_a_lock_has_one_owner() -> None:
     assert take(bench, "a", 1)
     assert not take(bench, "a", 2)
     assert take(bench, "b", 2)
-    bench.tell(facts.LockFreed("a", bench.span(2), 0))  # it is not its own
+    bench.tell(news.FreeLock("a", bench.span(2), 0))  # it is not its own
     assert set(bench.machine.state.locks) == {"a", "b"}
-    bench.tell(facts.LockFreed("a", bench.span(1), 0))
+    bench.tell(news.FreeLock("a", bench.span(1), 0))
     assert take(bench, "a", 2)
 
 
@@ -37,9 +37,9 @@ def test_a_lock_has_one_owner() -> None:
     [
         lambda bench: bench.end(1),
         lambda bench: bench.fail(1),
-        lambda bench: bench.tell(facts.SpanReturned(bench.span(1), 0, 1)),
-        lambda bench: bench.tell(facts.Cancelled(Dep(On.TASK, 1))),
-        lambda bench: bench.tell(facts.Killed(Dep(On.TASK, 1))),
+        lambda bench: bench.tell(news.WorkReturned(bench.span(1), 0, 1)),
+        lambda bench: bench.tell(news.Cancel(Dep(On.TASK, 1))),
+        lambda bench: bench.tell(news.Kill(Dep(On.TASK, 1))),
         lambda bench: bench.tell(facts.ExecutorLost(1, "gone")),
     ],
     ids=["ended", "failed", "returned", "cancelled", "killed", "lost"],
@@ -71,7 +71,7 @@ def test_who_has_ended_gets_no_lock() -> None:
     bench.submit(task(1))
     span = bench.span(1)
     bench.end(1)
-    assert bench.tell(facts.LockTaken("a", span, 0)).facts == []
+    assert bench.tell(news.TakeLock("a", span, 0)).facts == []
 
 
 def test_locks_outlive_a_restart() -> None:
@@ -100,9 +100,9 @@ def test_a_sign_of_life_puts_off_that_a_task_is_sent_again() -> None:
     bench.submit(task(1, limits=limits(resend_after=10.0)))
     for _ in range(5):
         bench.wait(8.0)
-        bench.tell(facts.SpanAlive(bench.span(1)))
+        bench.tell(news.TaskAlive(bench.span(1)))
     assert bench.task(1).attempt == 1
-    assert bench.tell(facts.SpanAlive(bench.span(1))).facts == []  # it has just been heard of
+    assert bench.tell(news.TaskAlive(bench.span(1))).facts == []  # it has just been heard of
     bench.wait(11.0)
     assert bench.task(1).attempt == 2
 
@@ -111,4 +111,4 @@ def test_a_sign_of_life_that_nobody_waits_for_is_not_written() -> None:
     bench = Bench(1)
     bench.submit(task(1))
     bench.wait(100.0)
-    assert bench.tell(facts.SpanAlive(bench.span(1))).facts == []
+    assert bench.tell(news.TaskAlive(bench.span(1))).facts == []

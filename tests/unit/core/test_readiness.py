@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bough.core.queries.facade import Queries
-from bough.model.events.facts import Cancelled, GroupClosed, MemoLookedUp, Retried, SpanEnded
+from bough.model.events.facts import GroupClosed, MemoLookedUp, SpanEnded
+from bough.model.events.news import Cancel, Retry
 from bough.model.ids import GroupId, MemoKey, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, Reuse
@@ -124,7 +125,7 @@ def test_a_retry_is_not_looked_up_again() -> None:
     bench.fail(1)
     assert bench.state(1) == "placed"
     bench.fail(1)
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     assert bench.state(1) == "placed"
     assert len(bench.recalls) == 1
 
@@ -132,7 +133,7 @@ def test_a_retry_is_not_looked_up_again() -> None:
 def test_an_answer_for_something_cancelled_is_dropped() -> None:
     bench = Bench(memos=True)
     bench.submit(task(1, key=KEY))
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert bench.tell(recalled(1, source=40)).facts == []
     assert bench.state(1) == "cancelled"
 

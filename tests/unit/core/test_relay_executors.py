@@ -6,7 +6,7 @@ from msgspec import structs
 
 from bough.core.invariants import check
 from bough.core.machine import Machine
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import Fact
 from bough.model.events.orders import SendSpan
 from bough.model.outcomes import Cause, Failure
@@ -34,7 +34,7 @@ class Hall:
         return [order for order in turn.orders if isinstance(order, SendSpan)]
 
     def ended(self, span: SendSpan, start: int, stop: int, each: float) -> list[SendSpan]:
-        return self.turn(facts.SpanEnded(span.span, start, stop, each * (stop - start)))
+        return self.turn(news.WorkSucceeded(span.span, start, stop, each * (stop - start)))
 
     def free(self, number: int) -> float:
         return self.machine.state.executors[number].free("cores")
@@ -89,7 +89,7 @@ def test_it_grows_and_shrinks_with_the_executors_behind_it() -> None:
 def test_what_ran_behind_a_lost_relay_goes_elsewhere() -> None:
     hall = Hall(relay(1, 3))
     (span,) = hall.turn(submit(array(1, 10)))
-    hall.turn(facts.SpanStarted(span.span, 0, 3, host="node7"))
+    hall.turn(news.WorkStarted(span.span, 0, 3, host="node7"))
     sent = hall.turn(relay(2, 10), facts.ExecutorLost(1, "gone"))
     assert sum(order.stop - order.start for order in sent) == 10
     assert all(order.executor == 2 for order in sent)
@@ -99,9 +99,9 @@ def test_what_ran_behind_a_lost_relay_goes_elsewhere() -> None:
 def test_one_failed_element_gives_back_one_core() -> None:
     hall = Hall(relay(1, 3))
     (span,) = hall.turn(submit(array(1, 3)))
-    hall.turn(facts.ElementFailed(span.span, 1, Failure(Cause.EXIT, "exit code 1", exit_code=1)))
+    hall.turn(news.WorkFailed(span.span, 1, Failure(Cause.EXIT, "exit code 1", exit_code=1)))
     assert hall.free(1) == 1
-    hall.turn(facts.SpanReturned(span.span, 2, 3))
+    hall.turn(news.WorkReturned(span.span, 2, 3))
     assert hall.free(1) == 1  # it went out again at once
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.tasks import Dep, Kind, On, TaskExtras, TaskSpec
 from bough.testing.builders import array, group, on_array, on_group, task
 from tests.unit.core.core_bench import Bench, on
@@ -16,7 +16,7 @@ def command(id_: int, *after: int | Dep, **fields: object) -> TaskSpec:
 
 def reset(bench: Bench, target: Dep, stop: int = 0, *, cascade: bool = False) -> list[str]:
     """Reset a target; what was left out."""
-    deed = facts.Reset(target, stop, cascade)
+    deed = news.Reset(target, stop, cascade)
     left = bench.machine.left_out(deed)
     bench.tell(deed)
     return left
@@ -45,9 +45,9 @@ def test_dependents_that_have_not_started_wait_again() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2, 1), task(3, 1))
     bench.end(1)
-    bench.tell(facts.Held(on(2)), facts.Held(on(3)))
+    bench.tell(news.Hold(on(2)), news.Hold(on(3)))
     assert bench.states(2, 3) == ["placed", "held"]
-    bench.tell(facts.SpanReturned(bench.span(2), 0, 1))
+    bench.tell(news.WorkReturned(bench.span(2), 0, 1))
     assert bench.states(2, 3) == ["held", "held"]
     assert reset(bench, on(1)) == []
     assert bench.states(1, 2, 3) == ["placed", "waiting", "waiting"]
@@ -101,7 +101,7 @@ def test_a_group_is_reset_as_a_whole_and_is_over_again_when_it_is_done_again() -
     bench = Bench(4)
     bench.submit(group(1, "g"), group(2, "sub", 1), task(1, group=1), task(2, group=2), task(3, on_group(1)))
     close(bench, 2, 1)
-    bench.tell(facts.Held(on(3)))
+    bench.tell(news.Hold(on(3)))
     bench.end(1)
     bench.end(2)
     assert bench.state(3) == "held"
@@ -116,7 +116,7 @@ def test_a_group_whose_gate_closes_waits_with_all_in_it_and_with_who_waits_for_i
     bench = Bench(1)
     bench.submit(task(1), group(1, ".gate", 0, Dep(On.TASK, 1)), group(2, "g", 0, on_group(1)), task(2, group=2))
     close(bench, 1)
-    bench.tell(facts.Held(on(2)))
+    bench.tell(news.Hold(on(2)))
     bench.end(1)
     assert bench.state(2) == "held"
     reset(bench, on(1))
@@ -146,7 +146,7 @@ def test_what_a_released_group_let_start_is_not_reset_with_what_came_after_the_r
 def test_elements_of_arrays_are_reset_one_by_one() -> None:
     bench = Bench(4)
     bench.submit(array(1, 6), task(2, Dep(On.TASK, 1, 4)), task(3, on_array(1)))
-    bench.tell(facts.Held(on(2)), facts.Held(on(3)))
+    bench.tell(news.Hold(on(2)), news.Hold(on(3)))
     bench.end_all()
     assert bench.states(2, 3) == ["held", "held"]
     assert reset(bench, on(1, 1), 3) == []
@@ -187,8 +187,8 @@ def test_what_waits_is_declared_done_and_who_waits_for_it_goes_on() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), command(1), command(2, 1, group=1), command(3, 2, group=1), command(4, 3))
     close(bench, 1)
-    assert bench.machine.touched(facts.DeclaredDone(on_group(1))) == 2
-    bench.tell(facts.DeclaredDone(on_group(1)))
+    assert bench.machine.touched(news.DeclareDone(on_group(1))) == 2
+    bench.tell(news.DeclareDone(on_group(1)))
     assert bench.states(1, 2, 3, 4) == ["placed", "done", "done", "ready"]
     bench.end(1)
     assert bench.states(1, 2, 3, 4) == ["done", "done", "done", "placed"]
@@ -198,7 +198,7 @@ def test_what_failed_is_declared_done_and_what_was_not_run_because_of_it_runs() 
     bench = Bench(1)
     bench.submit(command(1), command(2, 1), command(3, 2))
     bench.fail(1)
-    bench.tell(facts.DeclaredDone(on(1)))
+    bench.tell(news.DeclareDone(on(1)))
     assert bench.states(1, 2, 3) == ["done", "placed", "waiting"]
 
 
@@ -206,18 +206,18 @@ def test_a_function_whose_value_is_taken_is_left_out() -> None:
     bench = Bench(1)
     taker = replace(task(3, 2), inputs=(Dep(On.TASK, 2),))
     bench.submit(group(1, "g"), task(1), task(2, 1, group=1), taker, command(4, 1, group=1))
-    deed = facts.DeclaredDone(on_group(1))
+    deed = news.DeclareDone(on_group(1))
     assert bench.machine.left_out(deed) == ["task 2: a task takes its value, and there is none"]
     bench.tell(deed)
     assert bench.states(2, 4) == ["waiting", "done"]
-    bench.tell(facts.DeclaredDone(Dep(On.GROUP, 0)))
+    bench.tell(news.DeclareDone(Dep(On.GROUP, 0)))
     assert bench.states(1, 2, 3, 4) == ["placed", "done", "done", "done"], "with its taker it may"
 
 
 def test_what_runs_is_not_declared_done() -> None:
     bench = Bench(1)
     bench.submit(command(1))
-    deed = facts.DeclaredDone(on(1))
+    deed = news.DeclareDone(on(1))
     assert bench.machine.left_out(deed) == ["task 1: running; end it first: bough kill"]
     assert bench.tell(deed).facts == []
 
@@ -225,7 +225,7 @@ def test_what_runs_is_not_declared_done() -> None:
 def test_declaring_an_array_of_commands_done_costs_nothing_for_each() -> None:
     bench = Bench(0)
     bench.submit(replace(array(1, 100_000), kind=Kind.COMMAND))
-    [done] = bench.tell(facts.DeclaredDone(on_array(1))).facts
+    [done] = bench.tell(news.DeclareDone(on_array(1))).facts
     assert isinstance(done, facts.SpanEnded)
     assert (done.start, done.stop, done.details) == (0, 100_000, ())
 
@@ -236,28 +236,28 @@ def test_declaring_an_array_of_commands_done_costs_nothing_for_each() -> None:
 def test_a_disabled_group_is_named_and_only_that_is_enabled() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), group(2, "sub", 1), task(1), task(2, group=2))
-    bench.tell(facts.Held(on_group(1), disabled=True))
+    bench.tell(news.Hold(on_group(1), disabled=True))
     assert bench.machine.explain(2) == ["task 2 is held: its group g is disabled; bough enable g"]
-    enable = facts.Released(on_group(2), enabled=True)
+    enable = news.Release(on_group(2), enabled=True)
     assert bench.machine.left_out(enable) == ["group g/sub: is not disabled"]
     assert bench.tell(enable).facts == []
     bench.restart()
     assert bench.machine.explain(2)[0].endswith("bough enable g")
-    bench.tell(facts.Released(on_group(1), enabled=True))
+    bench.tell(news.Release(on_group(1), enabled=True))
     assert bench.state(2) == "ready"
 
 
 def test_a_disabled_group_says_what_runs_on() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), task(1, group=1), task(2, group=1))
-    deed = facts.Held(on_group(1), disabled=True)
+    deed = news.Hold(on_group(1), disabled=True)
     assert bench.machine.left_out(deed) == ["1 of group g run on; end them: bough stop --disable"]
 
 
 def test_a_held_group_can_be_released_but_not_enabled() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), task(1), task(2, group=1))
-    bench.tell(facts.Held(on_group(1)))
-    assert bench.machine.touched(facts.Released(on_group(1), enabled=True)) == 0
-    bench.tell(facts.Released(on_group(1)))
+    bench.tell(news.Hold(on_group(1)))
+    assert bench.machine.touched(news.Release(on_group(1), enabled=True)) == 0
+    bench.tell(news.Release(on_group(1)))
     assert bench.state(2) == "ready"

@@ -11,7 +11,7 @@ from msgspec import structs
 from bough.core import retirement
 from bough.core.invariants import picture
 from bough.core.queries.facade import Queries
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import GroupId
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
@@ -65,7 +65,7 @@ def test_what_failed_can_be_tried_again_after_it_came_back() -> None:
     bench.restart()
     bench.tell(facts.RunRevived(2, data))
 
-    bench.tell(facts.Retried(Dep(On.GROUP, 50)))
+    bench.tell(news.Retry(Dep(On.GROUP, 50)))
     bench.end(100)
     assert bench.state(102) == "placed", "it had not run because of the failure"
     bench.end(102)
@@ -77,7 +77,7 @@ def test_one_that_goes_on_does_not_leave() -> None:
     bench = finished()
     bench.tell(facts.RunRetired(3), facts.RunRetired(1), facts.RunRetired(77))
     assert set(bench.machine.state.workflows) == {1, 2, 3}
-    bench.tell(facts.Retried(on(100)))
+    bench.tell(news.Retry(on(100)))
     bench.tell(facts.RunRetired(2))
     assert 2 in bench.machine.state.workflows, "something of it is tried again"
 
@@ -147,11 +147,11 @@ def test_the_memory_of_one_that_left_is_free_at_once() -> None:
                 task(1000 * run + 5, on_group(50 + run), group=run),
             ]
             machine.turn(0.0, [opened(run), facts.Submitted(items)])
-            machine.turn(0.0, [facts.ElementFailed(next(iter(machine.state.spans)), 0, BOOM)])
+            machine.turn(0.0, [news.WorkFailed(next(iter(machine.state.spans)), 0, BOOM)])
             machine.turn(0.0, [facts.GroupClosed(GroupId(50 + run)), facts.GroupClosed(GroupId(run))])
             while machine.state.spans:
                 span = next(iter(machine.state.spans.values()))
-                machine.turn(0.0, [facts.SpanEnded(span.id, *span.left[0], 1.0)])
+                machine.turn(0.0, [news.WorkSucceeded(span.id, *span.left[0], 1.0)])
             machine.turn(0.0, [facts.RunClosed(run)])
             machine.turn(0.0, [facts.RunRetired(run) if run == 2 else facts.RunRemoved(run)])
             assert run not in machine.state.workflows
@@ -167,7 +167,7 @@ def test_a_big_one_is_kept_in_pieces() -> None:
     many = 2 * retirement.PIECE + 1
     machine = bench.machine
     machine.turn(0.0, [facts.Submitted([task(100 + number, group=2) for number in range(many)])])
-    machine.turn(0.0, [facts.Cancelled(Dep(On.GROUP, 2)), facts.GroupClosed(GroupId(2)), facts.RunClosed(2)])
+    machine.turn(0.0, [news.Cancel(Dep(On.GROUP, 2)), facts.GroupClosed(GroupId(2)), facts.RunClosed(2)])
     found = list(retirement.pieces(machine.state.workflows[2]))
     assert len(found) == 3
     assert sum(len(piece.tasks) for piece in retirement.unpack(retirement.pack(found))) == many

@@ -11,17 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from bough.core.machine import Machine
-from bough.model.events import facts
-from bough.model.events.facts import (
-    Cancelled,
-    ExecutorDrained,
-    GroupClosed,
-    Held,
-    MemoLookedUp,
-    Prioritised,
-    Released,
-    Retried,
-)
+from bough.model.events import facts, news
+from bough.model.events.facts import ExecutorDrained, GroupClosed, MemoLookedUp
+from bough.model.events.news import Cancel, Hold, Prioritise, Release, Retry
 from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Page
@@ -41,7 +33,7 @@ def story_of_waits(bench: Bench) -> None:
 
 def story_of_holds(bench: Bench) -> None:
     bench.submit(group(1, "g"), task(1), task(2, 1, group=1), task(3, 1), array(4, 6, 1), array(5, 2, 1))
-    bench.tell(Held(on_group(1)), Held(on(3)), Held(on(4, 2), 4), Held(on_array(5)))
+    bench.tell(Hold(on_group(1)), Hold(on(3)), Hold(on(4, 2), 4), Hold(on_array(5)))
 
 
 def story_of_failures(bench: Bench) -> None:
@@ -65,7 +57,7 @@ def story_of_memos(bench: Bench) -> None:
 
 def story_of_priorities(bench: Bench) -> None:
     bench.submit(task(1, needs=needs(3)), task(2), task(3), array(4, 3), task(5, needs=needs(2)))
-    bench.tell(Prioritised(on(3), 4), Prioritised(on_array(4), 3))
+    bench.tell(Prioritise(on(3), 4), Prioritise(on_array(4), 3))
 
 
 def story_of_pages(bench: Bench) -> None:
@@ -108,21 +100,21 @@ def go_on(bench: Bench) -> list[list[facts.Fact]]:
             if not spans:
                 return
             for start, stop in [tuple(part) for part in spans[0].left]:
-                tell(facts.SpanEnded(spans[0].id, start, stop, 0.5 * (stop - start)))
+                tell(news.WorkSucceeded(spans[0].id, start, stop, 0.5 * (stop - start)))
 
     for order in list(bench.recalls):
         tell(MemoLookedUp(order.record, order.start, order.stop, found=False))
     tell(facts.PagesAdded(RecordId(1), [Page(7, 8, b"z")], last=True))
     end_all()
     bench.now += 10
-    tell(Released(on(4, 2), 4), Released(on_group(0)))
+    tell(Release(on(4, 2), 4), Release(on_group(0)))
     end_all()
     tell(executor(7, 1))
     end_all()
     bench.submit(task(90, key=KEY), task(91, needs=needs(2)))
     for order in list(bench.recalls):
         tell(MemoLookedUp(order.record, order.start, order.stop, found=False))
-    tell(Cancelled(on(91)), Retried(on_group(0)))
+    tell(Cancel(on(91)), Retry(on_group(0)))
     end_all()
     tell(facts.ExecutorLost(ExecutorId(7), "gone"))
     end_all()
@@ -194,7 +186,7 @@ def test_attempts_are_numbered_on() -> None:
     bench.fail(1)
     bench.fail(2, 1)
     bench.restart()
-    bench.tell(Retried(on_group(0)))
+    bench.tell(Retry(on_group(0)))
     assert (bench.attempt(1), bench.attempt(2, 0), bench.attempt(2, 1)) == (2, 1, 2)
 
 

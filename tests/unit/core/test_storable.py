@@ -11,7 +11,7 @@ from bough.core.effects import Effects
 from bough.core.intake import Intake
 from bough.core.storable import latest, shortened
 from bough.model.bounds import LONGEST
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, On
@@ -19,14 +19,14 @@ from bough.testing.builders import executor, limits, task
 
 BEYOND = 2**70  # no number that a row of the journal can hold
 UNSTORABLE = [
-    facts.Prioritised(Dep(On.TASK, 1), BEYOND),
-    facts.Cancelled(Dep(On.TASK, BEYOND)),
-    facts.Held(Dep(On.TASK, 1), BEYOND),
+    news.Prioritise(Dep(On.TASK, 1), BEYOND),
+    news.Cancel(Dep(On.TASK, BEYOND)),
+    news.Hold(Dep(On.TASK, 1), BEYOND),
     facts.RunOpened(2, "a lone \udc80 surrogate", "h", 1, group=7),
     facts.RunOpened(2, "w", "h", BEYOND, group=7),
     facts.ExecutorJoined(7, "s", "h", BEYOND, executor(7, 1).capacity),
     facts.ExecutorLost(1, "not \udcff text"),
-    facts.Killed(Dep(On.TASK, 1), message=b"bytes"),
+    news.Kill(Dep(On.TASK, 1), message=b"bytes"),
 ]
 
 
@@ -48,7 +48,7 @@ def test_a_wait_that_is_doubled_for_ever_stays_a_time():
     for failures in (0, 59, 1_023, 4_999):
         record.blame(0, failures, 0)
         span = next(iter(bench.machine.state.spans))
-        turn = bench.machine.turn(bench.now, [facts.ElementFailed(span, 0, Failure(Cause.EXIT, "no"))])
+        turn = bench.machine.turn(bench.now, [news.WorkFailed(span, 0, Failure(Cause.EXIT, "no"))])
         failed = next(fact for fact in turn.facts if isinstance(fact, facts.ElementFailed))
         assert 0 < failed.retry_at <= LONGEST
         bench.now = LONGEST
@@ -72,7 +72,7 @@ def test_messages_that_are_put_together_have_a_length_for_people():
     bench = Bench(1)
     bench.tell(facts.Submitted([task(1, name="n" * 60_000), task(2, Dep(On.TASK, 1))]))
     span = next(iter(bench.machine.state.spans))
-    turn = bench.tell(facts.ElementFailed(span, 0, Failure(Cause.EXIT, "m" * 100_000)))
+    turn = bench.tell(news.WorkFailed(span, 0, Failure(Cause.EXIT, "m" * 100_000)))
     (left,) = [fact for fact in turn.facts if isinstance(fact, facts.Skipped)]
     assert len(left.failure.message) == 4_000
 

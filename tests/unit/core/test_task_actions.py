@@ -8,18 +8,8 @@ from pickle import dumps, loads
 import msgspec
 import pytest
 
-from bough.model.events.facts import (
-    Cancelled,
-    GroupClosed,
-    Held,
-    Killed,
-    MemoLookedUp,
-    PagesAdded,
-    Prioritised,
-    Released,
-    Retried,
-    SpanEnded,
-)
+from bough.model.events.facts import GroupClosed, MemoLookedUp, PagesAdded, SpanEnded
+from bough.model.events.news import Cancel, Hold, Kill, Prioritise, Release, Retry, WorkSucceeded
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page
@@ -42,7 +32,7 @@ def ready(bench: Bench) -> None:
 
 def held(bench: Bench) -> None:
     ready(bench)
-    bench.tell(Held(on(2)))
+    bench.tell(Hold(on(2)))
 
 
 def placed(bench: Bench) -> None:
@@ -80,7 +70,7 @@ def skipped(bench: Bench) -> None:
 
 def cancelled(bench: Bench) -> None:
     placed(bench)
-    bench.tell(Cancelled(on(2)))
+    bench.tell(Cancel(on(2)))
 
 
 MOMENTS = [waiting, ready, held, placed, running, retry_not_due, recalling, done, failed, skipped, cancelled]
@@ -99,13 +89,13 @@ def test_cancelling_is_final_at_once_unless_it_has_ended(moment: Callable[[Bench
     bench = at(moment)
     before, span = bench.state(2), bench.machine.state.spans.copy()
     mine = [s.id for s in span.values() if s.record.id == 2]
-    bench.tell(Cancelled(target))
+    bench.tell(Cancel(target))
     expected = before if before in {"done", "failed", "skipped"} else "cancelled"
     assert bench.state(2) == expected
     assert [order.span for order in bench.stops if order.span in mine] == mine
     bench.wait(100)
     for id_ in mine:
-        bench.tell(SpanEnded(id_, 0, 1, 1.0))
+        bench.tell(WorkSucceeded(id_, 0, 1, 1.0))
     assert bench.state(2) == expected
 
 
@@ -118,7 +108,7 @@ def test_killing_fails_what_is_with_an_executor_and_leaves_the_rest_alone(
     before = bench.state(2)
     mine = [s.id for s in bench.machine.state.spans.values() if s.record.id == 2]
     assert len(mine) == (before in {"placed", "running"})
-    bench.tell(Killed(target))
+    bench.tell(Kill(target))
     if mine:
         assert bench.state(2) == "failed"
         assert bench.failure(2).cause is Cause.KILLED
@@ -130,7 +120,7 @@ def test_killing_fails_what_is_with_an_executor_and_leaves_the_rest_alone(
 def test_killing_takes_no_retry() -> None:
     bench = Bench()
     bench.submit(task(1, limits=limits(retries=5)), task(2, 1))
-    bench.tell(Killed(on(1)))
+    bench.tell(Kill(on(1)))
     assert bench.states(1, 2) == ["failed", "skipped"]
 
 
@@ -139,7 +129,7 @@ def test_killing_takes_no_retry() -> None:
 def test_what_is_held_does_not_start(moment: Callable[[Bench], None], target: Dep) -> None:
     bench = at(moment)
     before = bench.state(2)
-    bench.tell(Held(target))
+    bench.tell(Hold(target))
     assert bench.state(2) == {"ready": "held"}.get(before, before)
     for order in list(bench.recalls):
         bench.tell(MemoLookedUp(order.record, 0, 1, found=False))
@@ -149,8 +139,8 @@ def test_what_is_held_does_not_start(moment: Callable[[Bench], None], target: De
             bench.end(record)
     if before in {"waiting", "ready", "held"}:
         assert bench.state(2) == "held"
-        bench.tell(Released(target))
-        bench.tell(Released(on(2)))
+        bench.tell(Release(target))
+        bench.tell(Release(on(2)))
         assert bench.state(2) == "placed"
 
 
@@ -159,7 +149,7 @@ def test_what_is_held_does_not_start(moment: Callable[[Bench], None], target: De
 def test_retrying_revives_what_ended_badly_and_nothing_else(moment: Callable[[Bench], None], target: Dep) -> None:
     bench = at(moment)
     before = bench.state(2)
-    bench.tell(Retried(target))
+    bench.tell(Retry(target))
     after = bench.state(2)
     if before in {"failed", "cancelled"}:
         assert after == "placed"
@@ -170,7 +160,7 @@ def test_retrying_revives_what_ended_badly_and_nothing_else(moment: Callable[[Be
         assert after == before
 
 
-@pytest.mark.parametrize("deed", [Cancelled, Killed, Held, Released, Retried])
+@pytest.mark.parametrize("deed", [Cancel, Kill, Hold, Release, Retry])
 @pytest.mark.parametrize("target", [on(99), on_array(99), on_group(99), on(1, 5), on(2, 9)])
 def test_a_deed_upon_nothing_does_nothing(deed: type, target: Dep) -> None:
     bench = Bench(1)
@@ -189,7 +179,7 @@ def test_a_deed_upon_nothing_does_nothing(deed: type, target: Dep) -> None:
 def test_cancelling_a_slice_leaves_the_rest() -> None:
     bench = Bench(2)
     bench.submit(array(1, 6))
-    bench.tell(Cancelled(on(1, 1), 4))
+    bench.tell(Cancel(on(1, 1), 4))
     assert bench.states(1) == ["placed", "cancelled", "cancelled", "cancelled", "placed", "ready"]
     assert [(order.start, order.stop) for order in bench.stops] == [(1, 2)]
     bench.end_all()
@@ -202,11 +192,11 @@ def test_cancelling_part_of_a_span_shrinks_it_and_keeps_its_core() -> None:
     bench.end(1, 0, seconds=0.001)
     (order,) = bench.sent[1:2]
     assert order.stop - order.start > 10
-    bench.tell(Cancelled(on(1, order.start + 2), order.start + 5))
+    bench.tell(Cancel(on(1, order.start + 2), order.start + 5))
     assert [(o.start, o.stop) for o in bench.stops] == [(order.start + 2, order.start + 5)]
     assert order.span in bench.machine.state.spans
     values = list(range(order.start, order.stop))
-    turn = bench.tell(SpanEnded(order.span, order.start, order.stop, 0.01, dumps(values)))
+    turn = bench.tell(WorkSucceeded(order.span, order.start, order.stop, 0.01, dumps(values)))
     assert order.span not in bench.machine.state.spans
     assert bench.states(1)[order.start : order.start + 6] == ["done"] * 2 + ["cancelled"] * 3 + ["done"]
     parts = [fact for fact in turn.facts if isinstance(fact, SpanEnded)]
@@ -216,38 +206,38 @@ def test_cancelling_part_of_a_span_shrinks_it_and_keeps_its_core() -> None:
 def test_cancelling_everything_of_a_span_lets_its_core_go_at_once() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2))
-    bench.tell(Cancelled(on(1)))
+    bench.tell(Cancel(on(1)))
     assert bench.states(1, 2) == ["cancelled", "placed"]
 
 
 def test_killing_a_slice() -> None:
     bench = Bench(4)
     bench.submit(array(1, 6))
-    bench.tell(Killed(on(1, 1), 5))
+    bench.tell(Kill(on(1, 1), 5))
     assert bench.states(1) == ["placed", "failed", "failed", "failed", "placed", "placed"]
 
 
 def test_holding_a_slice_of_what_waits_keeps_that_slice() -> None:
     bench = Bench(8)
     bench.submit(task(1), array(2, 6, 1))
-    bench.tell(Held(on(2, 2), 4))
+    bench.tell(Hold(on(2, 2), 4))
     bench.end(1)
     assert bench.states(2) == ["placed", "placed", "held", "held", "placed", "placed"]
-    bench.tell(Released(on(2, 2)))
+    bench.tell(Release(on(2, 2)))
     assert bench.states(2)[2:4] == ["placed", "held"]
-    bench.tell(Released(on_array(2)))
+    bench.tell(Release(on_array(2)))
     assert bench.states(2) == ["placed"] * 6
 
 
 def test_holding_a_slice_of_what_is_ready() -> None:
     bench = Bench(1)
     bench.submit(array(1, 5))
-    bench.tell(Held(on(1, 2), 4))
+    bench.tell(Hold(on(1, 2), 4))
     assert bench.states(1) == ["placed", "ready", "held", "held", "ready"]
     for index in (0, 1, 4):
         bench.end(1, index)
     assert bench.states(1) == ["done", "done", "held", "held", "done"]
-    bench.tell(Released(on(1, 2), 4))
+    bench.tell(Release(on(1, 2), 4))
     bench.end_all()
     assert bench.states(1) == ["done"] * 5
 
@@ -255,23 +245,23 @@ def test_holding_a_slice_of_what_is_ready() -> None:
 def test_releasing_a_slice_of_a_held_array_lets_that_slice_go() -> None:
     bench = Bench(8)
     bench.submit(task(1), array(2, 5, 1))
-    bench.tell(Held(on_array(2)))
+    bench.tell(Hold(on_array(2)))
     bench.end(1)
-    released = Released(on(2, 1), 3)
+    released = Release(on(2, 1), 3)
     assert bench.machine.touched(released) == 2
     bench.tell(released)
     assert bench.states(2) == ["held", "placed", "placed", "held", "held"]
-    bench.tell(Released(on_array(2)))
+    bench.tell(Release(on_array(2)))
     assert bench.states(2) == ["placed"] * 5
 
 
 def test_releasing_a_group_lets_go_of_all_in_it_however_it_was_held() -> None:
     bench = Bench(8)
     bench.submit(group(1, "g"), group(2, "sub", 1), task(1), array(2, 4, 1, group=1), task(3, 1, group=2))
-    bench.tell(Held(on(2, 1), 3), Held(on_group(1)), Held(on(3)), Held(on_group(2)))
+    bench.tell(Hold(on(2, 1), 3), Hold(on_group(1)), Hold(on(3)), Hold(on_group(2)))
     bench.end(1)
     assert bench.states(2) == ["held"] * 4
-    bench.tell(Released(on_group(1)))
+    bench.tell(Release(on_group(1)))
     assert bench.states(2) == ["placed"] * 4
     assert bench.state(3) == "placed"
 
@@ -281,7 +271,7 @@ def test_retrying_a_slice() -> None:
     bench.submit(array(1, 4))
     for index in range(4):
         bench.fail(1, index)
-    bench.tell(Retried(on(1, 1), 3))
+    bench.tell(Retry(on(1, 1), 3))
     assert bench.states(1) == ["failed", "placed", "placed", "failed"]
     assert bench.attempt(1, 1) == 2
 
@@ -292,30 +282,30 @@ def test_retrying_a_slice() -> None:
 def test_holding_a_group_holds_what_is_below_it_and_what_joins_it_later() -> None:
     bench = Bench(8)
     bench.submit(group(1, "g"), group(2, "sub", 1))
-    bench.tell(Held(on_group(1)))
+    bench.tell(Hold(on_group(1)))
     bench.submit(task(1, group=2), array(2, 2, group=1), task(3))
     assert bench.states(1, 2, 3) == ["held", "held", "placed"]
-    bench.tell(Released(on_group(2)))
+    bench.tell(Release(on_group(2)))
     assert bench.state(1) == "held", "the group above is still held"
-    bench.tell(Released(on_group(1)))
+    bench.tell(Release(on_group(1)))
     assert bench.states(1, 2) == ["placed", "placed"]
 
 
 def test_holding_the_workflow_holds_all() -> None:
     bench = Bench(8)
-    bench.tell(Held(on_group(0)))
+    bench.tell(Hold(on_group(0)))
     bench.submit(task(1))
     assert bench.state(1) == "held"
-    bench.tell(Released(on_group(0)))
+    bench.tell(Release(on_group(0)))
     assert bench.state(1) == "placed"
 
 
 def test_what_is_held_twice_is_released_once() -> None:
     bench = Bench(8)
     bench.submit(group(1, "g"))
-    bench.tell(Held(on_group(1)), Held(on_group(1)))
+    bench.tell(Hold(on_group(1)), Hold(on_group(1)))
     bench.submit(task(1, group=1))
-    bench.tell(Released(on_group(1)))
+    bench.tell(Release(on_group(1)))
     assert bench.state(1) == "placed"
     bench.submit(task(2))
     assert bench.state(2) == "placed"
@@ -327,7 +317,7 @@ def test_cancelling_a_group_cancels_what_is_in_it_and_below_and_dooms_its_depend
         group(1, "g"), group(2, "sub", 1), task(1, group=1), array(2, 3, group=2), task(3, on_group(1)), task(4)
     )
     bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
-    bench.tell(Cancelled(on_group(1)))
+    bench.tell(Cancel(on_group(1)))
     assert bench.states(1, 3, 4) == ["cancelled", "skipped", "placed"]
     assert bench.states(2) == ["cancelled"] * 3
     assert bench.settled == [(2, True), (1, True)]
@@ -336,25 +326,25 @@ def test_cancelling_a_group_cancels_what_is_in_it_and_below_and_dooms_its_depend
 # --- cancel and attempts ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("deed", [Cancelled, Killed])
+@pytest.mark.parametrize("deed", [Cancel, Kill])
 @pytest.mark.parametrize("spec", [task(1), array(1, 3)], ids=["task", "array"])
 def test_attempt_numbers_go_on_after_a_cancelled_or_killed_one(deed: type, spec: object) -> None:
     bench = Bench(4)
     bench.submit(spec)  # type: ignore[arg-type]
     assert bench.attempt(1) == 1
     bench.tell(deed(on(1), 0))
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     assert bench.attempt(1) == 2
     bench.restart()
     bench.tell(deed(on(1), 0))
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     assert bench.attempt(1) == 3
 
 
 def test_what_was_cancelled_before_it_ran_begins_with_attempt_one() -> None:
     bench = Bench(1)
     bench.submit(task(1), array(2, 2))
-    bench.tell(Cancelled(on_array(2)), Retried(on_array(2)))
+    bench.tell(Cancel(on_array(2)), Retry(on_array(2)))
     bench.end(1)
     assert bench.attempt(2, 0) == 1
 
@@ -371,7 +361,7 @@ def test_retrying_revives_what_was_not_run_because_of_it_however_far_away() -> N
     bench.tell(GroupClosed(GroupId(1)), GroupClosed(GroupId(2)))
     bench.fail(1)
     assert bench.states(1, 2, 3, 4, 5) == ["failed", "skipped", "skipped", "skipped", "skipped"]
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     assert bench.states(1, 2, 3, 4, 5) == ["placed", "waiting", "waiting", "waiting", "waiting"]
     bench.end_all()
     assert bench.states(1, 2, 3, 4, 5) == ["done"] * 5
@@ -384,7 +374,7 @@ def test_a_revived_task_with_another_failed_dependency_is_not_run_again() -> Non
     bench.submit(task(1), task(2), task(3, 1, 2))
     bench.fail(1)
     bench.fail(2)
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     assert bench.states(1, 2, 3) == ["placed", "failed", "skipped"]
     assert bench.failure(3).source == 2
 
@@ -397,7 +387,7 @@ def test_a_retried_task_may_fail_again_with_all_its_dependents() -> None:
         bench.fail(1)
         assert bench.states(2, 3, 4) == ["skipped"] * 3
         assert bench.state(5, 1) == "skipped"
-        bench.tell(Retried(on(1)))
+        bench.tell(Retry(on(1)))
         assert bench.states(1, 2, 3, 4) == ["placed", "waiting", "waiting", "waiting"]
         assert bench.state(5, 1) == "waiting"
     bench.end_all()
@@ -408,7 +398,7 @@ def test_an_element_revived_with_what_it_waits_for_does_not_start_before_it() ->
     bench = Bench(8)
     bench.submit(task(1), array(2, 2, element_after=((1, (on(1),)),)))
     bench.fail(1)
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     assert bench.states(1, 2) == ["placed", "placed"]
     assert bench.state(2, 1) == "waiting"
     bench.end(1)
@@ -433,11 +423,11 @@ def test_retrying_only_the_dependent_of_a_failure_does_not_leave_it_waiting_fore
     bench.submit(task(1), *items)  # type: ignore[arg-type]
     bench.fail(1)
     assert bench.state(2) == "skipped"
-    bench.tell(Retried(on_array(2)))
+    bench.tell(Retry(on_array(2)))
     assert bench.state(2) == "skipped"
     assert bench.failure(2).source == 1
     assert bench.machine.is_idle
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     bench.end_all()
     assert bench.machine.counts()["done"] == bench.machine.state.records[2].length + 1
 
@@ -446,7 +436,7 @@ def test_a_retry_that_succeeds_makes_its_group_succeed() -> None:
     bench = Bench(8)
     bench.submit(group(1, "g"), group(2, "sub", 1), task(1, group=2), task(2, on_group(1)))
     bench.fail(1)
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     bench.end(1)
     bench.tell(GroupClosed(GroupId(2)), GroupClosed(GroupId(1)))
     assert bench.settled == [(2, False), (1, False)]
@@ -463,12 +453,12 @@ def test_a_group_with_another_failure_in_it_still_fails_after_a_retry() -> None:
         bench.fail(record)
     bench.end(3)
     assert bench.state(4) == "skipped"
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     bench.end(1)
     assert bench.state(4) == "skipped"
     assert bench.failure(4).source == 2
     assert bench.settled[-2:] == [(2, True), (1, True)]
-    bench.tell(Retried(on(2)))
+    bench.tell(Retry(on(2)))
     bench.end(2)
     assert bench.state(4) == "placed"
 
@@ -479,7 +469,7 @@ def test_failures_before_a_retry_by_hand_do_not_count_afterwards() -> None:
     bench.fail(1)
     bench.fail(1)
     assert bench.state(1) == "failed"
-    bench.tell(Retried(on(1)))
+    bench.tell(Retry(on(1)))
     bench.fail(1)
     assert bench.state(1) == "placed"
     assert bench.attempt(1) == 4
@@ -489,7 +479,7 @@ def test_retrying_one_element_leaves_the_others_their_reason() -> None:
     bench = Bench(8)
     bench.submit(task(1), array(2, 4, 1))
     bench.fail(1)
-    bench.tell(Retried(on(2, 1)))
+    bench.tell(Retry(on(2, 1)))
     for index in range(4):
         assert bench.failure(2, index).source == 1
 
@@ -497,8 +487,8 @@ def test_retrying_one_element_leaves_the_others_their_reason() -> None:
 def test_nothing_to_retry_is_no_fact() -> None:
     bench = Bench()
     bench.submit(task(1))
-    assert kinds(bench.tell(Retried(on(1)))) == []
-    assert kinds(bench.tell(Killed(on(9)))) == []
+    assert kinds(bench.tell(Retry(on(1)))) == []
+    assert kinds(bench.tell(Kill(on(9)))) == []
 
 
 # --- priority -----------------------------------------------------------------------------------------
@@ -507,7 +497,7 @@ def test_nothing_to_retry_is_no_fact() -> None:
 def test_a_higher_priority_goes_first() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2), task(3), task(4, priority=1))
-    bench.tell(Prioritised(on(3), 5))
+    bench.tell(Prioritise(on(3), 5))
     for record in (4, 3, 1, 2):
         assert bench.state(record) == "placed"
         bench.end(record)
@@ -516,7 +506,7 @@ def test_a_higher_priority_goes_first() -> None:
 def test_a_priority_given_to_what_waits_counts_when_it_is_ready() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2), task(3, 1))
-    bench.tell(Prioritised(on(3), 5))
+    bench.tell(Prioritise(on(3), 5))
     bench.end(1)
     assert bench.state(3) == "placed"
 
@@ -524,7 +514,7 @@ def test_a_priority_given_to_what_waits_counts_when_it_is_ready() -> None:
 def test_the_priority_of_a_group_goes_to_all_in_it() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), group(2, "sub", 1), task(1), task(2), array(3, 2, group=2))
-    bench.tell(Prioritised(on_group(1), 5))
+    bench.tell(Prioritise(on_group(1), 5))
     bench.end(1)
     assert bench.state(3) == "placed"
 
@@ -532,7 +522,7 @@ def test_the_priority_of_a_group_goes_to_all_in_it() -> None:
 def test_lowering_a_priority_lets_others_go_first() -> None:
     bench = Bench(1)
     bench.submit(task(1), array(2, 2), task(3))
-    bench.tell(Prioritised(on_array(2), -1))
+    bench.tell(Prioritise(on_array(2), -1))
     bench.end(1)
     assert bench.states(2, 3) == ["ready", "placed"]
 
@@ -544,20 +534,20 @@ def test_how_many_tasks_a_deed_would_touch() -> None:
     bench = Bench(2)
     bench.submit(task(1), array(2, 5), task(3, 1))
     touched = bench.machine.touched
-    assert touched(Cancelled(on_group(0))) == 7
-    assert touched(Cancelled(on(2, 1), 3)) == 2
-    assert touched(Killed(on_group(0))) == 2
-    assert touched(Held(on_group(0))) == 5
-    assert touched(Retried(on_group(0))) == 0
+    assert touched(Cancel(on_group(0))) == 7
+    assert touched(Cancel(on(2, 1), 3)) == 2
+    assert touched(Kill(on_group(0))) == 2
+    assert touched(Hold(on_group(0))) == 5
+    assert touched(Retry(on_group(0))) == 0
     bench.fail(1)
-    assert touched(Retried(on_group(0))) == 2
+    assert touched(Retry(on_group(0))) == 2
 
 
 def test_holding_an_open_array_holds_what_is_added_to_it() -> None:
     bench = Bench(4)
     bench.submit(msgspec.structs.replace(array(1, 0), table=BlobId(b""), open=True))
-    bench.tell(Held(on_array(1)))
+    bench.tell(Hold(on_array(1)))
     bench.tell(PagesAdded(RecordId(1), [Page(0, 2, b"")], last=True))
     assert bench.states(1) == ["held", "held"]
-    bench.tell(Released(on_array(1)))
+    bench.tell(Release(on_array(1)))
     assert bench.states(1) == ["placed", "placed"]

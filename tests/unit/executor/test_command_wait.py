@@ -14,7 +14,7 @@ from bough.executor.worker.command_wait import CommandWait
 from bough.executor.worker.serialisation import Blobs
 from bough.executor.worker.worker_channel import WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import WorkerQuit, WorkerStop, WorkerVerdict, new_cells
-from bough.model.events.facts import ElementFailed
+from bough.model.events.news import WorkFailed
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure
 from bough.wire.framing import frame
@@ -108,7 +108,7 @@ def test_a_command_that_is_stopped_is_not_given_a_verdict(desk: Desk) -> None:
 
 
 def test_news_are_told_while_a_command_runs_on(desk: Desk) -> None:
-    desk.speaker.say(ElementFailed(SpanId(1), 0, Failure(Cause.EXIT)))
+    desk.speaker.say(WorkFailed(SpanId(1), 0, Failure(Cause.EXIT)))
     pid = os.fork()
     if pid == 0:  # when the news have come, the command is stopped
         desk.theirs.recv(1 << 16)

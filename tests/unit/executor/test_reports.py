@@ -7,7 +7,7 @@ from pathlib import Path
 from bough.executor.reports import MOST_TOGETHER, MOST_WRITTEN, Reports
 from bough.executor.worker.serialisation import pack_error
 from bough.executor.worker.worker_channel import SpanProgress, batch_ends
-from bough.model.events.facts import CallsEnded, SpanEnded, SpanReturned
+from bough.model.events.news import CallsEnded, WorkReturned, WorkSucceeded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail, Stream
 from bough.wire.executor_messages import Report
@@ -15,8 +15,8 @@ from bough.wire.framing import MOST, Frames, server_frames
 from bough.wire.handshake import ROLE_FRAME
 
 
-def news(span: int) -> SpanReturned:
-    return SpanReturned(SpanId(span), 0, 1)
+def news(span: int) -> WorkReturned:
+    return WorkReturned(SpanId(span), 0, 1)
 
 
 def test_reports_are_numbered_and_kept_until_heard() -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_spilled_when_all_was_heard(tmp_path: Path) -> None:
 
 def test_news_that_are_big_together_become_several_reports() -> None:
     reports = Reports()
-    said = [SpanEnded(SpanId(number), 0, 1, 0.0, bytes(MOST // 4)) for number in range(10)]
+    said = [WorkSucceeded(SpanId(number), 0, 1, 0.0, bytes(MOST // 4)) for number in range(10)]
     for one in said:
         reports.add(one)
     data = reports.cut()
@@ -76,7 +76,7 @@ def test_what_many_tasks_of_one_span_wrote_is_sent_along_only_as_far_as_it_is_sh
     streams = [Detail(index, stdout=Stream(str(written), 0, MOST_WRITTEN)) for index in range(1000)]
     reports = Reports()
     reports.is_far = True
-    reports.add(SpanEnded(SpanId(1), 0, 1000, 1.0, None, tuple(streams)))
+    reports.add(WorkSucceeded(SpanId(1), 0, 1000, 1.0, None, tuple(streams)))
     data = reports.cut()
     assert data is not None
     assert MOST_TOGETHER < len(data) < 2 * MOST_TOGETHER

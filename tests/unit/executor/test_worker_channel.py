@@ -7,7 +7,7 @@ import pytest
 
 from bough.executor.worker.worker_channel import WorkerReports
 from bough.executor.worker_protocol import FromWorker, WorkerDone, from_worker_frames, new_cells
-from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Detail, Failure
 
@@ -44,25 +44,25 @@ def test_commands_that_end_one_after_the_other_are_told_as_one(line: Line) -> No
     details = (detail(4, 1.0), detail(5, 2.0), detail(6, 3.0))
     line.speaker.ends += details
     line.speaker.say(WorkerDone(1))
-    assert line.heard() == [SpanEnded(ONE, 4, 7, 6.0, None, details), WorkerDone(1)]
+    assert line.heard() == [WorkSucceeded(ONE, 4, 7, 6.0, None, details), WorkerDone(1)]
 
 
 def test_a_command_that_was_not_run_parts_its_neighbours(line: Line) -> None:
     line.speaker.begin_commands(ONE)
     line.speaker.ends += [detail(0), detail(2), detail(3)]
     found = line.heard()
-    assert [(n.start, n.stop) for n in found if isinstance(n, SpanEnded)] == [(0, 1), (2, 4)]
+    assert [(n.start, n.stop) for n in found if isinstance(n, WorkSucceeded)] == [(0, 1), (2, 4)]
 
 
 def test_a_failure_is_told_between_its_neighbours(line: Line) -> None:
     line.speaker.begin_commands(ONE)
     line.speaker.ends.append(detail(0))
-    failed = ElementFailed(ONE, 1, Failure(Cause.EXIT, "exit code 1", exit_code=1))
+    failed = WorkFailed(ONE, 1, Failure(Cause.EXIT, "exit code 1", exit_code=1))
     line.speaker.say(failed)
     line.speaker.ends.append(detail(2))
     first, told, last = line.heard()
-    assert isinstance(first, SpanEnded)
-    assert isinstance(last, SpanEnded)
+    assert isinstance(first, WorkSucceeded)
+    assert isinstance(last, WorkSucceeded)
     assert (first.stop, told, last.start) == (1, failed, 2)
 
 
@@ -70,7 +70,7 @@ def test_ends_belong_to_the_span_in_which_they_came(line: Line) -> None:
     for span in (ONE, OTHER):
         line.speaker.begin_commands(span)
         line.speaker.ends.append(detail(0))
-    assert [n.span for n in line.heard() if isinstance(n, SpanEnded)] == [ONE, OTHER]
+    assert [n.span for n in line.heard() if isinstance(n, WorkSucceeded)] == [ONE, OTHER]
 
 
 def test_ends_that_were_not_told_wait_like_other_news(line: Line) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bough.core.machine import Machine
 from bough.errors import UnknownName
-from bough.model.events.facts import SpanEnded
+from bough.model.events.news import WorkSucceeded
 from bough.model.events.orders import SendSpan
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
@@ -24,7 +24,7 @@ def order_of(policy: PlacementPolicy, *items: object) -> list[int]:
     while turn.orders:
         (order,) = [order for order in turn.orders if isinstance(order, SendSpan)]
         served.append(order.spec.id)
-        turn = machine.turn(2.0, [SpanEnded(order.span, order.start, order.stop, 60.0)])
+        turn = machine.turn(2.0, [WorkSucceeded(order.span, order.start, order.stop, 60.0)])
     return served
 
 
@@ -44,9 +44,9 @@ def test_sjf_serves_the_shortest_first_and_the_unknown_before_all() -> None:
 def test_sjf_prefers_what_was_measured_to_what_was_estimated() -> None:
     machine = Machine(Policies(ShortestFirst()))
     machine.turn(0.0, [executor(1, 1), submit(task(1, template="x"), task(2, template="y"))])
-    machine.turn(1.0, [SpanEnded(1, 0, 1, 10.0)])  # type: ignore[arg-type]
+    machine.turn(1.0, [WorkSucceeded(1, 0, 1, 10.0)])  # type: ignore[arg-type]
     machine.turn(2.0, [submit(estimated(3, 1.0, template="x"), estimated(4, 5.0, template="z"))])  # type: ignore[arg-type]
-    machine.turn(3.0, [SpanEnded(2, 0, 1, 10.0)])  # type: ignore[arg-type]
+    machine.turn(3.0, [WorkSucceeded(2, 0, 1, 10.0)])  # type: ignore[arg-type]
     (span,) = machine.state.spans.values()
     assert span.record.id == 4
 
@@ -73,7 +73,7 @@ def test_a_big_task_keeps_the_executor_with_most_free_cores_and_the_others_go_on
     assert 5 not in placed(machine)
     assert {placed(machine).get(id_) for id_ in (6, 7)} <= {2, None}
     first = next(span for span in machine.state.spans.values() if span.executor.id == 1)
-    machine.turn(2.0, [SpanEnded(first.id, 0, 1, 1.0)])
+    machine.turn(2.0, [WorkSucceeded(first.id, 0, 1, 1.0)])
     assert all(where != 1 for id_, where in placed(machine).items() if id_ in {6, 7, 8})
 
 

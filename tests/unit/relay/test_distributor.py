@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded, SpanReturned, SpanStarted
+from bough.model.events.news import CallsEnded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import Kind, Page
@@ -79,7 +79,7 @@ def test_short_tasks_are_bundled_as_they_become_known() -> None:
             for run in told:
                 size = run.stop - run.start
                 sizes.append(size)
-                (said,) = bench.report(member, SpanEnded(run.span, run.start, run.stop, 0.001 * size))
+                (said,) = bench.report(member, WorkSucceeded(run.span, run.start, run.stop, 0.001 * size))
                 assert (said.span, said.host) == (7, member.host)
                 ended += size
     assert ended == 4000
@@ -108,8 +108,8 @@ def test_whoever_has_had_room_the_longest_is_given_work_first() -> None:
     for span in range(1, 4):
         bench.give(span)
     runs = bench.runs()
-    bench.report(bench.members[1], SpanEnded(runs[1][0].span, 0, 1, 10.0))
-    bench.report(bench.members[0], SpanEnded(runs[0][0].span, 0, 1, 10.0))
+    bench.report(bench.members[1], WorkSucceeded(runs[1][0].span, 0, 1, 10.0))
+    bench.report(bench.members[0], WorkSucceeded(runs[0][0].span, 0, 1, 10.0))
     bench.give(4)
     assert [len(told) for told in bench.runs()] == [0, 1, 0]
 
@@ -131,7 +131,7 @@ def test_what_nobody_here_can_ever_run_goes_back() -> None:
     bench = Bench(1)
     bench.give(1, needs=Needs(2))
     assert bench.runs() == [[]]
-    assert bench.news() == [SpanReturned(1, 0, 1)]
+    assert bench.news() == [WorkReturned(1, 0, 1)]
 
 
 def test_an_executor_gets_nothing_that_would_not_end_before_it_leaves() -> None:
@@ -143,7 +143,7 @@ def test_an_executor_gets_nothing_that_would_not_end_before_it_leaves() -> None:
     bench.give(2, expected=1.0, name="b")
     assert [[run.record for run in told] for told in bench.runs(now=50.0)] == [[2]]
     bench.distributor.give_back_late(50.0)
-    assert bench.news() == [SpanReturned(1, 0, 1)]
+    assert bench.news() == [WorkReturned(1, 0, 1)]
 
 
 def test_a_blob_and_a_workplace_go_to_an_executor_once_and_before_their_first_use() -> None:
@@ -153,7 +153,7 @@ def test_a_blob_and_a_workplace_go_to_an_executor_once_and_before_their_first_us
     bench.give(1, run=3)
     (told,) = bench.distribute()
     assert [type(message) for message in told] == [WorkDirectory, Blob, RunSpan]
-    bench.report(bench.members[0], SpanEnded(told[2].span, 0, 1, 1.0))
+    bench.report(bench.members[0], WorkSucceeded(told[2].span, 0, 1, 1.0))
     bench.give(2, run=3)
     assert [type(message) for message in bench.distribute()[0]] == [RunSpan]
 
@@ -176,7 +176,7 @@ def test_a_chain_goes_to_one_executor_in_its_order() -> None:
     assert [run.behind for run in first] == [0, first[0].span, first[1].span]
     late = RunSpan(13, 13, 0, 1, 1, Kind.FUNCTION, BODY, behind=12)
     bench.distributor.run(late)
-    assert bench.news() == [SpanReturned(13, 0, 1)]
+    assert bench.news() == [WorkReturned(13, 0, 1)]
 
 
 def test_a_fan_out_goes_with_what_it_waits_for() -> None:
@@ -186,7 +186,7 @@ def test_a_fan_out_goes_with_what_it_waits_for() -> None:
     bench.give(12, behind=10)
     bench.give(13, behind=11)
     bench.distributor.stop(StopElements(11, 0, 1))
-    assert bench.news() == [SpanReturned(13, 0, 1)]
+    assert bench.news() == [WorkReturned(13, 0, 1)]
     first, second = bench.runs()
     assert second == []
     assert [(run.record, run.behind) for run in first] == [(10, 0), (12, first[0].span)]
@@ -214,7 +214,7 @@ def test_what_ran_on_a_lost_executor_has_failed_and_others_get_the_rest() -> Non
     bench = Bench(2)
     bench.give(1, 100, is_array=True, expected=0.01)
     first, second = bench.runs()
-    bench.report(bench.members[0], SpanEnded(first[0].span, 0, 2, 0.02))
+    bench.report(bench.members[0], WorkSucceeded(first[0].span, 0, 2, 0.02))
     bench.distributor.lose(bench.members[0], "it is gone")
     (failed,) = bench.news()
     assert (failed.span, failed.index, failed.failure.cause, failed.host) == (1, 2, Cause.LOST, "host1")
@@ -222,7 +222,7 @@ def test_what_ran_on_a_lost_executor_has_failed_and_others_get_the_rest() -> Non
     while bench.distributor.server_spans:
         for run in second:
             covered |= set(range(run.start, run.stop))
-            bench.report(bench.members[1], SpanEnded(run.span, run.start, run.stop, 0.01))
+            bench.report(bench.members[1], WorkSucceeded(run.span, run.start, run.stop, 0.01))
         _, second = bench.runs()
     assert covered == set(range(3, 100))
 
@@ -232,10 +232,10 @@ def test_a_failure_of_the_place_is_told_only_when_others_failed_too() -> None:
     failure = Failure(Cause.NOT_STARTED, site=True)
     bench.give(1)
     (run,), _ = bench.runs()
-    assert bench.report(bench.members[0], ElementFailed(run.span, 0, failure)) == []
+    assert bench.report(bench.members[0], WorkFailed(run.span, 0, failure)) == []
     _, (again,) = bench.runs()
     assert again.attempt == 1
-    (told,) = bench.report(bench.members[1], ElementFailed(again.span, 0, failure))
+    (told,) = bench.report(bench.members[1], WorkFailed(again.span, 0, failure))
     assert (told.span, told.failure, told.host) == (1, failure, "host2")
     assert not bench.distributor.server_spans
 
@@ -245,7 +245,7 @@ def test_what_waits_to_be_tried_elsewhere_can_be_stopped() -> None:
     bench.give(1)
     bench.give(2)
     (run,), _ = bench.runs()
-    bench.report(bench.members[0], ElementFailed(run.span, 0, Failure(Cause.NOT_STARTED, site=True)))
+    bench.report(bench.members[0], WorkFailed(run.span, 0, Failure(Cause.NOT_STARTED, site=True)))
     assert bench.runs() == [[], []]  # the other one is busy
     bench.distributor.stop(StopElements(1, 0, 1))
     assert list(bench.distributor.server_spans) == [2]
@@ -271,7 +271,7 @@ def test_without_executors_what_waits_goes_back() -> None:
     bench.runs()
     bench.distributor.shut(bench.members[0])
     bench.distribute()
-    assert bench.news() == [SpanReturned(1, 1, 10)]
+    assert bench.news() == [WorkReturned(1, 1, 10)]
 
 
 def test_a_stop_reaches_whoever_has_the_elements() -> None:
@@ -281,7 +281,7 @@ def test_a_stop_reaches_whoever_has_the_elements() -> None:
     bench.distributor.stop(StopElements(1, 0, 1 << 62, 3.0))
     assert bench.distribute() == [[StopElements(first.span, 0, 1, 3.0)], [StopElements(second.span, 1, 2, 3.0)]]
     assert not bench.distributor.server_spans
-    assert bench.report(bench.members[0], SpanEnded(first.span, 0, 1, 1.0)) == []
+    assert bench.report(bench.members[0], WorkSucceeded(first.span, 0, 1, 1.0)) == []
 
 
 def test_when_the_relay_ends_everything_is_told() -> None:
@@ -292,8 +292,8 @@ def test_when_the_relay_ends_everything_is_told() -> None:
     bench.runs()
     bench.distributor.abandon("the end")
     said = bench.news()
-    assert [(one.span, one.index) for one in said if isinstance(one, ElementFailed)] == [(1, 0)]
-    returned = {(one.span, one.start, one.stop) for one in said if isinstance(one, SpanReturned)}
+    assert [(one.span, one.index) for one in said if isinstance(one, WorkFailed)] == [(1, 0)]
+    returned = {(one.span, one.start, one.stop) for one in said if isinstance(one, WorkReturned)}
     assert returned == {(1, 1, 3), (2, 0, 1), (3, 0, 1)}
 
 
@@ -312,12 +312,12 @@ def test_the_last_to_leave_says_until_when_there_is_somebody() -> None:
 # --- gathering -------------------------------------------------------------------------------------------
 
 
-def end(start: int, stop: int, host: str = "h", results: bytes | None = None, span: int = 1) -> SpanEnded:
-    return SpanEnded(span, start, stop, 1.0 * (stop - start), results, (Detail(start),), host=host)
+def end(start: int, stop: int, host: str = "h", results: bytes | None = None, span: int = 1) -> WorkSucceeded:
+    return WorkSucceeded(span, start, stop, 1.0 * (stop - start), results, (Detail(start),), host=host)
 
 
 def test_neighbouring_ends_of_one_host_become_one() -> None:
-    started = SpanStarted(1, 9, 10)
+    started = WorkStarted(1, 9, 10)
     first, second, said = merge_news([end(2, 3), end(0, 2), end(3, 4), started, end(6, 7)])
     assert (first.start, first.stop, first.seconds) == (0, 4, 4.0)
     assert [detail.index for detail in first.details] == [0, 2, 3]
@@ -326,5 +326,5 @@ def test_neighbouring_ends_of_one_host_become_one() -> None:
 
 
 @pytest.mark.parametrize("other", [end(1, 2, host="elsewhere"), end(1, 2, results=b"r"), end(1, 2, span=2), end(2, 3)])
-def test_ends_that_differ_stay_apart(other: SpanEnded) -> None:
+def test_ends_that_differ_stay_apart(other: WorkSucceeded) -> None:
     assert merge_news([end(0, 1), other]) == [end(0, 1), other]

@@ -10,7 +10,8 @@ from test_service_life import Harness, Peer
 
 from bough.core import retirement as core
 from bough.errors import StoreFailed
-from bough.model.events.facts import Retried, RunRetired, SpanEnded
+from bough.model.events.facts import RunRetired
+from bough.model.events.news import Retry, WorkSucceeded
 from bough.model.tasks import Dep, On
 from bough.server.service import finished_workflows
 from bough.stores.sql.sqlite import SqliteStore
@@ -30,7 +31,7 @@ class Office(Harness):
         while runs := executor.said(RunSpan):
             for run in runs:
                 reports += 1
-                executor.say(Report(reports, [SpanEnded(run.span, run.start, run.stop, 0.1)]))
+                executor.say(Report(reports, [WorkSucceeded(run.span, run.start, run.stop, 0.1)]))
         client.say(CloseSession("drain"))
         assert client.said(Closed)
         client.hang_up()
@@ -129,7 +130,7 @@ def test_a_deed_for_what_does_not_exist_is_answered(office: Office) -> None:
     peer = Peer(office)
     peer.say(ClientHello(VERSION, 9, "there"))
     assert peer.said(Welcome)
-    peer.say(DoAction(1, Retried(Dep(On.TASK, 999))))
+    peer.say(DoAction(1, Retry(Dep(On.TASK, 999))))
     assert [answer.value for answer in peer.said(Answer)] == [{"tasks": 0}]
 
 

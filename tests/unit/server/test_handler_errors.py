@@ -9,7 +9,8 @@ import pytest
 from test_service_life import Harness, Peer
 
 from bough.errors import ProtocolError
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
+from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import CallsEnded, WorkFailed, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind, TaskSpec
 from bough.testing.builders import question
@@ -78,12 +79,12 @@ def test_an_executor_is_not_believed_what_it_says_of_the_tasks_of_another(house:
     client.submit(count=2)
     [[first], [second]] = ([run.span for run in peer.said(RunSpan)] for peer in (owner, liar))
 
-    liar.say(Report(1, [SpanEnded(first, 0, 1, 0.1), ElementFailed(first, 0, Failure(Cause.EXIT, "no"))]))
+    liar.say(Report(1, [WorkSucceeded(first, 0, 1, 0.1), WorkFailed(first, 0, Failure(Cause.EXIT, "no"))]))
     liar.say(Report(2, [CallsEnded(first, 0, [0.1, 0.1], [b"", b""])]))
     assert house.facts(SpanEnded) == house.facts(ElementFailed) == []
 
-    liar.say(Report(3, [SpanEnded(second, 0, 1, 0.1)]))
-    owner.say(Report(1, [SpanEnded(first, 0, 1, 0.1)]))
+    liar.say(Report(3, [WorkSucceeded(second, 0, 1, 0.1)]))
+    owner.say(Report(1, [WorkSucceeded(first, 0, 1, 0.1)]))
     assert {fact.span for fact in house.facts(SpanEnded)} == {first, second}
 
 

@@ -7,7 +7,8 @@ import pytest
 from test_service_life import PATIENCE, Harness, Peer
 
 from bough.core.machine import Machine
-from bough.model.events.facts import Cancelled, ExecutorLost, Held, SpanEnded, SpanReturned
+from bough.model.events.facts import ExecutorLost, SpanEnded, SpanReturned
+from bough.model.events.news import Cancel, Hold, WorkSucceeded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause
 from bough.model.resources import Needs
@@ -176,7 +177,7 @@ def test_only_the_workflow_and_group_that_are_named_count(shop: Workshop) -> Non
 def test_held_tasks_block_until_somebody_acts(shop: Workshop) -> None:
     client = shop.client()
     client.submit(1)
-    client.say(DoAction(5, Held(Dep(On.GROUP, client.welcome.group))))
+    client.say(DoAction(5, Hold(Dep(On.GROUP, client.welcome.group))))
     client.hang_up()
 
     blocked = shop.take()
@@ -189,7 +190,7 @@ def test_a_task_of_any_needs_can_be_taken_and_nothing_comes_with_it(shop: Worksh
     for request in range(1, 8):  # so short that executors get many at once
         client.submit(1, request)
         (run,) = executor.said(RunSpan)
-        executor.say(Report(request, [SpanEnded(run.span, 0, 1, 0.001)]))
+        executor.say(Report(request, [WorkSucceeded(run.span, 0, 1, 0.001)]))
     executor.hang_up()
     many = client.submit(9, 8)
     number = RecordId(client.welcome.first_id + 95)
@@ -207,7 +208,7 @@ def test_a_task_that_is_cancelled_leaves_the_hand_free(shop: Workshop) -> None:
     first, second = client.submit(2)
     shop.take()
 
-    client.say(DoAction(5, Cancelled(Dep(On.TASK, first))))
+    client.say(DoAction(5, Cancel(Dep(On.TASK, first))))
 
     assert shop.take()["id"] == str(second)
     assert shop.done(first)["state"] == "cancelled"
@@ -271,7 +272,7 @@ def test_what_belongs_to_the_host_of_an_executor_is_not_given_to_a_hand(shop: Wo
     (run,) = executor.said(RunSpan)
     urgent = TaskSpec(RecordId(last + 1), Kind.COMMAND, b"", b"", group=client.welcome.group, priority=1)
     submit(client, urgent, request=10)
-    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
 
     states = [shop.shell.queries.state_of(number, 0) for number in (one, two, urgent.id)]
     assert states == [TaskState.DONE, TaskState.READY, TaskState.PLACED]

@@ -10,7 +10,8 @@ import pytest
 from test_service_life import Harness
 
 from bough.errors import UserError
-from bough.model.events.facts import ExecutorSuspended, Held, SpanEnded, SpanStarted
+from bough.model.events.facts import ExecutorSuspended
+from bough.model.events.news import Hold, WorkStarted, WorkSucceeded
 from bough.model.ids import RecordId
 from bough.model.tasks import Dep, Kind, Limits, On, TaskSpec
 from bough.server.service.notices import (
@@ -67,7 +68,7 @@ def test_a_workflow_that_ends_is_told_of_with_its_counts(watch: Watch) -> None:
     client, executor = watch.service.client("survey"), watch.service.executor()
     client.submit(1)
     (run,) = executor.said(RunSpan)
-    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
     client.say(CloseSession("drain"))
 
     (notice,) = watch.said
@@ -78,7 +79,7 @@ def test_a_workflow_that_ends_is_told_of_with_its_counts(watch: Watch) -> None:
 def test_a_workflow_that_is_held_is_stuck_and_told_of_once_an_hour(watch: Watch) -> None:
     client = watch.service.client("survey")
     client.submit(2)
-    client.say(DoAction(5, Held(Dep(On.GROUP, client.welcome.group))))
+    client.say(DoAction(5, Hold(Dep(On.GROUP, client.welcome.group))))
 
     watch.service.loop.advance(5)
     assert watch.said == []
@@ -145,7 +146,7 @@ def test_a_task_is_overlong_by_its_estimate_and_the_least_time(tmp_path: Path) -
     spec = TaskSpec(number, Kind.COMMAND, b"", b"", group=client.welcome.group, limits=Limits(walltime=20.0))
     client.say(Submit([spec], 1))
     (run,) = executor.said(RunSpan)
-    executor.say(Report(1, [SpanStarted(run.span, 0, 1)]))
+    executor.say(Report(1, [WorkStarted(run.span, 0, 1)]))
 
     for _ in range(19):
         watch.service.loop.advance(5)

@@ -4,6 +4,7 @@ from server_fakes import FakeStore
 
 from bough.core.machine import Machine
 from bough.model.events.facts import ExecutorJoined, RunClosed, RunOpened, SpanEnded, Submitted
+from bough.model.events.news import WorkSucceeded
 from bough.model.resources import Needs
 from bough.model.tasks import Kind, TaskSpec
 from bough.policies.policy_registry import load_policies
@@ -30,7 +31,7 @@ def a_crashed_run() -> tuple[FakeStore, int]:
 
 def test_late_reports_are_taken_in_and_the_run_is_closed_in_one_turn(tmp_path) -> None:
     store, span = a_crashed_run()
-    late = [SpanEnded(span, 0, 1, 0.5, b"late")]
+    late = [WorkSucceeded(span, 0, 1, 0.5, b"late")]
     (tmp_path / "1.spill").write_bytes(frame(Report(1, late)) + frame(Report(2, late)) + b"\0\0\0\x09torn")
 
     recover(store, LAST, load_policies("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)
@@ -63,7 +64,7 @@ def test_replay_gives_the_machine_that_crashed() -> None:
 def test_a_fact_that_does_not_fit_is_passed_over_and_late_reports_still_count(tmp_path) -> None:
     store, span = a_crashed_run()
     store.rows[-1][2].insert(0, SpanEnded(999, 0, 1, 0.5, record=1))  # of a span that never was
-    (tmp_path / "1.spill").write_bytes(frame(Report(1, [SpanEnded(span, 0, 1, 0.5, b"late")])))
+    (tmp_path / "1.spill").write_bytes(frame(Report(1, [WorkSucceeded(span, 0, 1, 0.5, b"late")])))
 
     recover(store, LAST, load_policies("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)
 
@@ -75,7 +76,7 @@ def test_a_fact_that_does_not_fit_is_passed_over_and_late_reports_still_count(tm
 def test_a_run_that_cannot_be_replayed_is_closed_all_the_same(tmp_path) -> None:
     store, span = a_crashed_run()
     spill = tmp_path / "1.spill"
-    spill.write_bytes(frame(Report(1, [SpanEnded(span, 0, 1, 0.5, b"late")])))
+    spill.write_bytes(frame(Report(1, [WorkSucceeded(span, 0, 1, 0.5, b"late")])))
     store.turns_of_run = lambda run: {}[run]  # nobody knows where it began
 
     recover(store, LAST, load_policies("fifo"), spill_dir=str(tmp_path), mark="no such mark:", now=20.0)

@@ -10,6 +10,7 @@ from bough.core.machine import Machine
 from bough.errors import InvariantBroken, StoreFailed
 from bough.model.events import facts
 from bough.model.events.facts import ExecutorJoined, Fact, Placed, RunOpened, SpanEnded, Submitted
+from bough.model.events.news import WorkSucceeded
 from bough.model.events.orders import SendSpan
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Kind, On, TaskSpec
@@ -36,7 +37,7 @@ def a_chain_that_ran() -> tuple[FakeStore, Machine]:
     turn(ExecutorJoined(1, "local", "here", 5, Needs(1)))
     turn(Submitted([task(1), task(2, 1), task(3, 2)]))
     while len(out) < 3:
-        turn(SpanEnded(out[-1].span, 0, 1, 0.5, b"r"))
+        turn(WorkSucceeded(out[-1].span, 0, 1, 0.5, b"r"))
     return store, machine
 
 

@@ -8,7 +8,8 @@ from server_fakes import FakeStore
 from test_service_life import Harness, Peer
 
 from bough.errors import StoreFailed
-from bough.model.events.facts import Cancelled, Fact, RunRemoved, SpanEnded
+from bough.model.events.facts import Cancelled, Fact, RunRemoved
+from bough.model.events.news import WorkSucceeded
 from bough.model.tasks import GroupSpec
 from bough.server.service.retention import Retention
 from bough.stores.sql.sqlite import SqliteStore
@@ -82,7 +83,7 @@ def run_one(shed: Shed, name: str, *, drain: bool = True) -> Peer:
     client, executor = shed.client(name), shed.executor()
     client.submit(1)
     (run,) = executor.said(RunSpan)
-    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
     if drain:
         client.say(CloseSession("drain"))
         assert client.said(Closed)

@@ -9,16 +9,8 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.model.blobs import blob_id
-from bough.model.events.facts import (
-    ElementFailed,
-    ExecutorLost,
-    GroupClosed,
-    RunClosed,
-    RunOpened,
-    SpanEnded,
-    SpanReturned,
-    Submitted,
-)
+from bough.model.events.facts import ExecutorLost, GroupClosed, RunClosed, RunOpened, SpanReturned, Submitted
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
@@ -192,7 +184,7 @@ def test_outcomes_go_to_the_clients_of_their_workflow_alone(service: Harness) ->
     (task,) = one.submit()
     (run,) = executor.said(RunSpan)
 
-    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
 
     assert [outcome.record for outcome in one.said(TasksSucceeded)] == [task]
     assert two.said(TasksSucceeded) == []
@@ -211,7 +203,7 @@ def test_a_missing_executor_that_comes_back_keeps_what_it_holds_and_loses_nothin
 
     assert service.facts(ExecutorLost) == []
     assert back.said(RunSpan | StopElements) == []
-    back.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    back.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
     service.loop.advance(A_MOMENT)
     assert [outcome.record for outcome in client.said(TasksSucceeded)] == [first]
     assert [sent.record for sent in back.said(RunSpan)] == [second]
@@ -253,7 +245,7 @@ def test_a_report_that_was_not_heard_counts_before_what_is_held_is_compared(serv
     (run,) = executor.said(RunSpan)
     executor.hang_up()
 
-    back = service.executor(executor.number, [], reports=(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]),))
+    back = service.executor(executor.number, [], reports=(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]),))
 
     assert [outcome.record for outcome in client.said(TasksSucceeded)] == [task]
     assert service.facts(SpanReturned) == []
@@ -271,7 +263,7 @@ def test_an_executor_that_does_not_come_back_is_lost_and_may_join_again_late(ser
     other = service.executor()
     (again,) = other.said(RunSpan)
 
-    late = service.executor(executor.number, [], reports=(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]),))
+    late = service.executor(executor.number, [], reports=(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]),))
     service.loop.advance(A_MOMENT)
 
     assert [outcome.attempt for outcome in client.said(TasksSucceeded)] == [1]
@@ -292,7 +284,7 @@ def test_executors_that_a_restored_machine_knows_have_a_time_to_come_back(tmp_pa
     client.say(ClientHello(VERSION, 1, "here", workflow="one"))
     assert client.said(Welcome)[0].joined
     executor = after.executor(executor.number, [run.span])
-    executor.say(Report(7, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(7, [WorkSucceeded(run.span, 0, 1, 0.1)]))
 
     assert len(client.said(TasksSucceeded)) == 1
     after.loop.advance(0.25)
@@ -370,7 +362,7 @@ def test_a_workflow_is_closed_when_its_client_drains_it_and_all_has_ended(servic
     client.say(CloseSession("drain"))
     assert client.said(Closed) == []
 
-    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
 
     assert client.said(Closed) == [Closed("done")]
     assert [fact.run for fact in service.facts(RunClosed)] == [client.welcome.run]
@@ -386,7 +378,7 @@ def test_a_client_that_comes_back_is_not_told_of_a_failure_that_a_retry_of_the_g
     client.say(Submit([GroupSpec(group, "g", root, retries=1), *records], 1), GroupClosed(group))
     (run,) = executor.said(RunSpan)
     failure = Failure(Cause.EXIT, "exit code 1", exit_code=1)
-    executor.say(Report(1, [ElementFailed(run.span, 0, failure)]))
+    executor.say(Report(1, [WorkFailed(run.span, 0, failure)]))
     client.say(Ask(2, question("outcomes", records=[first])))
     assert not [message for message in client.said() if isinstance(message, TasksFailed)]
 
@@ -394,7 +386,7 @@ def test_a_client_that_comes_back_is_not_told_of_a_failure_that_a_retry_of_the_g
         (run,) = executor.said(RunSpan) or [None]
         if run is not None:
             good = run.record != first
-            news = SpanEnded(run.span, 0, 1, 0.1) if good else ElementFailed(run.span, 0, failure)
+            news = WorkSucceeded(run.span, 0, 1, 0.1) if good else WorkFailed(run.span, 0, failure)
             executor.say(Report(number, [news]))
     service.loop.advance(A_MOMENT)
     told = client.said()
@@ -405,7 +397,7 @@ def test_an_inventory_names_what_there_is_and_outcomes_are_told_again(service: H
     client, executor = service.client(), service.executor()
     done, waiting = client.submit(2)
     (run,) = executor.said(RunSpan)
-    executor.say(Report(1, [SpanEnded(run.span, 0, 1, 0.1)]))
+    executor.say(Report(1, [WorkSucceeded(run.span, 0, 1, 0.1)]))
     service.loop.advance(A_MOMENT)
     client.said()
 

@@ -10,7 +10,8 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.errors import InternalError, InvariantBroken, StoreFailed
 from bough.model.blobs import blob_id
-from bough.model.events.facts import Cancelled, ElementFailed, GroupClosed, Killed, RunOpened, SpanEnded, SpanStarted
+from bough.model.events.facts import GroupClosed, RunOpened
+from bough.model.events.news import Cancel, Kill, WorkFailed, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec
@@ -131,7 +132,7 @@ def test_a_submission_is_accepted_placed_and_its_outcome_told() -> None:
     assert blob == Blob(BODY, b"body")
     assert (run.record, run.attempt, run.payload) == (1, 1, pickle.dumps(((), {})))
 
-    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+    executor.report(WorkSucceeded(run.span, 0, 1, 0.5, b"result"))
 
     assert client.said() == [TasksSucceeded(1, 0, 1, 1, "node", b"result")]
     assert executor.said() == [], "an acknowledgement waits a moment for company"
@@ -143,12 +144,12 @@ def test_the_acknowledgement_of_a_task_known_to_be_short_goes_with_its_outcome_o
     harness = Harness()
     client, executor = harness.client(), harness.executor()
     client.say(Blob(BODY, b"body"), Submit([a_task(1, template="short")], 5))
-    executor.report(SpanEnded(the(RunSpan, executor.said()).span, 0, 1, 0.0001, b"result"))
+    executor.report(WorkSucceeded(the(RunSpan, executor.said()).span, 0, 1, 0.0001, b"result"))
     client.said()
 
     client.say(Submit([a_task(2, template="short")], 6))
     assert client.said() == []
-    executor.report(SpanEnded(the(RunSpan, executor.said()).span, 0, 1, 0.0001, b"result"))
+    executor.report(WorkSucceeded(the(RunSpan, executor.said()).span, 0, 1, 0.0001, b"result"))
     assert client.said() == [Accepted(6), TasksSucceeded(2, 0, 1, 1, "node", b"result")]
 
     client.say(Submit([a_task(3, template="short")], 7))
@@ -166,7 +167,7 @@ def test_outcomes_go_together_to_a_client_that_only_listens_while_work_goes_on()
     told: list[list[int]] = []
     for _ in range(5):
         run = the(RunSpan, executor.said())
-        executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+        executor.report(WorkSucceeded(run.span, 0, 1, 0.5, b"result"))
         told.append([message.record for message in client.said()])
         if run.record == 2:
             harness.loop.advance(0.01)
@@ -193,7 +194,7 @@ def test_everything_said_in_a_turn_is_one_write() -> None:
     client.say(Blob(BODY, b"body"), Submit([a_task(1), a_task(2)], 1))
     run = executor.said()[-1]
 
-    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+    executor.report(WorkSucceeded(run.span, 0, 1, 0.5, b"result"))
 
     assert len(executor.transport.writes) == 1
     assert sorted(type(message).__name__ for message in executor.said()) == ["Acknowledged", "RunSpan"]
@@ -221,7 +222,7 @@ def test_a_value_is_sent_along_with_the_task_that_wants_it() -> None:
     client.say(Blob(BODY, b"body"), Submit([a_task(1), a_task(2, after=(needs,), inputs=(needs,))], 1))
     run = executor.said()[-1]
 
-    executor.report(SpanEnded(run.span, 0, 1, 0.5, pickle.dumps([42])))
+    executor.report(WorkSucceeded(run.span, 0, 1, 0.5, pickle.dumps([42])))
 
     run = the(RunSpan, executor.said())
     assert run.record == 2
@@ -244,7 +245,7 @@ def test_the_values_of_an_array_come_as_pages_in_order() -> None:
             break
         for run in runs:
             values = list(range(run.start, run.stop))
-            executor.report(SpanEnded(run.span, run.start, run.stop, 0.5, pickle.dumps(values)))
+            executor.report(WorkSucceeded(run.span, run.start, run.stop, 0.5, pickle.dumps(values)))
         sent = executor.said()
 
     (value,) = runs[-1].inputs
@@ -273,7 +274,7 @@ def test_nothing_takes_effect_until_a_full_disk_has_room_again() -> None:
     rows = len(harness.store.rows)
     harness.store.failing = StoreFailed("the disk is full", transient=True)
 
-    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+    executor.report(WorkSucceeded(run.span, 0, 1, 0.5, b"result"))
     client.say(Submit([a_task(2)], 2))
     harness.loop.advance(0.6)
 
@@ -308,7 +309,7 @@ def test_a_lost_executor_gives_its_tasks_back_and_clients_hear_it() -> None:
     client, executor = harness.client(), harness.executor()
     client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
     run = executor.said()[-1]
-    executor.report(SpanStarted(run.span, 0, 1))
+    executor.report(WorkStarted(run.span, 0, 1))
     assert TasksRunning(1, 0, 1, 1, "node") in client.said()
 
     executor.lose()
@@ -323,7 +324,7 @@ def test_a_report_that_comes_twice_counts_once_and_is_acknowledged_again() -> No
     client, executor = harness.client(), harness.executor()
     client.say(Blob(BODY, b"body"), Submit([a_task(1)], 1))
     run = executor.said()[-1]
-    report = Report(1, [SpanEnded(run.span, 0, 1, 0.5, b"result")])
+    report = Report(1, [WorkSucceeded(run.span, 0, 1, 0.5, b"result")])
 
     executor.say(report)
     executor.say(report)
@@ -341,7 +342,7 @@ def test_cancelling_stops_the_span_and_tells_every_subscriber() -> None:
     owner.said()
     run = executor.said()[-1]
 
-    other.say(DoAction(3, Cancelled(Dep(On.TASK, 1))))
+    other.say(DoAction(3, Cancel(Dep(On.TASK, 1))))
 
     assert executor.said() == [StopElements(run.span, 0, 1)]
     assert the(TasksFailed, owner.said()).failure.cause is Cause.CANCELLED
@@ -355,10 +356,10 @@ def test_killing_fails_the_attempt_and_tells_which_one() -> None:
     client, executor = harness.client(), harness.executor()
     client.say(Blob(BODY, b"body"), Submit([a_task(1, limits=Limits(retries=3))], 1))
     run = executor.said()[-1]
-    executor.report(SpanStarted(run.span, 0, 1))
+    executor.report(WorkStarted(run.span, 0, 1))
     client.said()
 
-    client.say(DoAction(2, Killed(Dep(On.TASK, 1))))
+    client.say(DoAction(2, Kill(Dep(On.TASK, 1))))
 
     bad = the(TasksFailed, client.said())
     assert (bad.failure.cause, bad.attempt, bad.host) == (Cause.KILLED, 1, "node")
@@ -371,12 +372,12 @@ def test_a_failure_that_is_retried_is_no_outcome() -> None:
     client.said()
     run = executor.said()[-1]
 
-    executor.report(ElementFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
+    executor.report(WorkFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
     assert client.said() == [TasksRunning(1, 0, 1, 0)]
     run = the(RunSpan, executor.said())
     assert run.attempt == 2
 
-    executor.report(ElementFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
+    executor.report(WorkFailed(run.span, 0, Failure(Cause.EXCEPTION, "no")))
     assert the(TasksFailed, client.said()).attempt == 2
 
 
@@ -387,7 +388,7 @@ def test_a_closed_group_is_told_when_it_is_done() -> None:
     run = executor.said()[-1]
     client.said()
 
-    executor.report(SpanEnded(run.span, 0, 1, 0.5, b"result"))
+    executor.report(WorkSucceeded(run.span, 0, 1, 0.5, b"result"))
 
     assert [type(message) for message in client.said()] == [TasksSucceeded, GroupFinished]
 

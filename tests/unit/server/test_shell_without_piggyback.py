@@ -7,7 +7,7 @@ import pickle
 from test_shell import BODY, Harness, Peer, a_task
 
 from bough.model.dispatch_tuning import DispatchTuning
-from bough.model.events.facts import Cancelled, SpanEnded
+from bough.model.events.news import Cancel, WorkSucceeded
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, On
 from bough.server.message_handlers import MessageHandlers
@@ -36,7 +36,7 @@ def begun(count: int) -> tuple[Peer, Peer, RunSpan]:
 
 
 def end(executor: Peer, run: RunSpan) -> None:
-    executor.report(SpanEnded(run.span, 0, 1, 10.0, pickle.dumps([1])))
+    executor.report(WorkSucceeded(run.span, 0, 1, 10.0, pickle.dumps([1])))
 
 
 def test_a_knob_chooses_the_shell() -> None:
@@ -68,7 +68,7 @@ def test_what_is_stopped_while_it_waits_goes_out_before_the_stop() -> None:
     client, executor, run = begun(2)
     end(executor, run)
     executor.said()
-    client.say(DoAction(7, Cancelled(Dep(On.TASK, 2))))
+    client.say(DoAction(7, Cancel(Dep(On.TASK, 2))))
     sent, stop = executor.said()
     assert isinstance(sent, RunSpan)
     assert isinstance(stop, StopElements)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
 from bough.server.files.task_output import KeptOutput, with_own_results
@@ -17,12 +17,12 @@ def test_short_outputs_get_a_place_here(tmp_path: Path) -> None:
     ended, failed = far.kept(
         1,
         [
-            SpanEnded(SpanId(1), 0, 1, 0.1, None, (first,)),
-            ElementFailed(SpanId(1), 1, Failure(Cause.EXIT), second),
+            WorkSucceeded(SpanId(1), 0, 1, 0.1, None, (first,)),
+            WorkFailed(SpanId(1), 1, Failure(Cause.EXIT), second),
         ],
     )
-    assert isinstance(ended, SpanEnded)
-    assert isinstance(failed, ElementFailed)
+    assert isinstance(ended, WorkSucceeded)
+    assert isinstance(failed, WorkFailed)
     assert failed.detail is not None
     assert ended.details[0].stdout == Stream(f"{tmp_path}/x1-far.out", 0, 3)
     assert failed.detail.stdout == Stream(f"{tmp_path}/x1-far.out", 3, 2)
@@ -32,9 +32,9 @@ def test_short_outputs_get_a_place_here(tmp_path: Path) -> None:
 
 
 def test_results_elsewhere_are_none() -> None:
-    good = SpanEnded(SpanId(1), 0, 1, 0.1, ResultFile("/store/results/1.pickle", 3))
+    good = WorkSucceeded(SpanId(1), 0, 1, 0.1, ResultFile("/store/results/1.pickle", 3))
     assert with_own_results([good], "/store/results") == [good]
     for path in ("/etc/shadow", "/store/results/../token", "/store/results2/x"):
-        (fact,) = with_own_results([SpanEnded(SpanId(1), 4, 5, 0.1, ResultFile(path, 3))], "/store/results")
-        assert isinstance(fact, ElementFailed)
+        (fact,) = with_own_results([WorkSucceeded(SpanId(1), 4, 5, 0.1, ResultFile(path, 3))], "/store/results")
+        assert isinstance(fact, WorkFailed)
         assert (fact.index, fact.failure.cause) == (4, Cause.UNSENDABLE)

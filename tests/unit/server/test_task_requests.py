@@ -8,7 +8,8 @@ import pytest
 from server_fakes import FakeLoop, FakeStore, FakeTransport
 
 from bough.core.machine import Machine
-from bough.model.events.facts import LockFreed, LockTaken, RunOpened, SpanEnded
+from bough.model.events.facts import LockFreed, LockTaken, RunOpened
+from bough.model.events.news import WorkSucceeded
 from bough.model.resources import Needs
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Kind, On, TaskExtras, TaskSpec
@@ -82,7 +83,7 @@ class House:
         return answers[number]
 
     def end(self, record: int, number: int) -> None:
-        self.executor.say(Report(number, [SpanEnded(self.runs[record].span, 0, 1, 0.1)]))
+        self.executor.say(Report(number, [WorkSucceeded(self.runs[record].span, 0, 1, 0.1)]))
 
     def facts(self, kind: type) -> list[object]:
         return [fact for _, _, facts in self.store.rows for fact in facts if isinstance(fact, kind)]

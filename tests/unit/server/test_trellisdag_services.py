@@ -14,7 +14,7 @@ from test_manual_tasks import Workshop
 from test_service_life import Peer
 
 from bough.core.queries.facade import Queries
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import SpanEnded
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, On
@@ -104,13 +104,13 @@ def test_item_8_one_placeholder_runs_everything_and_is_told_that_all_is_done(sit
 
 
 def test_item_9_what_is_left_is_disabled_and_placeholders_are_told_instead_of_polling(site: Site) -> None:
-    site.act(facts.Held(site.group("Slice_1_1_1_0"), disabled=True))
+    site.act(news.Hold(site.group("Slice_1_1_1_0"), disabled=True))
     while (job := site.next_job("1@machineA")) not in {"done", "none", "blocked"}:
         site.done_job(job, "1@machineA")
     assert job == "blocked"
     assert "held" in str(site.take("1@machineA")["text"])
     assert site.machine.wake is None  # nothing is due: the server itself does nothing either
-    site.act(facts.Released(site.group("Slice_1_1_1_0"), enabled=True))
+    site.act(news.Release(site.group("Slice_1_1_1_0"), enabled=True))
     assert site.next_job("1@machineA") == "1110comp"
 
 
@@ -146,14 +146,14 @@ class Desk(Bench):
 @pytest.mark.parametrize("level", ["Slice_1_1_1_0", "VS_2_1"])
 def test_item_9_a_disabled_group_of_any_level_keeps_all_that_depends_on_it_waiting(level: str) -> None:
     desk = Desk()
-    desk.tell(facts.Held(desk.group(level), disabled=True))
+    desk.tell(news.Hold(desk.group(level), disabled=True))
     desk.end_all()
     assert desk.out() == set()
     free = {"2100comp", "2100ver", "2001comp", "2001ver"} if level == "Slice_1_1_1_0" else {"2100comp"}
     assert (
         desk.in_state(TaskState.DONE) == free
     )  # 2100comp ran already; what is below VS_2_1 waits, and so do 2v2 and 3v1
-    desk.tell(facts.Released(desk.group(level), enabled=True))
+    desk.tell(news.Release(desk.group(level), enabled=True))
     desk.end_all()
     assert desk.all_done()
 
@@ -161,11 +161,11 @@ def test_item_9_a_disabled_group_of_any_level_keeps_all_that_depends_on_it_waiti
 @pytest.mark.parametrize("level", ["Slice_2_1_0_0", "VS_2_1"])
 def test_item_9_done_at_any_level_lets_dependents_start_and_leaves_nothing_of_it_to_run(level: str) -> None:
     desk = Desk()
-    desk.tell(facts.Held(Dep(On.GROUP, 0)))
-    desk.tell(facts.SpanReturned(desk.span(desk.number["2100comp"]), 0, 1))  # what runs cannot be declared done
+    desk.tell(news.Hold(Dep(On.GROUP, 0)))
+    desk.tell(news.WorkReturned(desk.span(desk.number["2100comp"]), 0, 1))  # what runs cannot be declared done
     assert desk.out() == set()
-    desk.tell(facts.DeclaredDone(desk.group(level)))
-    desk.tell(facts.Released(Dep(On.GROUP, 0)))
+    desk.tell(news.DeclareDone(desk.group(level)))
+    desk.tell(news.Release(Dep(On.GROUP, 0)))
     assert desk.out() == ({"2200comp", "3100comp"} if level == "VS_2_1" else {"2001comp", "1110comp"})
     desk.end_all()
     assert desk.all_done()
@@ -176,10 +176,10 @@ def test_item_9_not_started_is_refused_if_dependents_have_started_and_cascades_i
     desk = Desk()
     desk.end_all()
     assert desk.all_done()
-    desk.tell(facts.Reset(desk.group(level)))
+    desk.tell(news.Reset(desk.group(level)))
     assert desk.all_done()  # something that depends on it has run
-    assert any("depends on it" in text for text in desk.queries.preview(facts.Reset(desk.group(level))).not_changed)
-    desk.tell(facts.Reset(desk.group(level), cascade=True))
+    assert any("depends on it" in text for text in desk.queries.preview(news.Reset(desk.group(level))).not_changed)
+    desk.tell(news.Reset(desk.group(level), cascade=True))
     assert desk.in_state(TaskState.DONE) == set()  # all of it depends on the first slice of all
     assert desk.out() == {"2100comp"}
     desk.end_all()
@@ -189,7 +189,7 @@ def test_item_9_not_started_is_refused_if_dependents_have_started_and_cascades_i
 def test_item_9_a_group_that_nobody_depends_on_is_not_started_again_and_nothing_else_changes() -> None:
     desk = Desk()
     desk.end_all()
-    desk.tell(facts.Reset(desk.group("Slice_0_0_2_2")))
+    desk.tell(news.Reset(desk.group("Slice_0_0_2_2")))
     assert desk.in_state(TaskState.DONE) == set(desk.number) - {"0022comp", "0022ver"}
     desk.end_all()
     assert desk.all_done()
@@ -204,7 +204,7 @@ def test_item_9_the_states_of_groups_above_follow() -> None:
         return above is not None and above.finished
 
     assert is_finished()
-    desk.tell(facts.Reset(desk.group("Slice_0_0_2_2")))
+    desk.tell(news.Reset(desk.group("Slice_0_0_2_2")))
     assert not is_finished()
     desk.end_all()
     assert is_finished()

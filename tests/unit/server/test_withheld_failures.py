@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.core.queries.facade import Queries
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.outcomes import Cause, Failure
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, On
@@ -116,7 +116,7 @@ def test_elements_of_an_array_are_told_one_by_one_when_there_is_no_more_hope(ear
 def test_what_somebody_kills_has_no_hope(ear: Ear) -> None:
     ear.submit(group(1, retries=3), task(1, group=1), task(2, 1, group=1))
     ear.tell(*closed(1))
-    ear.tell(facts.Killed(Dep(On.GROUP, 1)))
+    ear.tell(news.Kill(Dep(On.GROUP, 1)))
     assert (2, "bad") in ear.ends()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.ids import ExecutorId, SpanId
 from bough.model.tasks import ArraySpec, TaskSpec
@@ -33,7 +34,7 @@ def test_what_does_not_fit_waits_until_something_ends() -> None:
     (first,) = room.take(send(1, task(1, needs=needs(2))), model)
     assert room.take(send(2, task(2)), model) == []
     news, started = room.finish(first, model)
-    assert news == [SpanEnded(SpanId(1), 0, 1, 1.0)]
+    assert news == [WorkSucceeded(SpanId(1), 0, 1, 1.0)]
     assert [end.order.span for end in started] == [2]
     assert room.busy == 2.0
 
@@ -49,11 +50,11 @@ def test_failures_are_reported_one_by_one_and_successes_in_ranges() -> None:
     (end,) = room.take(send(1, array(1, 8), 0, 8), model)
     news, _ = room.finish(end, model)
     assert [(type(n), getattr(n, "start", None), getattr(n, "stop", getattr(n, "index", None))) for n in news] == [
-        (ElementFailed, None, 0),
-        (SpanEnded, 1, 4),
-        (ElementFailed, None, 4),
-        (ElementFailed, None, 5),
-        (SpanEnded, 6, 8),
+        (WorkFailed, None, 0),
+        (WorkSucceeded, 1, 4),
+        (WorkFailed, None, 4),
+        (WorkFailed, None, 5),
+        (WorkSucceeded, 6, 8),
     ]
 
 
@@ -62,7 +63,7 @@ def test_what_was_stopped_is_not_reported() -> None:
     (end,) = room.take(send(1, array(1, 6), 0, 6), model)
     room.stop(StopSpan(ONE, SpanId(1), 2, 4))
     news, _ = room.finish(end, model)
-    assert [(n.start, n.stop) for n in news if isinstance(n, SpanEnded)] == [(0, 2), (4, 6)]
+    assert [(n.start, n.stop) for n in news if isinstance(n, WorkSucceeded)] == [(0, 2), (4, 6)]
     assert len(news) == 2
 
 

@@ -11,7 +11,8 @@ from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.errors import InternalError
 from bough.model.events import facts
-from bough.model.events.facts import Cancelled, ExecutorLost, Killed, Placed, SpanEnded
+from bough.model.events.facts import ExecutorLost, Placed, SpanEnded
+from bough.model.events.news import Cancel, Kill
 from bough.model.ids import ExecutorId, GroupId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
@@ -147,14 +148,14 @@ def test_a_lost_executor_leaves_its_work_to_others() -> None:
     assert sim.machine.counts()["done"] == 2
 
 
-@pytest.mark.parametrize("deed", [Cancelled, Killed])
+@pytest.mark.parametrize("deed", [Cancel, Kill])
 def test_what_is_stopped_reports_nothing(deed: type) -> None:
     sim = simulation(4.0, 1)
     sim.at(0.0, submit(array(1, 2)))
     sim.at(1.0, deed(Dep(On.TASK, 1, 0), 0))
     sim.run()
     assert sim.machine.counts()["done"] == 1
-    assert sim.machine.counts()["cancelled" if deed is Cancelled else "failed"] == 1
+    assert sim.machine.counts()["cancelled" if deed is Cancel else "failed"] == 1
 
 
 def test_a_simulation_has_no_earlier_runs() -> None:

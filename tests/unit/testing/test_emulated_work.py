@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from bough.model.events.facts import SpanEnded, SpanStarted
+from bough.model.events.news import WorkStarted, WorkSucceeded
 from bough.model.ids import BlobId, RecordId, SpanId
 from bough.model.resources import Needs
 from bough.model.tasks import Kind
@@ -53,7 +53,7 @@ def told(of: EmulatedExecutor) -> list[tuple[str, int, int, int]]:
 def test_a_span_that_takes_no_time_is_one_piece_of_news() -> None:
     executor = given((a_run(1, 1_000_000), 0.0))
     assert executor.advance(5.0) == NEVER
-    assert news(executor) == [SpanEnded(SpanId(1), 0, 1_000_000, 0.0)]
+    assert news(executor) == [WorkSucceeded(SpanId(1), 0, 1_000_000, 0.0)]
     assert executor.idle
 
 
@@ -61,20 +61,20 @@ def test_functions_that_are_not_run_return_none() -> None:
     executor = given((a_run(1, 3, Kind.FUNCTION), 0.0))
     executor.advance(0.0)
     (ended,) = news(executor)
-    assert isinstance(ended, SpanEnded)
+    assert isinstance(ended, WorkSucceeded)
     assert pickle.loads(ended.results) == [None, None, None]
 
 
 def test_long_tasks_run_one_after_the_other_and_are_said_to_have_started() -> None:
     executor = given((a_run(1, 2), 1.0), (a_run(2), 2.0))
     assert executor.advance(10.0) == 11.0
-    assert told(executor) == [("SpanStarted", 1, 0, 1)]
+    assert told(executor) == [("WorkStarted", 1, 0, 1)]
     assert executor.advance(11.0) == 12.0
-    assert told(executor) == [("SpanEnded", 1, 0, 1), ("SpanStarted", 1, 1, 2)]
+    assert told(executor) == [("WorkSucceeded", 1, 0, 1), ("WorkStarted", 1, 1, 2)]
     assert executor.advance(12.0) == 14.0
-    assert told(executor) == [("SpanEnded", 1, 1, 2), ("SpanStarted", 2, 0, 1)]
+    assert told(executor) == [("WorkSucceeded", 1, 1, 2), ("WorkStarted", 2, 0, 1)]
     assert executor.advance(14.0) == NEVER
-    assert news(executor) == [SpanEnded(SpanId(2), 0, 1, 2.0)]
+    assert news(executor) == [WorkSucceeded(SpanId(2), 0, 1, 2.0)]
 
 
 def test_ends_of_short_elements_are_reported_together() -> None:
@@ -82,18 +82,18 @@ def test_ends_of_short_elements_are_reported_together() -> None:
     assert executor.advance(0.0) == pytest.approx(0.05)
     assert told(executor) == []
     assert executor.advance(0.05) == pytest.approx(0.1)
-    assert told(executor) == [("SpanEnded", 1, 0, 5)]
+    assert told(executor) == [("WorkSucceeded", 1, 0, 5)]
     assert executor.advance(1.0) == NEVER
-    assert told(executor) == [("SpanEnded", 1, 5, 100)]
+    assert told(executor) == [("WorkSucceeded", 1, 5, 100)]
 
 
 def test_elements_may_take_different_times() -> None:
     executor = given((a_run(1, 3), [0.0, 0.5, 0.25]))
     assert executor.advance(0.0) == 0.5
-    assert told(executor) == [("SpanEnded", 1, 0, 1), ("SpanStarted", 1, 1, 2)]
+    assert told(executor) == [("WorkSucceeded", 1, 0, 1), ("WorkStarted", 1, 1, 2)]
     assert executor.advance(0.5) == 0.75
     assert executor.advance(0.75) == NEVER
-    assert sum(one.seconds for one in news(executor) if isinstance(one, SpanEnded)) == 0.75
+    assert sum(one.seconds for one in news(executor) if isinstance(one, WorkSucceeded)) == 0.75
 
 
 def test_as_many_tasks_run_as_there_are_cores() -> None:
@@ -101,33 +101,33 @@ def test_as_many_tasks_run_as_there_are_cores() -> None:
     executor.advance(0.0)
     assert [one.span for one in news(executor)] == [1, 2]  # type: ignore[attr-defined]
     executor.advance(1.0)
-    assert ("SpanStarted", 3, 0, 1) in told(executor)
+    assert ("WorkStarted", 3, 0, 1) in told(executor)
 
 
 def test_a_task_that_needs_more_waits_and_nobody_overtakes_it() -> None:
     executor = given((a_run(1), 1.0), (a_run(2, cores=2), 1.0), (a_run(3), 1.0), cores=2)
     executor.advance(0.0)
-    assert told(executor) == [("SpanStarted", 1, 0, 1)]
+    assert told(executor) == [("WorkStarted", 1, 0, 1)]
     executor.advance(1.0)
-    assert told(executor) == [("SpanEnded", 1, 0, 1), ("SpanStarted", 2, 0, 1)]
+    assert told(executor) == [("WorkSucceeded", 1, 0, 1), ("WorkStarted", 2, 0, 1)]
     assert executor.advance(2.0) == 3.0
 
 
 def test_what_follows_a_short_task_runs_behind_it() -> None:
     executor = given((a_run(1), 0.0), (a_run(2, behind=1), 0.0), (a_run(3, behind=2), 0.0))
     executor.advance(0.0)
-    assert told(executor) == [("SpanEnded", 1, 0, 1), ("SpanEnded", 2, 0, 1), ("SpanEnded", 3, 0, 1)]
+    assert told(executor) == [("WorkSucceeded", 1, 0, 1), ("WorkSucceeded", 2, 0, 1), ("WorkSucceeded", 3, 0, 1)]
 
 
 def test_what_follows_nothing_that_is_here_goes_back() -> None:
     executor = given((a_run(1), 0.0), (a_run(2, behind=7), 0.0))
-    assert told(executor) == [("SpanReturned", 2, 0, 1)]
+    assert told(executor) == [("WorkReturned", 2, 0, 1)]
 
 
 def test_what_follows_a_long_task_goes_back_when_that_begins() -> None:
     executor = given((a_run(1), 1.0), (a_run(2, behind=1), 0.0), (a_run(3, behind=2), 0.0), (a_run(4), 0.0))
     executor.advance(0.0)
-    assert told(executor) == [("SpanReturned", 2, 0, 1), ("SpanReturned", 3, 0, 1), ("SpanStarted", 1, 0, 1)]
+    assert told(executor) == [("WorkReturned", 2, 0, 1), ("WorkReturned", 3, 0, 1), ("WorkStarted", 1, 0, 1)]
     assert executor.spans() == [1, 4]
 
 
@@ -136,7 +136,7 @@ def test_what_is_stopped_is_not_spoken_of_and_what_followed_it_goes_back() -> No
     executor.advance(0.0)
     news(executor)
     executor.stop(StopElements(SpanId(2), 0, 1), 0.5)
-    assert told(executor) == [("SpanReturned", 3, 0, 1)]
+    assert told(executor) == [("WorkReturned", 3, 0, 1)]
     executor.stop(StopElements(SpanId(1), 0, 1), 0.5)
     assert executor.advance(0.5) == NEVER
     assert told(executor) == []
@@ -149,7 +149,7 @@ def test_stopping_the_running_element_begins_the_next() -> None:
     news(executor)
     executor.stop(StopElements(SpanId(1), 0, 1), 0.5)
     assert executor.advance(0.5) == 1.5
-    assert told(executor) == [("SpanStarted", 1, 1, 2)]
+    assert told(executor) == [("WorkStarted", 1, 1, 2)]
 
 
 def test_stopping_elements_in_the_middle_leaves_both_sides() -> None:
@@ -158,7 +158,7 @@ def test_stopping_elements_in_the_middle_leaves_both_sides() -> None:
     executor.stop(StopElements(SpanId(1), 1, 3), 0.5)
     assert executor.advance(1.0) == 2.0
     assert executor.advance(2.0) == NEVER
-    assert [(one.start, one.stop) for one in news(executor) if isinstance(one, SpanEnded)] == [(0, 1), (3, 4)]
+    assert [(one.start, one.stop) for one in news(executor) if isinstance(one, WorkSucceeded)] == [(0, 1), (3, 4)]
 
 
 def test_what_is_given_back_is_returned_once() -> None:
@@ -166,15 +166,15 @@ def test_what_is_given_back_is_returned_once() -> None:
     executor.advance(0.0)
     news(executor)
     executor.give_back(running=False)
-    assert told(executor) == [("SpanReturned", 2, 0, 1)]
+    assert told(executor) == [("WorkReturned", 2, 0, 1)]
     executor.advance(1.0)
     news(executor)
     executor.give_back(running=True)
-    assert told(executor) == [("SpanReturned", 1, 1, 4)]
+    assert told(executor) == [("WorkReturned", 1, 1, 4)]
     assert executor.idle
     executor.add(a_run(3), 0.0)
     executor.advance(9.0)
-    assert told(executor) == [("SpanEnded", 3, 0, 1)]
+    assert told(executor) == [("WorkSucceeded", 3, 0, 1)]
 
 
 def test_every_element_ends_once_whatever_the_times() -> None:
@@ -185,7 +185,7 @@ def test_every_element_ends_once_whatever_the_times() -> None:
         assert due > now
         now = due
     for one in news(executor):
-        assert isinstance(one, SpanEnded | SpanStarted)
-        if isinstance(one, SpanEnded):
+        assert isinstance(one, WorkSucceeded | WorkStarted)
+        if isinstance(one, WorkSucceeded):
             ended += [(one.span, index) for index in range(one.start, one.stop)]
     assert sorted(ended) == [(span, index) for span in (1, 2) for index in range(10)]

@@ -23,17 +23,8 @@ from bough.api.client.outbox import Outbox
 from bough.api.client.reader import Reader
 from bough.api.client.reconnect import Dialled, Place, Reconnect, ask_outcomes
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
-from bough.model.events.facts import (
-    Cancelled,
-    DeclaredDone,
-    Held,
-    Killed,
-    PagesAdded,
-    Prioritised,
-    Released,
-    Reset,
-    Retried,
-)
+from bough.model.events.facts import PagesAdded
+from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
 from bough.wire.client_messages import (
@@ -56,7 +47,7 @@ from bough.wire.framing import frame_list
 from bough.wire.questions import Question, check_bounds, read_reply
 
 T = TypeVar("T")
-Action = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
+Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
 
 _OWN = frozenset({Answer, Refused, Welcome, Closed, UserNotice})
 

@@ -31,7 +31,8 @@ from bough.api.futures.task import (
     what_happened,
 )
 from bough.errors import BoughError, UserError
-from bough.model.events.facts import Cancelled, Killed, PagesAdded
+from bough.model.events.facts import PagesAdded
+from bough.model.events.news import Cancel, Kill
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Failure, Stream
 from bough.model.states import TaskState
@@ -220,25 +221,25 @@ class TaskRegistry:
             return task.cancelled()
         self.progress.moved(task.group, task._state == RUNNING, _S.CANCELLED, 1)
         task._end(None, CANCELLED)
-        self._tell(Cancelled(task.dep()))
+        self._tell(Cancel(task.dep()))
         return True
 
     def cancelled_elements(self, array: Elements, ranges: Sequence[Range]) -> None:
         """Elements were cancelled here: the server must know."""
         for start, stop in ranges:
-            self._tell(Cancelled(Dep(On.TASK, array.record, start), stop))
+            self._tell(Cancel(Dep(On.TASK, array.record, start), stop))
         self.forget_ended(array)
 
     def cancelled_array(self, array: Elements) -> None:
         """A whole array was cancelled here: the server must know."""
-        self._tell(Cancelled(Dep(On.ARRAY, array.record)))
+        self._tell(Cancel(Dep(On.ARRAY, array.record)))
         self.forget_ended(array)
 
     def kill(self, target: Dep, stop: int = 0) -> None:
         """End running attempts."""
-        self._tell(Killed(target, stop))
+        self._tell(Kill(target, stop))
 
-    def _tell(self, action: Cancelled | Killed) -> None:
+    def _tell(self, action: Cancel | Kill) -> None:
         connection = self.connection
         if connection is None or connection.ended.is_set():
             return

@@ -17,7 +17,7 @@ import msgspec
 
 from bough.api.client.connection import Connection
 from bough.errors import BoughError
-from bough.model.events.facts import Retried
+from bough.model.events.news import Retry
 from bough.model.ids import BlobId, MemoKey, RecordId
 from bough.model.tasks import Dep, On
 
@@ -98,7 +98,7 @@ class ExistingWork:
         there = self._records[RecordId(number)]
         if there.failed:
             on = On.ARRAY if there.is_array else On.TASK
-            self._connection.act(Retried(Dep(on, there.id)))
+            self._connection.act(Retry(Dep(on, there.id)))
         with self._asking:
             self._asked.append(number)
             count = len(self._asked)

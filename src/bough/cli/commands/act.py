@@ -19,7 +19,7 @@ from bough.cli.targets.live_server import MakeDeed
 from bough.cli.targets.locate import ServerLocation, add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, read_request, targets
 from bough.errors import UserError
-from bough.model.events.facts import Cancelled, Held, Killed, Released, Reset, Retried
+from bough.model.events.news import Cancel, Hold, Kill, Release, Reset, Retry
 
 Deeds = Mapping[str, MakeDeed]  # actions, by the words that say what was done to so many tasks
 
@@ -37,34 +37,34 @@ class Verb(NamedTuple):
 _VERBS = {
     "cancel": Verb(
         ("bough cancel last", "bough cancel 5-9", "bough cancel align/* --waiting"),
-        lambda args: {"cancelled": Cancelled},
+        lambda args: {"cancelled": Cancel},
     ),
     "kill": Verb(
         ("bough kill 12", "bough kill 12.3-40", "bough kill align/* --running"),
-        lambda args: {"killed": Killed},
+        lambda args: {"killed": Kill},
     ),
     "hold": Verb(
         ("bough hold all", "bough hold 12", "bough hold align/*"),
-        lambda args: {"held": Held},
+        lambda args: {"held": Hold},
     ),
     "release": Verb(
         ("bough release all", "bough release 12", "bough release --held"),
-        lambda args: {"released": Released},
+        lambda args: {"released": Release},
     ),
     "disable": Verb(
         ("bough disable align", "bough disable align/sub plot", "bough disable nightly:pack"),
-        lambda args: {"disabled": partial(Held, disabled=True)},
+        lambda args: {"disabled": partial(Hold, disabled=True)},
         takes_several=True,
     ),
     "enable": Verb(
         ("bough enable align", "bough enable align/sub plot"),
-        lambda args: {"enabled": partial(Released, enabled=True)},
+        lambda args: {"enabled": partial(Release, enabled=True)},
         takes_several=True,
     ),
     "stop": Verb(
         ("bough stop align", "bough stop align plot --disable"),
-        # Held first, so that nothing starts in between.
-        lambda args: {"held": partial(Held, disabled=args.disable), "killed": Killed},
+        # Hold first, so that nothing starts in between.
+        lambda args: {"held": partial(Hold, disabled=args.disable), "killed": Kill},
         takes_several=True,
         flag=("--disable", "name it disabled, so that bough enable lets it start"),
     ),
@@ -76,7 +76,7 @@ _VERBS = {
     ),
     "retry": Verb(
         ("bough retry 12", "bough retry --failed", "bough retry align/*", "bough retry --failed --skipped"),
-        lambda args: {"will be retried": Retried},
+        lambda args: {"will be retried": Retry},
         otherwise="bough run FILE again runs what failed and reuses what is done",
     ),
 }

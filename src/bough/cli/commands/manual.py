@@ -30,7 +30,7 @@ from bough.errors import UnknownName, UserError
 from bough.model.bounds import Count, Index, read_number
 from bough.model.commands.command import CommandCall, decode_call, decode_template
 from bough.model.commands.rendering import render_call, render_row
-from bough.model.events.facts import DeclaredDone
+from bough.model.events.news import DeclareDone
 from bough.model.ids import RecordId
 from bough.model.outcomes import kept_time
 from bough.wire import questions
@@ -95,7 +95,7 @@ def _done(args: argparse.Namespace, output: Output) -> int:
             raise UserError("--exit-code and --give-back are about one task that you took; give its id")
         from bough.cli.commands.act import act  # with the jobs database, which `bough take` in a loop does without
 
-        return act(args, output, {"declared done": DeclaredDone}, "there is nothing to declare done")
+        return act(args, output, {"declared done": DeclareDone}, "there is nothing to declare done")
     record, index = read_id(args.selectors[0])
     if not 0 <= args.exit_code <= 255:
         raise UserError(f"--exit-code {args.exit_code}: exit codes go from 0 to 255")

@@ -16,22 +16,22 @@ from bough.cli.targets.jobs_database import OpenDatabase
 from bough.cli.targets.live_server import MakeDeed
 from bough.cli.targets.task_rows import group_counts, released, show_counts, why
 from bough.errors import UserError
-from bough.model.events.facts import DeclaredDone, Held, Killed, Released, Reset, Retried
+from bough.model.events.news import DeclareDone, Hold, Kill, Release, Reset, Retry
 from bough.model.tasks import Dep, On
 from bough.stores.jobs.jobs_reader import is_hidden
 
 Row = dict[str, Any]
 
 DEEDS: dict[str, tuple[MakeDeed, ...]] = {
-    "enable": (partial(Released, enabled=True),),
-    "disable": (partial(Held, disabled=True),),
+    "enable": (partial(Release, enabled=True),),
+    "disable": (partial(Hold, disabled=True),),
     "reset": (Reset,),
     "reset with all that depends on it": (partial(Reset, cascade=True),),
-    "declare done": (DeclaredDone,),
-    "stop": (Held, Killed),
-    "stop and disable": (partial(Held, disabled=True), Killed),
-    "retry": (Retried,),
-    "kill": (Killed,),
+    "declare done": (DeclareDone,),
+    "stop": (Hold, Kill),
+    "stop and disable": (partial(Hold, disabled=True), Kill),
+    "retry": (Retry,),
+    "kill": (Kill,),
 }
 
 

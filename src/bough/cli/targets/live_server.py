@@ -24,7 +24,7 @@ from typing import Self, TypeVar
 from bough import errors, logs, private
 from bough.cli.targets.locate import ServerLocation, is_running, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
-from bough.model.events.facts import Cancelled, DeclaredDone, Held, Killed, Prioritised, Released, Reset, Retried
+from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
 from bough.model.ids import ExecutorId
 from bough.model.tasks import Dep
 from bough.transport.access import find_access
@@ -46,7 +46,7 @@ from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.handshake import ROLE_FRAME
 from bough.wire.questions import Question, check_bounds, read_reply
 
-Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
+Deed = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
 MakeDeed = Callable[[Dep, int], Deed]  # of a target, and where a slice of it ends
 
 ANSWER_TIMEOUT = 60.0  # seconds; a jobs database that has far to catch up takes a while

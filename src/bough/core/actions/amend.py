@@ -15,7 +15,16 @@ from bough.core.effects import Effects
 from bough.core.graph import dependencies, readiness
 from bough.core.graph.closure import Changes, Closure, Part
 from bough.core.graph.submission import add_array, add_group, add_task, place_near
-from bough.core.records.array_record import CANCELLED, DONE, FAILED, HELD, READY, SKIPPED, WAITING, Record
+from bough.core.records.array_record import (
+    CANCELLED,
+    DONE,
+    OCCUPYING_STATES,
+    OPEN_STATES,
+    PENDING_STATES,
+    UNSUCCESSFUL_STATES,
+    WAITING,
+    Record,
+)
 from bough.core.records.group_record import GroupRecord, Waiter, Workflow
 from bough.core.records.ready_queue import occupy_limits
 from bough.core.records.task_record import TaskRecord
@@ -23,9 +32,6 @@ from bough.core.state import State, TimerKind
 from bough.model.events import facts
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, TaskSpec
-
-_BAD = bytes((FAILED, SKIPPED, CANCELLED))
-_PENDING = bytes((WAITING, HELD, READY))
 
 Parts = tuple[tuple[RecordId, int, int], ...]
 
@@ -47,7 +53,9 @@ def why_not(state: State, run: int) -> str | None:
 def unsuccessful(state: State, run: int, removed: AbstractSet[int]) -> list[Record]:
     """What of a workflow has ended without success, and stays."""
     records = state.workflows[run].group.records()
-    return [record for record in records if record.id not in removed and record.runs(_BAD, 0, record.length)]
+    return [
+        record for record in records if record.id not in removed and record.runs(UNSUCCESSFUL_STATES, 0, record.length)
+    ]
 
 
 def _is_command(record: Record) -> bool:
@@ -95,7 +103,7 @@ def _remove(state: State, effects: Effects | None, fact: facts.Amended) -> dict[
     for id_ in fact.removed:
         record = state.records[id_]
         group = record.group
-        poorer[group] = poorer.get(group, False) or bool(record.runs(_BAD, 0, record.length))
+        poorer[group] = poorer.get(group, False) or bool(record.runs(UNSUCCESSFUL_STATES, 0, record.length))
         _take_out(state, effects, record)
     for group in poorer:
         group.members = [record for record in group.members if record.id not in gone]
@@ -139,7 +147,7 @@ def _others(waiters: list[Waiter], gone: AbstractSet[Record | GroupRecord]) -> l
 def _take_out(state: State, effects: Effects | None, record: Record) -> None:
     """End what runs of a record, and forget it; its group lets go of it."""
     task_actions.stop_spans(state, effects, record, 0, record.length)
-    for low, high in record.runs(task_actions.OPEN, 0, record.length):
+    for low, high in record.runs(OPEN_STATES, 0, record.length):
         record.withdraw(low, high)
         state.move(record, low, high, CANCELLED)
     for index in range(record.length):
@@ -180,7 +188,7 @@ def _change(
                 task_actions.stop_spans(
                     state, effects, record, 0, 1
                 )  # while it is what it was: what it occupied is given back
-                if record.state in _PENDING:
+                if record.state in PENDING_STATES:
                     pending.append(record)
                 else:
                     seeds.append((record, 0, 1))
@@ -205,7 +213,7 @@ def runs_again(record: TaskRecord, spec: TaskSpec) -> bool:
     old = record.spec
     if spec.payload != old.payload or spec.terms != old.terms or waits_for_more(old.after, spec.after):
         return True
-    if record.state in _PENDING or record.state in _BAD:
+    if record.state in PENDING_STATES or record.state in UNSUCCESSFUL_STATES:
         return True
     return record.state != DONE and spec.needs != old.needs
 
@@ -216,7 +224,7 @@ def _change_task(state: State, record: TaskRecord, spec: TaskSpec) -> None:
     if spec.terms.same_host_as:
         state.has_near = True
     queue = state.queue_for(spec.needs, group, place_near(state, spec) or spec.terms.host)
-    if record.state in task_actions.BUSY and spec.needs == record.needs and spec.terms == record.spec.terms:
+    if record.state in OCCUPYING_STATES and spec.needs == record.needs and spec.terms == record.spec.terms:
         queue = record.queue  # what it occupies is given back to where it was taken
     new = TaskRecord(spec, spec, group, state.runtime_of(spec.template or spec.id), queue)
     record.like, record.own, record.payload, record.key = new.like, new.own, new.payload, new.key

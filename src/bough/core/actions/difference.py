@@ -20,6 +20,7 @@ from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model.events import facts
+from bough.model.events.news import Amend
 from bough.model.ids import GroupId, RecordId
 from bough.model.tasks import NO_EXTRAS, Dep, GroupSpec, Item, TaskExtras, TaskSpec
 
@@ -29,7 +30,7 @@ replace = msgspec.structs.replace
 class Difference(NamedTuple):
     """What a description makes of a workflow. Names are paths, from the workflow on."""
 
-    fact: facts.Amended
+    news: Amend
     added: list[str]
     changed: list[str]
     removed: list[str]
@@ -44,8 +45,8 @@ class Difference(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Whether there is none."""
-        fact = self.fact
-        return not (fact.added or fact.changed or fact.removed or fact.removed_groups)
+        found = self.news
+        return not (found.added or found.changed or found.removed or found.removed_groups)
 
 
 def why_wrong(state: State, workflow: Workflow, items: Sequence[Item]) -> str | None:
@@ -62,9 +63,9 @@ def alone(state: State, workflow: Workflow) -> State:
     return made
 
 
-def why_taken(state: State, fact: facts.Amended) -> str | None:
+def why_taken(state: State, change: Amend) -> str | None:
     """Whether something new has a number that something else has."""
-    for item in fact.added:
+    for item in change.added:
         if item.id in (state.groups if isinstance(item, GroupSpec) else state.records):
             return f"the id {item.id} is taken"
     return None
@@ -119,7 +120,7 @@ class _Comparison:
     # --- what came of it --------------------------------------------------------------------------------
 
     def difference(self) -> Difference:
-        found = Difference(facts.Amended(self.workflow.run), [], [], [], 0, [], [], [], [], [], [])
+        found = Difference(Amend(self.workflow.run), [], [], [], 0, [], [], [], [], [], [])
         added: list[Item] = []
         changed: list[Item] = []
         unchanged = 0
@@ -141,7 +142,7 @@ class _Comparison:
         kept, kept_groups = set(self.records.values()), set(self.groups.values())
         gone = [record for record in self.workflow.group.records() if record.id not in kept]
         lost = [group for group in self.there.values() if group.id not in kept_groups]
-        fact = facts.Amended(
+        change = Amend(
             self.workflow.run,
             added,
             changed,
@@ -149,7 +150,7 @@ class _Comparison:
             tuple(GroupId(group.id) for group in lost),
         )
         return found._replace(
-            fact=fact,
+            news=change,
             unchanged=unchanged,
             removed=[path_of(record) for record in gone],
             removed_groups=[group.path for group in lost if not _is_hidden(group.name)],

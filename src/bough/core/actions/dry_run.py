@@ -1,12 +1,7 @@
-"""What an action or a changed description would do; changes nothing.
+"""What an action or a changed description would do: how many tasks it changes, what it does not change and why.
 
-What a deed would do if it were done now: how many tasks it changes, and what it leaves out and why.
-
-Rule: looks and changes nothing; who asks and then acts must do so within one turn.
-
-How far a change of a description would reach, found on a copy of the workflow as it would be.
-
-Rule: looks and changes nothing; it finds what `amending.amend` finds, because both ask the same `Closure`.
+How far a changed description would reach is found on a copy of the workflow as it would be, by the same `Closure` that
+`amend` asks. Rule: it looks and changes nothing; a caller that asks and then acts must do both within one turn.
 """
 
 from __future__ import annotations
@@ -16,59 +11,51 @@ from bough.core.actions.amend import runs_again, waits_for_more
 from bough.core.actions.difference import Difference, alone, path_of
 from bough.core.graph.closure import STARTED, Changes, Closure, Part
 from bough.core.graph.submission import add_group, add_task
-from bough.core.records.array_record import CANCELLED, FAILED, SKIPPED, WAITING, Record
+from bough.core.records.array_record import (
+    OCCUPYING_STATES,
+    UNSUCCESSFUL_STATES,
+    WAITING,
+    Record,
+)
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
-from bough.model.events import facts
+from bough.model.events import news
+from bough.model.events.news import Action
 from bough.model.tasks import GroupSpec, TaskSpec
 
-Deed = (
-    facts.Cancelled
-    | facts.Killed
-    | facts.Held
-    | facts.Released
-    | facts.Reset
-    | facts.DeclaredDone
-    | facts.Retried
-    | facts.Prioritised
-)
 
-
-def survey(state: State, deed: Deed) -> tuple[int, list[str]]:
+def survey(state: State, action: Action) -> tuple[int, list[str]]:
     """How many tasks it changes, and what it leaves out."""
-    match deed:
-        case facts.Reset():
-            parts, left = reset.reach(state, deed)
+    match action:
+        case news.Reset():
+            parts, left = reset.reach(state, action)
             return sum(stop - start for _, start, stop in parts), left
-        case facts.DeclaredDone():
-            declared, left = task_actions.reach(state, deed)
+        case news.DeclareDone():
+            declared, left = task_actions.reach(state, action)
             return sum(stop - start for _, start, stop in declared), left
-        case facts.Prioritised():
-            return sum(stop - start for _, start, stop in task_actions.targets(state, deed.target, 0)), []
-    return task_actions.touched(state, deed), _left(state, deed)
+        case news.Prioritise():
+            return sum(stop - start for _, start, stop in task_actions.targets(state, action.target, 0)), []
+    return task_actions.touched(state, action), _left(state, action)
 
 
-def _left(state: State, deed: Deed) -> list[str]:
-    group = state.groups.get(deed.target.id) if deed.target.is_group else None
+def _left(state: State, action: Action) -> list[str]:
+    group = state.groups.get(action.target.id) if action.target.is_group else None
     if group is None:
         return []
     name = f"group {group.path}" if group.path else "the workflow"
-    if isinstance(deed, facts.Held) and deed.disabled:
-        found = task_actions.targets(state, deed.target, deed.stop)
-        busy = sum(ranges.size(record.runs(task_actions.BUSY, start, stop)) for record, start, stop in found)
+    if isinstance(action, news.Hold) and action.disabled:
+        found = task_actions.targets(state, action.target, action.stop)
+        busy = sum(ranges.size(record.runs(OCCUPYING_STATES, start, stop)) for record, start, stop in found)
         return [f"{busy} of {name} run on; end them: bough stop --disable"] if busy else []
-    if isinstance(deed, facts.Released) and deed.enabled:
+    if isinstance(action, news.Release) and action.enabled:
         if not group.disabled:
             return [f"{name}: is not disabled"]
         above = next((one for one in group.chain() if one is not group and one.disabled), None)
         if above is not None:
             return [f"{name}: the group {above.path or 'of all'} above it is disabled"]
     return []
-
-
-_BAD = bytes((FAILED, SKIPPED, CANCELLED))
 
 
 def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
@@ -91,14 +78,18 @@ def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
         if not isinstance(old, TaskRecord):
             fresh.append(record)
             continue
-        record.state = WAITING if old.state in _BAD else old.state  # which is tried again before anything is changed
+        record.state = (
+            WAITING if old.state in UNSUCCESSFUL_STATES else old.state
+        )  # which is tried again before anything is changed
         if runs_again(old, item):
             if record.state in STARTED:
                 seeds.append((record, 0, 1))
             else:
                 pending.append(record)
-    bad = {state.records[id_].group.id for id_ in found.fact.removed if state.records[id_].runs(_BAD, 0, 1)}
+    bad = {
+        state.records[id_].group.id for id_ in found.news.removed if state.records[id_].runs(UNSUCCESSFUL_STATES, 0, 1)
+    }
     stirred = [copy.groups[id_] for id_ in copy.groups if id_ in bad]
     ripple = Closure(copy.workflows[workflow.run], seeds, Changes(fresh, pending, gates, stirred))
-    changed = {item.id for item in found.fact.changed if isinstance(item, TaskSpec)}
+    changed = {item.id for item in found.news.changed if isinstance(item, TaskSpec)}
     return [path_of(record) for record, _, _ in ripple.all_parts() if record.id not in changed]

@@ -18,7 +18,8 @@ from bough.core.records.group_record import GroupRecord
 from bough.core.records.ready_queue import Entry, ReadyQueue
 from bough.core.state import State
 from bough.model.events import facts
-from bough.model.events.facts import Fact, TakeTask
+from bough.model.events.facts import Fact
+from bough.model.events.news import TakeTask
 from bough.model.events.orders import AnswerTake
 from bough.model.ids import GroupId, RecordId, SpanId
 from bough.model.tasks import Kind

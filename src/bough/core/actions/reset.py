@@ -10,33 +10,31 @@ from bough.core.actions import task_actions
 from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.graph.closure import Closure, Part, has_released
-from bough.core.records.array_record import HELD, READY, WAITING, ArrayRecord, Record
+from bough.core.records.array_record import ENDED_STATES, HELD, OCCUPYING_STATES, READY, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import RecordId
 from bough.model.outcomes import Success
-from bough.model.states import ENDED
 
-_ENDED = bytes(sorted(int(state) for state in ENDED))
 _NAMED = 3  # tasks in a message
 
 
-def reach(state: State, fact: facts.Reset) -> tuple[tuple[tuple[RecordId, int, int], ...], list[str]]:
+def reach(state: State, action: news.Reset) -> tuple[tuple[tuple[RecordId, int, int], ...], list[str]]:
     """What a reset brings back to waiting, and why it may not be made (then nothing is)."""
     if state.stopping:
         return (), ["the session is closing and starts nothing new"]
-    found = list(task_actions.targets(state, fact.target, fact.stop))
-    wanted = [(record, low, high) for record, a, b in found for low, high in record.runs(_ENDED, a, b)]
-    busy = [(record, low, high) for record, a, b in found for low, high in record.runs(task_actions.BUSY, a, b)]
+    found = list(task_actions.targets(state, action.target, action.stop))
+    wanted = [(record, low, high) for record, a, b in found for low, high in record.runs(ENDED_STATES, a, b)]
+    busy = [(record, low, high) for record, a, b in found for low, high in record.runs(OCCUPYING_STATES, a, b)]
     if busy:
         return (), [f"{_names(busy)}: not reset while it runs; end it first: bough kill"]
     if not wanted:
         return (), []
     ripple = Closure(wanted[0][0].group.workflow, wanted)
-    if ripple.started and not fact.cascade:
+    if ripple.started and not action.cascade:
         return (), [f"{_names(ripple.started)}: has started and depends on it; reset it too: --cascade"]
     parts = tuple((RecordId(record.id), low, high) for record, low, high in ripple.all_parts())
     for id_ in ripple.parts:
@@ -55,7 +53,7 @@ def _names(parts: list[Part]) -> str:
     return f"{shown} and {count - _NAMED} more" if count > _NAMED else shown
 
 
-def reset(state: State, effects: Effects | None, fact: facts.Reset) -> None:
+def reset(state: State, effects: Effects | None, fact: facts.WasReset) -> None:
     """Bring the parts back to waiting, and let all that depends on them wait again."""
     parts = [(state.records[id_], low, high) for id_, low, high in fact.parts]
     workflow = parts[0][0].group.workflow
@@ -167,7 +165,9 @@ def _blocked_elements(state: State, effects: Effects | None, record: Record) -> 
         record.element_waits = {}
         for index, deps in record.spec.element_after:
             waits = (
-                0 if record.state_of(index) in _ENDED else dependencies.wait_for(state, effects, record, index, deps)
+                0
+                if record.state_of(index) in ENDED_STATES
+                else dependencies.wait_for(state, effects, record, index, deps)
             )
             if waits:
                 record.element_waits[index] = waits

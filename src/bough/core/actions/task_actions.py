@@ -19,14 +19,15 @@ from bough.core import lifecycle
 from bough.core.effects import Effects
 from bough.core.graph import dependencies
 from bough.core.records.array_record import (
-    CANCELLED,
     DONE,
     FAILED,
     HELD,
-    PLACED,
+    OCCUPYING_STATES,
+    OPEN_STATES,
+    PENDING_STATES,
     READY,
-    RUNNING,
     SKIPPED,
+    UNSUCCESSFUL_STATES,
     WAITING,
     ArrayRecord,
     Record,
@@ -35,15 +36,14 @@ from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.model import ranges
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.ranges import Ranges
 from bough.model.refs import nones
 from bough.model.tasks import Dep, Kind, On
 
-OPEN = bytes((WAITING, HELD, READY, PLACED, RUNNING))
-BUSY = bytes((PLACED, RUNNING))
-REVIVABLE = bytes((FAILED, SKIPPED, CANCELLED))
+_DECLARABLE = PENDING_STATES + UNSUCCESSFUL_STATES
+_NAMED = 3  # tasks in a message
 
 Target = tuple[Record, int, int]
 
@@ -64,33 +64,33 @@ def targets(state: State, dep: Dep, stop: int) -> Iterator[Target]:
         yield record, dep.index, min(max(stop, dep.index + 1), record.length)
 
 
-def touched(state: State, fact: facts.Cancelled | facts.Killed | facts.Held | facts.Released | facts.Retried) -> int:
-    """How many tasks a deed would change now."""
-    if isinstance(fact, facts.Released) and not is_lawful(state, fact):
+def touched(state: State, action: news.Cancel | news.Kill | news.Hold | news.Release | news.Retry) -> int:
+    """How many tasks an action would change now."""
+    if isinstance(action, news.Release) and not is_lawful(state, action):
         return 0
     wanted = {
-        facts.Cancelled: OPEN,
-        facts.Killed: BUSY,
-        facts.Held: bytes((WAITING, READY)),
-        facts.Released: bytes((HELD,)),
-        facts.Retried: REVIVABLE,
-    }[type(fact)]
-    found = targets(state, fact.target, fact.stop)
+        news.Cancel: OPEN_STATES,
+        news.Kill: OCCUPYING_STATES,
+        news.Hold: bytes((WAITING, READY)),
+        news.Release: bytes((HELD,)),
+        news.Retry: UNSUCCESSFUL_STATES,
+    }[type(action)]
+    found = targets(state, action.target, action.stop)
     return sum(ranges.size(record.runs(wanted, start, stop)) for record, start, stop in found)
 
 
-def is_lawful(state: State, fact: facts.Held | facts.Released) -> bool:
+def is_lawful(state: State, action: news.Hold | news.Release) -> bool:
     """Whether a hold or a release names something; a group can be enabled only if it is disabled."""
-    if fact.target.is_group:
-        group = state.groups.get(fact.target.id)
-        return group is not None and (group.disabled or not (isinstance(fact, facts.Released) and fact.enabled))
-    return any(True for _ in targets(state, fact.target, fact.stop))
+    if action.target.is_group:
+        group = state.groups.get(action.target.id)
+        return group is not None and (group.disabled or not (isinstance(action, news.Release) and action.enabled))
+    return any(True for _ in targets(state, action.target, action.stop))
 
 
 def cancelled(state: State, effects: Effects | None, fact: facts.Cancelled) -> None:
     """Final at once; what runs is ended."""
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
-        for low, high in record.runs(OPEN, start, stop):
+        for low, high in record.runs(OPEN_STATES, start, stop):
             stop_spans(state, effects, record, low, high)
             lifecycle.cancel(state, effects, record, low, high)
         if isinstance(record, ArrayRecord) and record.open and fact.target.on is not On.TASK:
@@ -175,14 +175,14 @@ def retried(state: State, effects: Effects | None, fact: facts.Retried) -> None:
     """What ended without success is tried again, and so is what was not run because of it."""
     if fact.automatic:
         state.groups[fact.target.id].tried += 1
-    todo = [t for t in targets(state, fact.target, fact.stop) if t[0].runs(REVIVABLE, t[1], t[2])]
+    todo = [t for t in targets(state, fact.target, fact.stop) if t[0].runs(UNSUCCESSFUL_STATES, t[1], t[2])]
     for record, _, _ in todo:
         record.group.workflow.first_failure = None  # somebody has looked at it
     revived: list[Target] = []
     seen: set[int] = set()
     while todo:
         record, start, stop = todo.pop()
-        for low, high in record.runs(REVIVABLE, start, stop):
+        for low, high in record.runs(UNSUCCESSFUL_STATES, start, stop):
             revived.append((record, low, high))
             state.move(record, low, high, WAITING)
             record.set_failure(low, high, None)
@@ -273,7 +273,7 @@ def killed(state: State, effects: Effects | None, fact: facts.Killed) -> None:
     """What runs is ended and has failed, without a retry."""
     failure = Failure(Cause.KILLED, fact.message)
     for record, start, stop in list(targets(state, fact.target, fact.stop)):
-        for low, high in record.runs(BUSY, start, stop):
+        for low, high in record.runs(OCCUPYING_STATES, start, stop):
             stop_spans(state, effects, record, low, high)
             state.move(record, low, high, FAILED)
             for index in range(low, high):
@@ -281,19 +281,14 @@ def killed(state: State, effects: Effects | None, fact: facts.Killed) -> None:
             dependencies.ended(state, effects, record, low, high)
 
 
-PENDING = bytes((WAITING, HELD, READY))
-DECLARABLE = bytes((WAITING, HELD, READY, FAILED, SKIPPED, CANCELLED))
-_NAMED = 3  # tasks in a message
-
-
-def reach(state: State, fact: facts.DeclaredDone) -> tuple[list[Target], list[str]]:
+def reach(state: State, action: news.DeclareDone) -> tuple[list[Target], list[str]]:
     """The parts of a target that may be declared done, and what is left out and why."""
     wanted: dict[int, Ranges] = {}
     busy: list[str] = []
     taken: list[str] = []
-    for record, start, stop in targets(state, fact.target, fact.stop):
-        busy += [dependencies.name_of(record, low) for low, _ in record.runs(BUSY, start, stop)]
-        if found := record.runs(DECLARABLE, start, stop):
+    for record, start, stop in targets(state, action.target, action.stop):
+        busy += [dependencies.name_of(record, low) for low, _ in record.runs(OCCUPYING_STATES, start, stop)]
+        if found := record.runs(_DECLARABLE, start, stop):
             wanted[record.id] = found
     if wanted:
         workflow = state.records[next(iter(wanted))].group.workflow

@@ -11,19 +11,16 @@ from collections.abc import Iterable
 
 from bough.core.effects import Effects
 from bough.core.graph import readiness
-from bough.core.records.array_record import DONE, FAILED, WAITING, ArrayRecord, Record
+from bough.core.records.array_record import DONE, FAILED, UNSUCCESSFUL_STATES, WAITING, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
 from bough.core.storable import shortened
 from bough.model.events.orders import TellGroupFinished
 from bough.model.outcomes import Cause, Failure
-from bough.model.states import ENDED, UNSUCCESSFUL
 from bough.model.tasks import Dep, On
 
 _TASK = On.TASK
-_FINAL = bytes(sorted(int(state) for state in ENDED))
-_BAD = bytes(sorted(int(state) for state in UNSUCCESSFUL))
 
 
 def wait_for(
@@ -47,9 +44,9 @@ def wait_for(
         record = state.records[dep.id]
         if on is _TASK:
             reached = record.state if type(record) is TaskRecord else record.state_of(dep.index)
-            if reached == DONE or (reached in _BAD and is_final(waiter)):
+            if reached == DONE or (reached in UNSUCCESSFUL_STATES and is_final(waiter)):
                 continue
-            if reached in _BAD:
+            if reached in UNSUCCESSFUL_STATES:
                 doom(state, effects, entry, because(record, dep.index))
             waits += 1
             record.wait_for_element(dep.index, entry)
@@ -91,7 +88,7 @@ def obstacle(state: State, deps: Iterable[Dep]) -> Failure | None:
             continue
         record = state.records[dep.id]
         bad = first_bad(record) if dep.on is On.ARRAY else dep.index
-        if bad >= 0 and record.state_of(bad) in _BAD:
+        if bad >= 0 and record.state_of(bad) in UNSUCCESSFUL_STATES:
             return because(record, bad)
     return None
 
@@ -110,7 +107,7 @@ def is_done(record: Record) -> bool:
 
 def first_bad(record: Record) -> int:
     """The first element that ended without success, or -1."""
-    runs = record.runs(_BAD, 0, record.length)
+    runs = record.runs(UNSUCCESSFUL_STATES, 0, record.length)
     return runs[0][0] if runs else -1
 
 
@@ -314,7 +311,7 @@ def _failed_by_itself(state: State, failed_by: int) -> bool:
 
 def _failed_in(group: GroupRecord) -> int:
     """A record that did not succeed in a group or below it, or 0."""
-    if any(group.counts[bad] for bad in _BAD):
+    if any(group.counts[bad] for bad in UNSUCCESSFUL_STATES):
         return next(record.id for record in group.members if first_bad(record) >= 0)
     return next((child.failed_by for child in group.children if child.failed_by), 0)
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bough.core.records.array_record import OPEN_STATES
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.ids import ROOT
-from bough.model.states import ENDED, TaskState
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 
-_UNENDED = bytes(state for state in TaskState if state not in ENDED)
 Node = tuple[str, int]  # ("record" | "gate" | "group", id)
 
 
@@ -244,7 +243,7 @@ class _Batch:
             spec = self.records.get(id_)
             if spec is None:
                 record = self.state.records[id_]
-                if not record.runs(_UNENDED, 0, record.length):
+                if not record.runs(OPEN_STATES, 0, record.length):
                     return
                 spec = record.spec
             yield from map(_target, _all_deps(spec))

@@ -12,7 +12,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from bough.core import explain, retirement
 from bough.core.actions import amend, difference, dry_run, task_actions
 from bough.core.actions.difference import Difference
-from bough.core.actions.dry_run import Deed
 from bough.core.actions.manual import is_manual
 from bough.core.graph.readiness import unanswered
 from bough.core.machine import Machine
@@ -44,7 +43,8 @@ from bough.core.records.array_record import ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
-from bough.model.events.facts import CallsEnded, Cancelled, Killed, WorkNews
+from bough.model.events.facts import Cancelled, Killed
+from bough.model.events.news import Action, CallsEnded, WorkNews
 from bough.model.events.orders import LookUpMemo
 from bough.model.ids import ROOT, ExecutorId, GroupId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure, Success
@@ -509,7 +509,7 @@ class Queries:
 
     # --- what actions would do ---------------------------------------------------------------------
 
-    def preview(self, action: Deed) -> Preview:
+    def preview(self, action: Action) -> Preview:
         """What an action would change if it were done now."""
         return Preview(*dry_run.survey(self._state, action))
 
@@ -529,11 +529,11 @@ class Queries:
         if problem is not None:
             return problem
         found = difference.find_difference(workflow, items)
-        return difference.why_taken(state, found.fact) or found
+        return difference.why_taken(state, found.news) or found
 
     def would_rerun(self, found: Difference) -> list[str]:
         """The paths of tasks that a difference does not name, but that have started and would run again."""
-        return dry_run.run_again(self._state, self._state.workflows[found.fact.run], found)
+        return dry_run.run_again(self._state, self._state.workflows[found.news.run], found)
 
     def unsuccessful(self, run: int, removed: Collection[int]) -> set[int]:
         """The records of a workflow that have ended without success and are not among the removed ones."""

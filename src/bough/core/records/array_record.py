@@ -31,10 +31,26 @@ from bough.model.outcomes import Failure, Success
 from bough.model.ranges import Ranges
 from bough.model.resources import Needs
 from bough.model.runtimes import RunTime
-from bough.model.states import StateWindow, TaskState, holds_any
+from bough.model.states import (
+    ENDED,
+    OCCUPYING,
+    OPEN,
+    PENDING,
+    UNSUCCESSFUL,
+    StateWindow,
+    TaskState,
+    as_bytes,
+    holds_any,
+)
 from bough.model.tasks import ArraySpec, Dep, Page
 
 WAITING, HELD, READY, PLACED, RUNNING, DONE, FAILED, SKIPPED, CANCELLED = (int(state) for state in TaskState)
+# The sets of the model as `runs` wants them
+PENDING_STATES = as_bytes(PENDING)
+OCCUPYING_STATES = as_bytes(OCCUPYING)
+OPEN_STATES = as_bytes(OPEN)
+ENDED_STATES = as_bytes(ENDED)
+UNSUCCESSFUL_STATES = as_bytes(UNSUCCESSFUL)
 
 
 class ArrayRecord(msgspec.Struct, eq=False):

@@ -23,7 +23,7 @@ from bough import private
 from bough.executor.disk_space_wait import is_full
 from bough.executor.files.sandbox import ExecutorFolder
 from bough.executor.worker_protocol import InputsStaged, OutputsStored, StageInputs, StoreOutputs, ToWorker
-from bough.model.events.facts import ElementFailed, SpanEnded
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import SpanId
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.private import remove_tree
@@ -217,7 +217,7 @@ class Staging:
         self,
         folder: ExecutorFolder,
         say: Callable[[object], None],
-        report: Callable[[SpanEnded | ElementFailed], None],
+        report: Callable[[WorkSucceeded | WorkFailed], None],
     ) -> None:
         self._report = report
         self._folder = folder
@@ -228,7 +228,7 @@ class Staging:
         self._wants: dict[int, tuple[StagingRequest, str]] = {}
         self._downloads: dict[int, _Download] = {}
         self._offers: dict[int, tuple[StagingWorker, StoreOutputs]] = {}
-        self._results: dict[int, tuple[SpanEnded, ResultFile]] = {}
+        self._results: dict[int, tuple[WorkSucceeded, ResultFile]] = {}
 
     def sandbox_of(self, worker: str) -> str:
         """The folder of one worker's sandboxes."""
@@ -258,7 +258,7 @@ class Staging:
     def _say_offer(self, request: int, message: StoreOutputs) -> None:
         self._say(OfferFiles(request, message.span, message.index, message.files))
 
-    def keep_result(self, news: SpanEnded, result: ResultFile) -> None:
+    def keep_result(self, news: WorkSucceeded, result: ResultFile) -> None:
         """A result is too big to be sent with its report, which waits until the server has it."""
         self._last += 1
         self._results[self._last] = (news, result)
@@ -332,7 +332,7 @@ class Staging:
         if message.error or not message.places:
             text = f"the result of {result.size} bytes cannot be kept: {message.error}"
             detail = news.details[0] if news.details else None
-            self._report(ElementFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail))
+            self._report(WorkFailed(news.span, news.start, Failure(Cause.UNSENDABLE, text), detail))
         else:
             self._report(replace(news, results=ResultFile(message.places[0], result.size)))
 

@@ -39,7 +39,7 @@ from bough.executor.worker_protocol import (
 )
 from bough.model.commands.command import CommandCall, decode_call
 from bough.model.commands.rendering import render_call, render_row
-from bough.model.events.facts import ElementFailed, SpanReturned
+from bough.model.events.news import WorkFailed, WorkReturned
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.wire.executor_messages import RunSpan
 
@@ -105,7 +105,7 @@ class CommandRunner:
                 call = make(index)
             except Exception as error:  # noqa: BLE001 -- values of rows are the user's objects
                 message = f"the command cannot be made: {one_line(error)}"
-                self._reports.say(ElementFailed(run.span, index, Failure(Cause.NOT_STARTED, message)))
+                self._reports.say(WorkFailed(run.span, index, Failure(Cause.NOT_STARTED, message)))
                 continue
             if directory:
                 self._far_element(number, run, index, call, directory)
@@ -187,7 +187,7 @@ class CommandRunner:
 
     def _not_started(self, run: RunSpan, index: int, error: Unstartable) -> None:
         failure = Failure(Cause.NOT_STARTED, str(error), site=error.of_site)
-        self._reports.say(ElementFailed(run.span, index, failure))
+        self._reports.say(WorkFailed(run.span, index, failure))
 
     def _element(
         self, number: int, run: RunSpan, index: int, call: CommandCall, sandbox: Sandbox | None = None
@@ -250,10 +250,10 @@ class CommandRunner:
         """A command that failed for want of space runs again: here once there is some in the store, or elsewhere."""
         if failure.cause in _OF_DISK and self._streams.lacks_space:
             if self._streams.wait_for_space():
-                self._reports.say(SpanReturned(run.span, index, index + 1))
+                self._reports.say(WorkReturned(run.span, index, index + 1))
                 return
             failure = msgspec.structs.replace(failure, site=True)
-        self._reports.say(ElementFailed(run.span, index, failure, detail))
+        self._reports.say(WorkFailed(run.span, index, failure, detail))
 
     def _start(self, run: RunSpan, index: int, call: CommandCall, outputs: Outputs | None) -> int:
         settings = call.settings

@@ -15,7 +15,7 @@ from bough.executor.worker.environment import THREADS, threads_text
 from bough.executor.worker.serialisation import arguments, exception_failure, link, loading_failure
 from bough.executor.worker.worker_channel import SpanProgress, WorkerContext
 from bough.executor.worker_protocol import INDEX, SINCE, WorkerDone
-from bough.model.events.facts import SpanReturned
+from bough.model.events.news import WorkReturned
 from bough.model.ids import SpanId
 from bough.model.outcomes import Detail
 from bough.wire.executor_messages import RunSpan
@@ -39,7 +39,7 @@ class FunctionRunner:
         """Run all elements of a span and say how they ended."""
         previous, self._previous, self._made = self._previous, None, []
         if run.behind and (previous is None or previous[0] != run.behind):
-            self._reports.say(SpanReturned(run.span, run.start, run.stop))
+            self._reports.say(WorkReturned(run.span, run.start, run.stop))
             self._reports.say(WorkerDone(number))
             return
         current_task.run = run
@@ -135,7 +135,7 @@ class FunctionRunner:
             self._run_last(function, item, progress, run.stop - 1)
             return
         if index + 1 < run.stop:
-            self._reports.say(SpanReturned(run.span, index + 1, run.stop))
+            self._reports.say(WorkReturned(run.span, index + 1, run.stop))
 
     def _run_watched(self, function: Any, calls: list[Any], progress: SpanProgress, run: RunSpan) -> None:
         """Elements with limits, or tried before: each is told at once, so that it dies alone if it kills its worker."""

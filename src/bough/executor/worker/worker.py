@@ -23,8 +23,16 @@ from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
-from bough.executor.worker_protocol import GROUP, HANDOVER, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
-from bough.model.events.facts import ElementFailed
+from bough.executor.worker_protocol import (
+    GROUP,
+    HANDOVER,
+    INDEX,
+    InputsStaged,
+    StageInputs,
+    WorkerDone,
+    WorkerSpan,
+)
+from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Kind
@@ -138,7 +146,7 @@ class _Worker:
         if isinstance(answer, InputsStaged):
             text = f"its arguments cannot be brought: {answer.error}"
             failure = Failure(Cause.NOT_STARTED, text, site=answer.of_site)
-            self._reports.say(ElementFailed(hand.run.span, hand.run.start, failure))
+            self._reports.say(WorkFailed(hand.run.span, hand.run.start, failure))
             self._reports.say(WorkerDone(hand.number))
         return None
 

@@ -37,7 +37,7 @@ from bough.executor.worker_protocol import (
     WorkerVerdict,
     to_worker_frames,
 )
-from bough.model.events.facts import CallsEnded, ElementFailed, SpanEnded
+from bough.model.events.news import CallsEnded, WorkFailed, WorkSucceeded
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Detail, Failure
 from bough.wire.client_messages import Blob
@@ -71,10 +71,10 @@ def batch_ends(  # noqa: PLR0917
     details: list[Detail],
     directory: str,
     pause: SpaceWait | None = None,
-) -> list[CallsEnded | SpanEnded | ElementFailed]:
+) -> list[CallsEnded | WorkSucceeded | WorkFailed]:
     """News of like tasks that succeeded: those that are small and wrote nothing together, the others one by one."""
     own = {detail.index: detail for detail in details}
-    news: list[CallsEnded | SpanEnded | ElementFailed] = []
+    news: list[CallsEnded | WorkSucceeded | WorkFailed] = []
     together: list[bytes] = []
     size = 0
 
@@ -96,9 +96,9 @@ def batch_ends(  # noqa: PLR0917
         span = SpanId(progress.span + index)
         detail = msgspec.structs.replace(own[index], index=0) if index in own else None
         if isinstance(found, Failure):
-            news.append(ElementFailed(span, 0, found, detail))
+            news.append(WorkFailed(span, 0, found, detail))
         else:
-            news.append(SpanEnded(span, 0, 1, seconds, found, (detail,) if detail is not None else ()))
+            news.append(WorkSucceeded(span, 0, 1, seconds, found, (detail,) if detail is not None else ()))
     say_together(start + len(values))
     return news
 
@@ -180,7 +180,7 @@ class WorkerReports:
                 if detail is None:  # how long it took is worth knowing: tasks that fail at once need not go one by one
                     ended = time.time()
                     detail = Detail(index, started=ended - (now - progress.since), ended=ended)
-                self._news.append(ElementFailed(progress.span, index, failure, detail))
+                self._news.append(WorkFailed(progress.span, index, failure, detail))
                 progress.base = index + 1
                 progress.since = now
 
@@ -256,10 +256,10 @@ class WorkerReports:
         for first, stop, found in parts:
             own = tuple(detail for detail in details if first <= detail.index < stop) if details else ()
             if isinstance(found, Failure):
-                self._news.append(ElementFailed(progress.span, first, found, own[0] if own else None))
+                self._news.append(WorkFailed(progress.span, first, found, own[0] if own else None))
             else:
                 share = seconds * (stop - first) / count
-                self._news.append(SpanEnded(progress.span, first, stop, share, found, own))
+                self._news.append(WorkSucceeded(progress.span, first, stop, share, found, own))
 
     def _gather_ends(self) -> None:
         """Make news of commands that succeeded, neighbours as one."""
@@ -273,7 +273,7 @@ class WorkerReports:
             if at == len(details) or details[at].index != detail.index + 1:
                 part = tuple(details[first:at])
                 seconds = sum([one.ended - one.started for one in part])
-                self._news.append(SpanEnded(self._span, part[0].index, detail.index + 1, seconds, None, part))
+                self._news.append(WorkSucceeded(self._span, part[0].index, detail.index + 1, seconds, None, part))
                 first = at
 
     def _remind(self) -> None:

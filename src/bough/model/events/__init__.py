@@ -1,1 +1,1 @@
-"""What happens, as values: `facts` (decided and journalled) and `orders` (what the shell must do)."""
+"""What happens, as values: `news` (it arrives), `facts` (decided and journalled), `orders` (the shell must do it)."""

@@ -1,9 +1,8 @@
-"""What happened: the journal's vocabulary, past tense.
+"""What was decided: the journal's vocabulary, past tense.
 
-The same structs come in as news (from clients, executors and the shell) and go out as facts. A
-fact that needs a decision of the core (`retry_at`, `NotRun`) is completed by it before it is written.
-Rule: applying the facts of a journal in order rebuilds the state; a new field needs a default, any
-other change raises `VERSION`.
+What arrives is `news`; most of it becomes a fact of another type, which the core completes by what it decides or knows.
+Rule: applying the facts of a journal in order rebuilds the state; a new field needs a default, any other change raises
+`VERSION`. Tags never change.
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ class SpanStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=Fals
     span: SpanId
     start: Count
     stop: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
     host: Label = ""  # where, if not on its executor's host but behind a relay
 
 
@@ -171,25 +170,11 @@ class SpanEnded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False)
     seconds: Seconds  # of run time, all together
     results: Results = None
     details: tuple[Detail, ...] = ()
-    # the rest is filled in by the core
     record: RecordId = RecordId(0)
     attempt: Count = 0
     executor: ExecutorId = ExecutorId(0)
     key: MemoKey = MemoKey(b"")  # under which a later run may find it; empty: never
     host: Label = ""  # as in `SpanStarted`
-
-
-class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=False):
-    """Tasks of one hand-out of like ones succeeded: those of the spans from `span + start` up.
-
-    News only: the core makes a `SpanEnded` of each.
-    """
-
-    span: SpanId
-    start: Count
-    seconds: list[Seconds]
-    results: list[bytes]  # no big ones: those are reported alone
-    host: Label = ""
 
 
 class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
@@ -199,7 +184,6 @@ class ElementFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=Fa
     index: Count
     failure: Failure
     detail: Detail | None = None
-    # the rest is filled in by the core
     retry_at: Seconds = -1
     record: RecordId = RecordId(0)
     attempt: Count = 0
@@ -214,7 +198,7 @@ class SpanReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=F
     span: SpanId
     start: Count
     stop: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class RetryDue(msgspec.Struct, frozen=True, array_like=True, tag="rd", gc=False):
@@ -277,20 +261,13 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="rel"):
     enabled: bool = False  # of groups only those that were disabled
 
 
-class Reset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
+class WasReset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
     """Somebody asked that what has ended is as if it had not started; dependents that had not started wait again."""
 
     target: Dep
     stop: Count = 0
     cascade: bool = False  # dependents that had started are reset, too
-    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that waits again, filled in by the core
-
-
-class DeclaredDone(msgspec.Struct, frozen=True, array_like=True, tag="dcl"):
-    """Somebody declared tasks done. News only: the core makes a `SpanEnded` by nobody (span 0) of each part."""
-
-    target: Dep
-    stop: Count = 0
+    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that waits again
 
 
 class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
@@ -309,7 +286,7 @@ class Amended(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
     changed: list[Item] = []  # what is there, by number, as it is from now on; it stays in its group
     removed: tuple[RecordId, ...] = ()  # tasks that are not part of the workflow any more
     removed_groups: tuple[GroupId, ...] = ()
-    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that had started and waits again, filled in by the core
+    parts: tuple[tuple[RecordId, Count, Count], ...] = ()  # all that had started and waits again
 
 
 class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
@@ -331,7 +308,7 @@ class LockTaken(msgspec.Struct, frozen=True, array_like=True, tag="lt"):
     name: Label
     span: SpanId
     index: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class LockFreed(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
@@ -340,31 +317,18 @@ class LockFreed(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
     name: Label
     span: SpanId
     index: Count
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class SpanAlive(msgspec.Struct, frozen=True, array_like=True, tag="sw", gc=False):
     """A task of a span gave a sign of life; told only of tasks that are sent again after a silence."""
 
     span: SpanId
-    record: RecordId = RecordId(0)  # filled in by the core
+    record: RecordId = RecordId(0)
 
 
 class Stopping(msgspec.Struct, frozen=True, array_like=True, tag="stp"):
     """Nothing new is placed any more; what waits will not run in this run."""
-
-
-class TakeTask(msgspec.Struct, frozen=True, array_like=True, tag="tak"):
-    """A person wants the next command that is ready in some groups; the core answers with `AnswerTake`.
-
-    It becomes facts about an executor that stands for the person, and is no fact itself.
-    """
-
-    request: Count
-    executor: ExecutorId  # the number of that executor, if there is something to take
-    name: Label  # of the person, and the host, as ann@desk
-    host: Label  # of commands with affinity to a host those of this one go first
-    groups: tuple[GroupId, ...]
 
 
 Fact = (
@@ -394,7 +358,7 @@ Fact = (
     | Killed
     | Held
     | Released
-    | Reset
+    | WasReset
     | Amended
     | Retried
     | Prioritised
@@ -404,9 +368,6 @@ Fact = (
     | LockFreed
     | SpanAlive
 )
-
-WorkNews = SpanStarted | SpanEnded | CallsEnded | ElementFailed | SpanReturned  # what executors report
-News = Fact | CallsEnded | DeclaredDone | TakeTask  # what the core hears
 
 encode_facts = msgspec.msgpack.Encoder().encode
 decode_facts = msgspec.msgpack.Decoder(list[Fact]).decode

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from bough import private
 from bough.errors import PeerLost, UnknownName, UserError
-from bough.model.events.facts import ElementFailed, SpanEnded, WorkNews
+from bough.model.events.news import WorkFailed, WorkNews, WorkSucceeded
 from bough.model.files import is_tidy
 from bough.model.ids import ExecutorId, RecordId
 from bough.model.outcomes import Cause, Detail, Failure, ResultFile, Stream
@@ -118,14 +118,14 @@ def with_own_results(news: Sequence[WorkNews], folder: str) -> Sequence[WorkNews
 
 
 def _is_strange(fact: WorkNews, folder: str) -> bool:
-    if type(fact) is not SpanEnded or type(fact.results) is not ResultFile:
+    if type(fact) is not WorkSucceeded or type(fact.results) is not ResultFile:
         return False
     return not fact.results.path.startswith(f"{folder}/") or not is_tidy(fact.results.path)
 
 
 def _refused(fact: WorkNews) -> WorkNews:
-    assert isinstance(fact, SpanEnded)
-    return ElementFailed(fact.span, fact.start, Failure(Cause.UNSENDABLE, "its result is not where results are kept"))
+    assert isinstance(fact, WorkSucceeded)
+    return WorkFailed(fact.span, fact.start, Failure(Cause.UNSENDABLE, "its result is not where results are kept"))
 
 
 class KeptOutput:
@@ -139,9 +139,9 @@ class KeptOutput:
         return [self._kept(executor, fact) for fact in news]
 
     def _kept(self, executor: int, fact: WorkNews) -> WorkNews:
-        if isinstance(fact, SpanEnded) and fact.details:
+        if isinstance(fact, WorkSucceeded) and fact.details:
             return replace(fact, details=tuple(self._detail(executor, detail) for detail in fact.details))
-        if isinstance(fact, ElementFailed) and fact.detail is not None:
+        if isinstance(fact, WorkFailed) and fact.detail is not None:
             return replace(fact, detail=self._detail(executor, fact.detail))
         return fact
 

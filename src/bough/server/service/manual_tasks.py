@@ -16,15 +16,8 @@ import msgspec
 from bough import logs
 from bough.core.queries.answers import Attempt, ExecutorInfo, TaskCounts, WorkflowInfo
 from bough.errors import StoreFailed, UnknownName, UserError
-from bough.model.events.facts import (
-    ElementFailed,
-    ExecutorDrained,
-    ExecutorLost,
-    SpanEnded,
-    SpanReturned,
-    SpanStarted,
-    TakeTask,
-)
+from bough.model.events.facts import ExecutorDrained, ExecutorLost
+from bough.model.events.news import TakeTask, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.events.orders import AnswerTake
 from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds
 from bough.model.outcomes import Cause, Detail, Failure, Output
@@ -59,7 +52,7 @@ class ManualTasks:
         for number in self._manual:  # an older version could end between giving a task and saying that it began
             shell.news(ExecutorDrained(number))
             for span in self._queries.spans_on(number):
-                shell.news(SpanStarted(span, 0, _ALL))
+                shell.news(WorkStarted(span, 0, _ALL))
         shell.perform[AnswerTake] = lambda order: self._answers.__setitem__(order.request, order)
         shell.on_turn.append(self._drop_idle)
 
@@ -142,7 +135,7 @@ class ManualTasks:
             )
         _check_owner(executor, name, task)
         if said.give_back:
-            self._shell.news(SpanReturned(attempt.span, index, index + 1))
+            self._shell.news(WorkReturned(attempt.span, index, index + 1))
         else:
             self._end(said, attempt, index)
         self._shell.news(ExecutorLost(executor.number, "its task has ended"), then=lambda: self._ended(deferred, task))
@@ -160,9 +153,9 @@ class ManualTasks:
         else:
             expected = self._queries.task(attempt.record, index).expected
             seconds = max(now - begun, 0.0) if begun else max(expected, 1.0)
-            self._shell.news(SpanEnded(attempt.span, index, index + 1, seconds, None, (detail,)))
+            self._shell.news(WorkSucceeded(attempt.span, index, index + 1, seconds, None, (detail,)))
             return
-        self._shell.news(ElementFailed(attempt.span, index, failure, detail))
+        self._shell.news(WorkFailed(attempt.span, index, failure, detail))
 
     def _ended(self, deferred: DeferredRequest[questions.Done], task: str) -> None:
         state = self._queries.state_of(deferred.question.record, deferred.question.index)

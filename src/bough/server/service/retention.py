@@ -19,7 +19,8 @@ from typing import TypeVar
 from bough import logs
 from bough.core.queries.answers import WorkflowInfo
 from bough.errors import BoughError, InternalError, UnknownName, UserError
-from bough.model.events.facts import Cancelled, GroupClosed, RunRemoved
+from bough.model.events.facts import GroupClosed, RunRemoved
+from bough.model.events.news import Cancel
 from bough.model.ids import Seconds
 from bough.model.tasks import Dep, On
 from bough.server.peers import DeferredRequest
@@ -225,7 +226,7 @@ class Retention:
         for one in self._known(names):
             self._shell.results.forget_all(self._queries.records_of(one.run))
             if self._queries.counts([one.group]).unfinished:
-                self._shell.news(Cancelled(Dep(On.GROUP, one.group)))
+                self._shell.news(Cancel(Dep(On.GROUP, one.group)))
             for group in self._queries.subtree(one.group):
                 if not group.closed:
                     self._shell.news(GroupClosed(group.id))

@@ -18,8 +18,8 @@ from bough.model.events.facts import (
     ExecutorResized,
     ExecutorResumed,
     ExecutorSuspended,
-    SpanReturned,
 )
+from bough.model.events.news import WorkReturned
 from bough.model.ids import ExecutorId, Seconds, SpanId
 from bough.server.peer_connection import PeerConnection
 from bough.server.peers import ExecutorPeer
@@ -102,7 +102,7 @@ class ReturningExecutors:
         else:
             believed = set(shell.queries.spans_on(number))
             for span in believed - spans:
-                shell.news(SpanReturned(span, 0, _ALL))
+                shell.news(WorkReturned(span, 0, _ALL))
             extra = [span for span in spans - believed if not shell.queries.is_wanted(span, number)]
             if hello.each is not None:
                 shell.news(ExecutorResized(number, hello.capacity, hello.members, hello.each, hello.until))

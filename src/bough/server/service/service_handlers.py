@@ -23,8 +23,8 @@ from bough.model.events.facts import (
     GroupClosed,
     PagesAdded,
     Submitted,
-    WorkNews,
 )
+from bough.model.events.news import WorkNews
 from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
 from bough.server.files.file_requests import FileRequests

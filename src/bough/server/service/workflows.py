@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 from bough import logs
 from bough.core.queries.answers import Difference
 from bough.errors import UnknownName, UserError, WorkflowTaken
-from bough.model.events.facts import Amended, Cancelled, Fact, GroupClosed, RunClosed, RunOpened
+from bough.model.events.facts import Amended, Fact, GroupClosed, RunClosed, RunOpened
+from bough.model.events.news import Cancel
 from bough.model.files import is_tidy
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
@@ -214,7 +215,7 @@ class Workflows:
             return
         target = Dep(On.GROUP, client.group)
         if how != "drain":
-            self._shell.news(Cancelled(target))
+            self._shell.news(Cancel(target))
         group = self._queries.group(client.group)
         if group is not None and group.finished and group.closed:
             self._end(client.run, failed=group.failed)
@@ -309,7 +310,7 @@ class Amendments:
 
     def _change(self, client: ClientPeer, message: Amend, found: Difference) -> None:
         """Apply a difference, or only say what it would do."""
-        failed = self._queries.unsuccessful(client.run, found.fact.removed)
+        failed = self._queries.unsuccessful(client.run, found.news.removed)
         if message.dry or (found.is_empty and not failed):
             again = self._queries.would_rerun(found) if not found.is_empty else []
             if message.watched:
@@ -318,7 +319,7 @@ class Amendments:
             return
         self._log(found)
         self._workflows.hold_closing(client.run)
-        self._shell.news(found.fact, then=lambda: self._applied_for(client, message, found, failed))
+        self._shell.news(found.news, then=lambda: self._applied_for(client, message, found, failed))
 
     def _applied_for(self, client: ClientPeer, message: Amend, found: Difference, failed: set[int]) -> None:
         answer = Answer(message.request, _told(found, self._again(found, failed), len(failed)))
@@ -332,17 +333,17 @@ class Amendments:
 
     def _again(self, found: Difference, failed: set[int]) -> list[str]:
         """What had started, is not changed itself, and runs again."""
-        fact = self._applied.get(found.fact.run)
-        passed = failed | {item.id for item in found.fact.changed}
+        fact = self._applied.get(found.news.run)
+        passed = failed | {item.id for item in found.news.changed}
         parts = fact.parts if fact is not None else ()
         paths = (self._queries.path_of(record) for record, _, _ in parts if record not in passed)
         return [path for path in paths if path is not None]
 
     def _log(self, found: Difference) -> None:
-        workflow = self._queries.workflow(found.fact.run)
+        workflow = self._queries.workflow(found.news.run)
         name = workflow.name if workflow is not None else ""
         counts = f"{len(found.added)} added, {len(found.changed)} changed, {len(found.removed)} removed"
-        text = f"the description of workflow {name}, run {found.fact.run}, was changed: {counts}"
+        text = f"the description of workflow {name}, run {found.news.run}, was changed: {counts}"
         logs.info("workflow-amended", text)
 
 

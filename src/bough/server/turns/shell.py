@@ -21,7 +21,8 @@ from bough import logs
 from bough.core.machine import Machine, Turn
 from bough.core.queries.facade import Queries
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
-from bough.model.events.facts import ElementFailed, Fact, News, SpanEnded, SpanReturned
+from bough.model.events.facts import Fact, SpanEnded
+from bough.model.events.news import News, WorkFailed, WorkReturned
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
@@ -276,7 +277,7 @@ class Shell:
             self._sender.send(order, executor)
         except (StoreFailed, OSError) as error:
             if is_passing(error):
-                for fact in (SpanReturned(span, order.start, order.stop) for span in _spans_of(order)):
+                for fact in (WorkReturned(span, order.start, order.stop) for span in _spans_of(order)):
                     self.loop.call_later(_TRY_AGAIN, self.news, fact)
                 logs.warning(
                     "span-not-sent", f"a span could not be sent; it is sent again in {_TRY_AGAIN:g} s: {error}"
@@ -289,7 +290,7 @@ class Shell:
     def _fail_span(self, order: SendSpan, reason: str) -> None:
         failure = Failure(Cause.NOT_STARTED, f"it could not be sent to an executor: {reason}")
         elements = range(order.start, order.stop)
-        self._inbox += [ElementFailed(span, index, failure) for span in _spans_of(order) for index in elements]
+        self._inbox += [WorkFailed(span, index, failure) for span in _spans_of(order) for index in elements]
 
     def _stop_span(self, order: StopSpan) -> None:
         self._turn_messages.withdrawn(order.span, order.start, order.stop)

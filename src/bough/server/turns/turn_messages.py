@@ -29,12 +29,12 @@ from bough.model.events.facts import (
     Killed,
     MemoLookedUp,
     Placed,
-    Reset,
     Skipped,
     SpanEnded,
     SpanReturned,
     SpanStarted,
     Submitted,
+    WasReset,
 )
 from bough.model.ids import ExecutorId, GroupId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail
@@ -121,7 +121,7 @@ class TurnMessages:
             Skipped: self._not_run,
             Placed: self._placed,
             MemoLookedUp: self._recalled,
-            Reset: self._reset,
+            WasReset: self._reset,
             SpanEnded: self._ended,
             SpanReturned: self._returned,
             SpanStarted: self._started,
@@ -206,7 +206,7 @@ class TurnMessages:
             attempt, host = (found.attempt, self._hosts.get(found.executor, "")) if found else (0, "")
             yield TasksFailed(record, start, stop, attempt, failure, host)
 
-    def _reset(self, fact: Reset | Amended) -> Iterable[Message]:
+    def _reset(self, fact: WasReset | Amended) -> Iterable[Message]:
         """What was out is with no executor any more. No client is told that a success does not count any more."""
         reset: dict[RecordId, list[tuple[int, int]]] = {}
         for record, start, stop in fact.parts:

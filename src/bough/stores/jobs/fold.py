@@ -68,7 +68,7 @@ class JobsFold:
             f.Held: self._on_targeted,
             f.Released: self._on_targeted,
             f.Retried: self._on_targeted,
-            f.Reset: self._on_reset,
+            f.WasReset: self._on_reset,
             f.Amended: self._on_amended,
             f.GroupReleased: self._on_group_released,
             f.Prioritised: self._on_prioritised,
@@ -363,7 +363,7 @@ class JobsFold:
         self._add(fact.added)
         self._amendments.close(fact)
 
-    def _on_reset(self, fact: f.Reset | f.Amended) -> None:
+    def _on_reset(self, fact: f.WasReset | f.Amended) -> None:
         for record, start, stop in fact.parts:
             row = self._tables.task(record)
             if row and row.is_array:

@@ -1,0 +1,206 @@
+"""What arrives: what people ask for, and what executors and the shell say.
+
+What people ask for is an imperative (`Cancel`, `Hold`), and what executors report is about work (`WorkSucceeded`); what
+the core decides on it is a fact in the past tense (`Cancelled`, `SpanEnded`), which may say more: whose it was, whether
+it is tried again, all that waits again. What the shell says of runs, executors, submissions and memos becomes a fact as
+it is, and has the type of it. Rule: news has no field that the core fills in. Tags are those of the facts.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bough.model.bounds import Count, Label, Text, Whole
+from bough.model.events import facts
+from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds, SpanId
+from bough.model.outcomes import Detail, Failure, Results
+from bough.model.tasks import Dep, Item
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="can"):
+    """Cancel what a dependency-like target names; final at once. `stop` bounds a slice of an array."""
+
+    target: Dep
+    stop: Count = 0
+
+
+class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kil"):
+    """End running tasks: their attempt fails, without a retry. What is not running is left alone."""
+
+    target: Dep
+    stop: Count = 0
+    message: Text = "somebody killed it"
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hld"):
+    """Do not start what is not running yet."""
+
+    target: Dep
+    stop: Count = 0
+    disabled: bool = False  # name a group disabled: only `Release` says otherwise, and people are told so
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag="rel"):
+    """Let start what was held."""
+
+    target: Dep
+    stop: Count = 0
+    enabled: bool = False  # of groups only those that were disabled
+
+
+class Reset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
+    """Make what has ended as if it had not started; dependents that had not started wait again."""
+
+    target: Dep
+    stop: Count = 0
+    cascade: bool = False  # reset dependents that had started, too
+
+
+class DeclareDone(msgspec.Struct, frozen=True, array_like=True, tag="dcl"):
+    """Count tasks as done. The core makes a `SpanEnded` without an executor (span 0) of each part."""
+
+    target: Dep
+    stop: Count = 0
+
+
+class Retry(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
+    """Try again what failed, was cancelled or skipped."""
+
+    target: Dep
+    stop: Count = 0
+
+
+class Prioritise(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
+    """Change a priority."""
+
+    target: Dep
+    priority: Whole
+
+
+class Amend(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
+    """Apply a changed description of a running workflow: all of the difference at once."""
+
+    run: Count
+    added: list[Item] = []  # groups among them are closed
+    changed: list[Item] = []  # what is there, by number, as it is from now on; it stays in its group
+    removed: tuple[RecordId, ...] = ()  # tasks that are not part of the workflow any more
+    removed_groups: tuple[GroupId, ...] = ()
+
+
+class WorkStarted(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """Elements of a span are running; short tasks end without it."""
+
+    span: SpanId
+    start: Count
+    stop: Count
+    host: Label = ""  # where, if not on its executor's host but behind a relay
+
+
+class WorkSucceeded(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
+    """The elements [start, stop) of a span succeeded."""
+
+    span: SpanId
+    start: Count
+    stop: Count
+    seconds: Seconds  # of run time, all together
+    results: Results = None
+    details: tuple[Detail, ...] = ()
+    host: Label = ""  # as in `WorkStarted`
+
+
+class CallsEnded(msgspec.Struct, frozen=True, array_like=True, tag="es", gc=False):
+    """Tasks of one batch of like ones succeeded: those of the spans from `span + start` up.
+
+    The core makes a `SpanEnded` of each.
+    """
+
+    span: SpanId
+    start: Count
+    seconds: list[Seconds]
+    results: list[bytes]  # no big ones: those are reported alone
+    host: Label = ""
+
+
+class WorkFailed(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
+    """One element of a span failed. Whether it is tried again is for the core to decide."""
+
+    span: SpanId
+    index: Count
+    failure: Failure
+    detail: Detail | None = None
+    host: Label = ""  # as in `WorkStarted`
+
+
+class WorkReturned(msgspec.Struct, frozen=True, array_like=True, tag="ret", gc=False):
+    """The elements [start, stop) of a span are given back unstarted."""
+
+    span: SpanId
+    start: Count
+    stop: Count
+
+
+class TakeLock(msgspec.Struct, frozen=True, array_like=True, tag="lt"):
+    """A running task wants a named lock, until it frees it or is with its executor no more."""
+
+    name: Label
+    span: SpanId
+    index: Count
+
+
+class FreeLock(msgspec.Struct, frozen=True, array_like=True, tag="lf"):
+    """The owner of a lock needs it no more."""
+
+    name: Label
+    span: SpanId
+    index: Count
+
+
+class TaskAlive(msgspec.Struct, frozen=True, array_like=True, tag="sw", gc=False):
+    """A task of a span gave a sign of life."""
+
+    span: SpanId
+
+
+class TakeTask(msgspec.Struct, frozen=True, array_like=True, tag="tak"):
+    """A person wants the next command that is ready in some groups; the core answers with `AnswerTake`.
+
+    It becomes facts about an executor that stands for the person, and is no fact itself.
+    """
+
+    request: Count
+    executor: ExecutorId  # the number of that executor, if there is something to take
+    name: Label  # of the person, and the host, as ann@desk
+    host: Label  # of commands with affinity to a host those of this one go first
+    groups: tuple[GroupId, ...]
+
+
+Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise  # what people ask of tasks
+
+WorkNews = WorkStarted | WorkSucceeded | CallsEnded | WorkFailed | WorkReturned  # what executors report
+
+News = (  # all that a turn takes in
+    Action
+    | Amend
+    | TakeTask
+    | WorkNews
+    | facts.RunOpened
+    | facts.RunClosed
+    | facts.RunRemoved
+    | facts.RunRetired
+    | facts.RunRevived
+    | facts.Submitted
+    | facts.PagesAdded
+    | facts.GroupClosed
+    | facts.ExecutorJoined
+    | facts.ExecutorLost
+    | facts.ExecutorDrained
+    | facts.ExecutorResized
+    | facts.ExecutorSuspended
+    | facts.ExecutorResumed
+    | facts.MemoLookedUp
+    | facts.Stopping
+    | facts.GroupReleased
+    | TakeLock
+    | FreeLock
+    | TaskAlive
+)
