@@ -106,6 +106,7 @@ def _as_news(fact: _FormerNews) -> WorkNews:
         case facts.SpanEnded():
             ended = (fact.span, fact.start, fact.stop, fact.seconds)
             return WorkSucceeded(*ended, fact.results, fact.details, fact.host)
+    return fact
 
 
 def recover(store: Store, last: LastRun, policies: Policies, *, spill_dir: str, mark: str, now: Seconds) -> None:
