@@ -27,9 +27,9 @@ from bough.executor.descriptors import Descriptors
 from bough.executor.executor_options import (
     ExecutorLifetime,
     ExecutorOptions,
-    _extend_path,
+    extend_path,
     make_hello,
-    read_terms,
+    read_capacity_and_lifetime,
     shares_store,
 )
 from bough.executor.reports import Reports
@@ -470,8 +470,8 @@ class Executor:
 def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = ExecutorOptions(words)
-    _extend_path(os.environ.pop("BOUGH_PATH", ""))
-    capacity, lifetime = read_terms(options)
+    extend_path(os.environ.pop("BOUGH_PATH", ""))
+    capacity, lifetime = read_capacity_and_lifetime(options)
     try:
         return Executor(options.server, capacity, options.site, lifetime).run()
     except BoughError as error:

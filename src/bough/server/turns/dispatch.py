@@ -69,9 +69,9 @@ class SpanSender:
                 inputs=inputs,
                 expected=order.expected,
                 name=spec.name,
-                behind=order.behind,
+                after_span=order.behind,
                 run=place.run if place is not None else 0,
-                along=list(order.along),
+                batch=list(order.along),
                 chained=order.chained,
             )
         else:
@@ -93,7 +93,7 @@ class SpanSender:
                 limits=spec.limits,
                 expected=order.expected,
                 name=spec.name,
-                behind=order.behind,
+                after_span=order.behind,
                 run=place.run if place is not None else 0,
             )
         say = executor.connection.say
@@ -103,7 +103,7 @@ class SpanSender:
         for blob in blobs:
             executor.has(blob.id)
             say(blob)
-        if run.along and not executor.hello.together:
+        if run.batch and not executor.hello.together:
             for one in spread(run):
                 say(one)
         else:
