@@ -363,7 +363,11 @@ class Executor:
             self._send(frame(Leaving(self._departure.reason)))
 
     def _begin(self, welcome: ExecutorWelcome) -> None:
+        # late: nothing of this is needed before the hello, and users wait for that
         from bough.executor.files.sandbox import ExecutorFolder
+        from bough.executor.files.staging import Staging
+        from bough.executor.slots import Slots
+        from bough.executor.task_socket import TaskSocket
 
         folder = ExecutorFolder(self._lifetime.work)
         self._shared = shares_store(welcome)
@@ -378,10 +382,6 @@ class Executor:
         os.environ["BOUGH_RUN"] = welcome.marker
         if not welcome.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
-        from bough.executor.files.staging import Staging
-        from bough.executor.slots import Slots
-        from bough.executor.task_socket import TaskSocket
-
         self._staging = Staging(folder, self._say, self._reports.add)
         self._slots = Slots(
             self._capacity, welcome, self._reports, self._descriptors, self._staging, inline=not self._shared
