@@ -112,8 +112,8 @@ class Server:
         spans = [self.span() for _ in payloads]
         records = [RecordId(span + 100) for span in spans]
         body = self.blob(cloudpickle.dumps(fn))
-        along = list(zip(records[1:], payloads[1:], strict=True))
-        lead = {"payload": payloads[0], "along": along}
+        batch = list(zip(records[1:], payloads[1:], strict=True))
+        lead = {"payload": payloads[0], "batch": batch}
         self.send(RunSpan(spans[0], records[0], 0, 1, 1, Kind.FUNCTION, body, **lead, **settings))
         return spans
 

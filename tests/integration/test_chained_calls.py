@@ -100,7 +100,7 @@ def test_one_of_like_tasks_that_is_stopped_while_they_wait_behind_another_sends_
 ) -> None:
     go, busy = occupied(server)
     first = server.call(lambda: 5)
-    fan = server.together(lambda x: x, LINK, LINK, LINK, behind=first, inputs=[BEFORE])
+    fan = server.together(lambda x: x, LINK, LINK, LINK, after_span=first, inputs=[BEFORE])
     server.send(StopElements(fan[1], 0, 1))
     server.until(lambda: all(server.count(span) for span in (fan[0], fan[2])))
     go.touch()
@@ -110,8 +110,8 @@ def test_one_of_like_tasks_that_is_stopped_while_they_wait_behind_another_sends_
 
 def test_a_chain_follows_a_chain(server: Server) -> None:
     first = chain(server, lambda x: x + 1, 0, LINK, LINK)
-    second = chain(server, lambda x: 10 * x, Ref(0), LINK, behind=first[-1], inputs=[BEFORE])
-    last = server.call(lambda x: -x, Ref(0), behind=second[-1], inputs=[BEFORE])
+    second = chain(server, lambda x: 10 * x, Ref(0), LINK, after_span=first[-1], inputs=[BEFORE])
+    last = server.call(lambda x: -x, Ref(0), after_span=second[-1], inputs=[BEFORE])
     assert [server.values(span) for span in (*first, *second, last)] == [[1], [2], [3], [30], [300], [-300]]
 
 

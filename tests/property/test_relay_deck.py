@@ -95,7 +95,7 @@ class Sharing(RuleBasedStateMachine):
         for back in [0] if is_array else [0, *chain]:  # how far back what it is to follow was given
             self.last += 1
             stop = size if is_array else 1
-            behind = max(first, self.last - back) if back else 0
+            after_span = max(first, self.last - back) if back else 0
             self.distributor.run(
                 RunSpan(
                     self.last,
@@ -108,7 +108,7 @@ class Sharing(RuleBasedStateMachine):
                     is_array,
                     needs=needs,
                     expected=expected,
-                    behind=behind,
+                    after_span=after_span,
                 )
             )
             self.given.update({(self.last, index): 0 for index in range(stop)})

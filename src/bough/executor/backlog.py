@@ -28,14 +28,14 @@ _ROUND = 1e-9  # fractions of cores add up inexactly
 class QueuedSpan:
     """A span, or what is left of one, that this executor has."""
 
-    __slots__ = ("batch", "deaths", "follower", "next", "number", "order", "run", "stopped", "token")
+    __slots__ = ("batch_end", "deaths", "follower", "next", "number", "order", "run", "stopped", "token")
 
     def __init__(self, run: RunSpan, order: float, deaths: int = 0) -> None:
         self.run = run
         self.order = order
         self.deaths = deaths  # workers that died with it before they began
         self.number = 0  # of its hand-over
-        self.batch = 0  # number of the last that was handed over with it
+        self.batch_end = 0  # number of the last that was handed over with it
         self.token = False  # it can be taken back while its token can
         self.next = run.start  # first element without news
         self.stopped: list[tuple[int, int]] = []
@@ -44,7 +44,7 @@ class QueuedSpan:
     @property
     def expected(self) -> float:
         """Seconds that it will take, if it is a loose task or several that are alike."""
-        return self.run.expected * (1 + len(self.run.along))
+        return self.run.expected * (1 + len(self.run.batch))
 
     def chain(self) -> list[QueuedSpan]:
         """Itself and all that is to follow it."""
@@ -113,9 +113,9 @@ class Backlog:
 
     def add(self, run: RunSpan) -> bool:
         """Queue what the server sent; False if it is to follow something that is not waiting here."""
-        if run.behind:
+        if run.after_span:
             last = self._last
-            if last is None or last.run.last != run.behind or last.number:
+            if last is None or last.run.last != run.after_span or last.number:
                 return False
             last.follower = self._last = QueuedSpan(run, last.order)
             return True
@@ -127,15 +127,15 @@ class Backlog:
 
     def put_back(self, helds: list[QueuedSpan]) -> list[QueuedSpan]:
         """Queue again, where they were, what was taken last; what was to follow something else is returned."""
-        back = {held.run.last for held in helds if not held.run.behind}
+        back = {held.run.last for held in helds if not held.run.after_span}
         lost: list[QueuedSpan] = []
         for held in helds:
             held.number, held.token = 0, False
-            if held.run.behind in back:
+            if held.run.after_span in back:
                 back.add(held.run.last)
-            elif held.run.behind:
+            elif held.run.after_span:
                 lost.append(held)
-        for held in reversed([held for held in helds if not held.run.behind]):
+        for held in reversed([held for held in helds if not held.run.after_span]):
             self._queues.setdefault(held.run.needs, deque()).appendleft(held)
             self.length += 1
         return lost
@@ -219,14 +219,14 @@ class Backlog:
 
 def as_span(run: RunSpan) -> RunSpan:
     """A batch of like tasks as one span."""
-    return replace(run, stop=1 + len(run.along)) if run.along else run
+    return replace(run, stop=1 + len(run.batch)) if run.batch else run
 
 
 def split_batch(news: News, run: RunSpan) -> Iterator[News]:
     """News of a batch, with the spans that the server knows."""
     match news:
         case WorkReturned() | WorkStarted():
-            for index in range(news.start, min(news.stop, 1 + len(run.along))):
+            for index in range(news.start, min(news.stop, 1 + len(run.batch))):
                 yield replace(news, span=SpanId(run.span + index), start=0, stop=1)
         case WorkFailed():
             detail = replace(news.detail, index=0) if news.detail is not None else None
@@ -238,7 +238,7 @@ def split_batch(news: News, run: RunSpan) -> Iterator[News]:
 def advance(held: QueuedSpan, news: WorkSucceeded | CallsEnded | WorkFailed | WorkReturned) -> bool:
     """Whether news are of a span; if so, note how far it has come."""
     at = news.span - held.run.span
-    if not 0 <= at <= len(held.run.along) or held.next >= held.run.stop:
+    if not 0 <= at <= len(held.run.batch) or held.next >= held.run.stop:
         return False
     if isinstance(news, WorkFailed):
         held.next = at + news.index + 1
@@ -251,7 +251,7 @@ def advance(held: QueuedSpan, news: WorkSucceeded | CallsEnded | WorkFailed | Wo
 
 def spans_of(held: QueuedSpan) -> list[SpanId]:
     """The spans, as the server knows them, of what is left of one."""
-    if not held.run.along:
+    if not held.run.batch:
         return [held.run.span]
     left = range(held.next, held.run.stop)
     return [SpanId(held.run.span + index) for index in left if not held.is_stopped(index)]
@@ -260,16 +260,16 @@ def spans_of(held: QueuedSpan) -> list[SpanId]:
 def in_batch(order: StopElements, run: RunSpan) -> StopElements | None:
     """What an order to stop means for a span; None if it concerns another."""
     at = order.span - run.span
-    if not 0 <= at <= len(run.along):
+    if not 0 <= at <= len(run.batch):
         return None
-    return replace(order, span=run.span, start=at, stop=at + 1) if run.along else order
+    return replace(order, span=run.span, start=at, stop=at + 1) if run.batch else order
 
 
 def is_asked_for(run: RunSpan, index: int, fetch: ReadOutput) -> bool:
     """Whether an element is the task whose output a client wants to read."""
-    if not run.along:
+    if not run.batch:
         return run.record == fetch.record and index == fetch.index
-    record = run.record if index == 0 else run.along[index - 1][0] if index <= len(run.along) else None
+    record = run.record if index == 0 else run.batch[index - 1][0] if index <= len(run.batch) else None
     return record == fetch.record
 
 
@@ -280,14 +280,14 @@ def locate(held: QueuedSpan, task: tuple[int, int, int] | None, at: int) -> tupl
         record, index, attempt = task
         if attempt != run.attempt or record not in records_of(run):
             return None
-        at = records_of(run).index(record) if run.along else index
+        at = records_of(run).index(record) if run.batch else index
     if not run.start <= at < run.stop or held.is_stopped(at):
         return None
-    if run.along:
+    if run.batch:
         return SpanId(run.span + at), RecordId(records_of(run)[at]), 0, run.attempt
     return run.span, run.record, at, run.attempt
 
 
 def records_of(run: RunSpan) -> list[int]:
     """The records of a span, or of a batch."""
-    return [run.record, *(record for record, _ in run.along)]
+    return [run.record, *(record for record, _ in run.batch)]

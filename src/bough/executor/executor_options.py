@@ -129,7 +129,7 @@ class ExecutorOptions:
             raise SystemExit(_USAGE)
 
 
-def read_terms(options: ExecutorOptions) -> tuple[Needs, ExecutorLifetime]:
+def read_capacity_and_lifetime(options: ExecutorOptions) -> tuple[Needs, ExecutorLifetime]:
     """What an executor has, and how long it stays."""
     named = dict(options.named)
     gpus = named.pop("gpus", 0.0) + named.pop("gpu", 0.0)
@@ -137,7 +137,7 @@ def read_terms(options: ExecutorOptions) -> tuple[Needs, ExecutorLifetime]:
     return capacity, ExecutorLifetime(options.until, time.time(), options.idle, options.give_up, options.work)
 
 
-def _extend_path(path: str) -> None:
+def extend_path(path: str) -> None:
     """Let functions import what the script can; behind our own places, so that nothing of ours is shadowed."""
     sys.path += [entry for entry in path.split(os.pathsep) if entry and entry not in sys.path]
 

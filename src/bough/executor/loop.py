@@ -26,9 +26,9 @@ from bough.executor.descriptors import Descriptors
 from bough.executor.executor_options import (
     ExecutorLifetime,
     ExecutorOptions,
-    _extend_path,
+    extend_path,
     make_hello,
-    read_terms,
+    read_capacity_and_lifetime,
     shares_store,
 )
 from bough.executor.reports import Reports
@@ -360,7 +360,11 @@ class Executor:
             self._send(frame(Leaving(self._departure.reason)))
 
     def _begin(self, welcome: ExecutorWelcome) -> None:
+        # late: nothing of this is needed before the hello, and users wait for that
         from bough.executor.files.sandbox import ExecutorFolder
+        from bough.executor.files.staging import Staging
+        from bough.executor.slots import Slots
+        from bough.executor.task_socket import TaskSocket
 
         folder = ExecutorFolder(self._lifetime.work)
         self._shared = shares_store(welcome)
@@ -375,10 +379,6 @@ class Executor:
         os.environ["BOUGH_RUN"] = welcome.marker
         if not welcome.embedded:
             signal.signal(signal.SIGINT, lambda *_: None)
-        from bough.executor.files.staging import Staging
-        from bough.executor.slots import Slots
-        from bough.executor.task_socket import TaskSocket
-
         self._staging = Staging(folder, self._say, self._reports.add)
         self._slots = Slots(
             self._capacity, welcome, self._reports, self._descriptors, self._staging, inline=not self._shared
@@ -465,8 +465,8 @@ class Executor:
 def main(words: list[str]) -> int:
     """Run an executor with these arguments; the exit code."""
     options = ExecutorOptions(words)
-    _extend_path(os.environ.pop("BOUGH_PATH", ""))
-    capacity, lifetime = read_terms(options)
+    extend_path(os.environ.pop("BOUGH_PATH", ""))
+    capacity, lifetime = read_capacity_and_lifetime(options)
     try:
         return Executor(options.server, capacity, options.site, lifetime).run()
     except BoughError as error:

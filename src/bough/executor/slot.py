@@ -119,7 +119,7 @@ class WorkerSlot:
                 if blob and blob not in self.known and blob in blobs:
                     self.known.add(blob)
                     messages.append(Blob(blob, blobs[blob]))
-            held.number, held.batch = number, numbers[-1]
+            held.number, held.batch_end = number, numbers[-1]
             held.token = bool(self.held)
             if held.token:
                 tokens += number.to_bytes(8, "little")
@@ -151,7 +151,7 @@ class WorkerSlot:
         """How many hand-overs are under way, counting those made together as one, and more than two as two."""
         if not self.held:
             return 0
-        return 1 if self.held[0].batch == self.held[-1].batch else 2
+        return 1 if self.held[0].batch_end == self.held[-1].batch_end else 2
 
     def send(self, messages: list[ToWorker]) -> None:
         """Send messages to the worker."""

@@ -146,7 +146,7 @@ class Slots:
 
     def _say(self, run: RunSpan, news: News) -> None:
         """Report something of a span."""
-        if run.along:
+        if run.batch:
             for one in split_batch(news, run):
                 self._reports.add(one)
         else:
@@ -291,7 +291,7 @@ class Slots:
                 self._staging.store_outputs(slot, news)
                 continue
             run = next((held.run for held in slot.held if advance(held, news)), None)
-            if run is not None and run.along:
+            if run is not None and run.batch:
                 self._say(run, news)
             else:
                 self._add_news(news)

@@ -76,8 +76,8 @@ class Distributor:
         """Take a span; it is handed out by `distribute`."""
         self._order += 1
         server_span = ServerSpan(run, self._order, self._runtime(run))
-        if run.behind:
-            before = self.server_spans.get(run.behind)
+        if run.after_span:
+            before = self.server_spans.get(run.after_span)
             head = (before.chain_head or before) if before is not None else None
             if head is None or head.parts or not head.queue:  # what it is to follow was handed out already
                 self.news.append(WorkReturned(run.span, run.start, run.stop))
@@ -121,12 +121,12 @@ class Distributor:
 
     def _break_chain(self, server_span: ServerSpan) -> None:
         """A span will not be handed out: what was to follow it goes back, the rest of its chain goes without."""
-        chain, behind = (server_span.chain_head or server_span).chain or [], {server_span.run.span}
+        chain, after_span = (server_span.chain_head or server_span).chain or [], {server_span.run.span}
         for following in chain:
-            if following.run.behind in behind:
-                behind.add(following.run.span)
+            if following.run.after_span in after_span:
+                after_span.add(following.run.span)
                 self._give_back(following)
-        chain[:] = [following for following in chain if following.run.span not in behind]
+        chain[:] = [following for following in chain if following.run.span not in after_span]
 
     def _forget_tries(self, server_span: ServerSpan, start: int, stop: int) -> int:
         """Elements that wait to be tried elsewhere are not; how many."""
@@ -383,12 +383,12 @@ class Distributor:
             for following in server_span.chain:
                 following.queue.clear()
                 run = following.run
-                numbers[run.span] = self._send_span(following, member, run.start, run.stop, numbers[run.behind])
+                numbers[run.span] = self._send_span(following, member, run.start, run.stop, numbers[run.after_span])
         pool.free.pop(member, None)  # it comes last now
         pool.spare.pop(member, None)
         self._refresh(member)
 
-    def _send_span(self, server_span: ServerSpan, member: Member, start: int, stop: int, behind: SpanId) -> SpanId:
+    def _send_span(self, server_span: ServerSpan, member: Member, start: int, stop: int, after_span: SpanId) -> SpanId:
         self._last_span += 1
         number, run = SpanId(self._last_span), server_span.run
         part = server_span.parts[number] = MemberSpan(number, server_span, member, start, stop)
@@ -402,7 +402,7 @@ class Distributor:
             if blob and blob in self.blobs and blob not in (member.blobs or ()):
                 member.blobs = (member.blobs or set()) | {blob}
                 say(Blob(blob, self.blobs[blob]))
-        say(part_run(server_span, number, start, stop, behind))
+        say(part_run(server_span, number, start, stop, after_span))
         return number
 
     def _distribute_retries(self, pool: Pool) -> None:

@@ -254,7 +254,7 @@ class MemberSpan:
     def probably_running(self, *, in_front: bool) -> list[int]:
         """The elements that were said to run, or must be next."""
         found = {i for low, high in self.running or () for i in range(low, high) if self.has(i)}
-        if in_front and self.left and not self.server_span.run.behind:
+        if in_front and self.left and not self.server_span.run.after_span:
             found.add(self.left[0][0])
         return sorted(found)
 
@@ -279,15 +279,17 @@ class Retry:
         return (self.server_span.tries or {}).get(self.index, set())
 
 
-def part_run(server_span: ServerSpan, number: SpanId, start: int, stop: int, behind: SpanId = NOTHING) -> RunSpan:
+def part_run(server_span: ServerSpan, number: SpanId, start: int, stop: int, after_span: SpanId = NOTHING) -> RunSpan:
     """What an executor is told to run."""
     run = server_span.run
     if not run.is_array:
-        return replace(run, span=number, expected=server_span.mean, behind=behind)
+        return replace(run, span=number, expected=server_span.mean, after_span=after_span)
     pages = run.pages
     if len(pages) > 1:
         pages = tuple(page for page in pages if page.start < stop and start < page.stop)
-    return replace(run, span=number, start=start, stop=stop, pages=pages, expected=server_span.mean, behind=behind)
+    return replace(
+        run, span=number, start=start, stop=stop, pages=pages, expected=server_span.mean, after_span=after_span
+    )
 
 
 def success(news: WorkSucceeded, span: SpanId, start: int, stop: int, host: str) -> WorkSucceeded:

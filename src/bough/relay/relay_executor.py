@@ -235,7 +235,7 @@ class RelayExecutor(asyncio.Protocol):
         self._owner.on_refused(self, refusal)
 
     def _on_run(self, run: RunSpan) -> None:
-        for one in spread(run) if run.along else (run,):
+        for one in spread(run) if run.batch else (run,):
             self.distributor.run(one)
 
     # --- size --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from bough import logs
 from bough.errors import ProtocolError, StoreFailed
 from bough.model.events import facts
 from bough.model.events.facts import RunClosed
-from bough.model.events.news import CallsEnded, News, WorkNews, WorkStarted, WorkSucceeded
+from bough.model.events.news import CallsEnded, News, WorkFailed, WorkNews, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import Seconds
 from bough.policy.interface import Policies
 from bough.server import cleanup
@@ -106,6 +106,10 @@ def _as_news(fact: _FormerNews) -> WorkNews:
         case facts.SpanEnded():
             ended = (fact.span, fact.start, fact.stop, fact.seconds)
             return WorkSucceeded(*ended, fact.results, fact.details, fact.host)
+        case facts.ElementFailed():
+            return WorkFailed(fact.span, fact.index, fact.failure, fact.detail, fact.host)
+        case facts.SpanReturned():
+            return WorkReturned(fact.span, fact.start, fact.stop)
     return fact
 
 

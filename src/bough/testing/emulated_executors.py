@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from bough import logs
 from bough.errors import BoughError, PeerLost, UserError
-from bough.executor.executor_options import ExecutorLifetime, ExecutorOptions, make_hello, read_terms
+from bough.executor.executor_options import ExecutorLifetime, ExecutorOptions, make_hello, read_capacity_and_lifetime
 from bough.model.ids import ExecutorId
 from bough.model.resources import Needs
 from bough.testing.emulated_connection import EmulatedConnection, EmulatedReader
@@ -496,7 +496,7 @@ def check_count(count: int) -> None:
 def emulate(words: list[str], count: int, seconds: float) -> int:
     """Run emulated executors with the arguments of a real one; the exit code."""
     options = ExecutorOptions(words)
-    capacity, lifetime = read_terms(options)
+    capacity, lifetime = read_capacity_and_lifetime(options)
     try:
         check_count(count)
         return EmulatedExecutors(options.server, capacity, options.site, lifetime, count, seconds=seconds).run()

@@ -181,8 +181,8 @@ class EmulatedExecutor:
 
     def add(self, run: RunSpan, times: Times) -> None:
         """Queue a span; one that is to follow another comes right behind that one, or goes back."""
-        for one in spread(run) if run.along else (run,):
-            if one.behind and one.behind != self._last:
+        for one in spread(run) if run.batch else (run,):
+            if one.after_span and one.after_span != self._last:
                 self.refuse(one)
                 continue
             self._last = one.span
@@ -190,7 +190,7 @@ class EmulatedExecutor:
 
     def refuse(self, run: RunSpan) -> None:
         """Return what came too late."""
-        for one in spread(run) if run.along else (run,):
+        for one in spread(run) if run.batch else (run,):
             self.reports.add(WorkReturned(one.span, one.start, one.stop))
 
     def advance(self, now: Seconds) -> Seconds:
@@ -281,7 +281,7 @@ class EmulatedExecutor:
         """What was to follow a span that is not run, or that is long, goes back."""
         returned = {span}
         for work in self._queue:
-            if work.run.behind in returned and work.run.span != span:
+            if work.run.after_span in returned and work.run.span != span:
                 returned.add(work.run.span)
                 self.reports.add(WorkReturned(work.run.span, work.low, work.high))
         if len(returned) > 1:

@@ -39,7 +39,7 @@ class ExecutorHello(msgspec.Struct, frozen=True, array_like=True, tag="xh"):
     marker: Name = ""  # with a number: of the server that gave it
     members: Count = 1  # executors that it speaks for
     each: Needs | None = None  # of a relay that shares out the work: what the biggest of them has, `capacity` is of all
-    together: bool = False  # it takes hand-outs of like tasks, see `RunSpan.along`
+    together: bool = False  # it takes batches of like tasks, see `RunSpan.batch`
 
 
 class SpansHeld(msgspec.Struct, frozen=True, array_like=True, tag="hold"):
@@ -173,10 +173,10 @@ class RunSpan(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     inputs: list[Value] = []
     expected: Seconds = 0
     name: Label = ""
-    behind: SpanId = SpanId(0)  # the run just before: if that succeeds run this in the same worker, else return it
+    after_span: SpanId = SpanId(0)  # the run just before: if that succeeds run this in the same worker, else return it
     run: Count = 0  # the workflow of a command whose place was told before; 0: where it says
     # loose tasks like it, by record and payload: their spans have the next numbers, all else is as it says here
-    along: list[tuple[RecordId, bytes]] = []
+    batch: list[tuple[RecordId, bytes]] = []
     chained: bool = False  # each takes the value of the one before as its only input, and runs if that succeeded
 
     @property
@@ -186,12 +186,12 @@ class RunSpan(msgspec.Struct, frozen=True, array_like=True, tag="run"):
 
 
 def spread(run: RunSpan) -> Iterator[RunSpan]:
-    """A hand-out of like tasks, as single ones."""
-    lead = replace(run, along=[], chained=False)
+    """A batch of like tasks, as single ones."""
+    lead = replace(run, batch=[], chained=False)
     yield lead
-    for number, (record, payload) in enumerate(run.along, run.span + 1):
+    for number, (record, payload) in enumerate(run.batch, run.span + 1):
         one = replace(lead, span=SpanId(number), record=record, payload=payload)
-        yield replace(one, behind=SpanId(number - 1), inputs=[_MADE_BEFORE]) if run.chained else one
+        yield replace(one, after_span=SpanId(number - 1), inputs=[_MADE_BEFORE]) if run.chained else one
 
 
 class StopElements(msgspec.Struct, frozen=True, array_like=True, tag="stop"):

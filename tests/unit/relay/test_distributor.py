@@ -168,13 +168,13 @@ def test_a_part_gets_only_the_pages_it_needs() -> None:
 def test_a_chain_goes_to_one_executor_in_its_order() -> None:
     bench = Bench(2)
     bench.give(10)
-    bench.give(11, behind=10)
-    bench.give(12, behind=11)
+    bench.give(11, after_span=10)
+    bench.give(12, after_span=11)
     first, second = bench.runs()
     assert second == []
     assert [run.record for run in first] == [10, 11, 12]
-    assert [run.behind for run in first] == [0, first[0].span, first[1].span]
-    late = RunSpan(13, 13, 0, 1, 1, Kind.FUNCTION, BODY, behind=12)
+    assert [run.after_span for run in first] == [0, first[0].span, first[1].span]
+    late = RunSpan(13, 13, 0, 1, 1, Kind.FUNCTION, BODY, after_span=12)
     bench.distributor.run(late)
     assert bench.news() == [WorkReturned(13, 0, 1)]
 
@@ -182,14 +182,14 @@ def test_a_chain_goes_to_one_executor_in_its_order() -> None:
 def test_a_fan_out_goes_with_what_it_waits_for() -> None:
     bench = Bench(2)
     bench.give(10)
-    bench.give(11, behind=10)
-    bench.give(12, behind=10)
-    bench.give(13, behind=11)
+    bench.give(11, after_span=10)
+    bench.give(12, after_span=10)
+    bench.give(13, after_span=11)
     bench.distributor.stop(StopElements(11, 0, 1))
     assert bench.news() == [WorkReturned(13, 0, 1)]
     first, second = bench.runs()
     assert second == []
-    assert [(run.record, run.behind) for run in first] == [(10, 0), (12, first[0].span)]
+    assert [(run.record, run.after_span) for run in first] == [(10, 0), (12, first[0].span)]
 
 
 def test_ends_of_tasks_that_were_handed_out_together_are_told_one_by_one() -> None:
@@ -288,7 +288,7 @@ def test_when_the_relay_ends_everything_is_told() -> None:
     bench = Bench(1)
     bench.give(1, 3, is_array=True)
     bench.give(2)
-    bench.give(3, behind=2)
+    bench.give(3, after_span=2)
     bench.runs()
     bench.distributor.abandon("the end")
     said = bench.news()

@@ -17,7 +17,7 @@ from bough.wire.framing import Frames
 _frames: Frames[Report] = Frames(FromExecutor)
 
 
-def a_run(span: int, count: int = 1, kind: Kind = Kind.COMMAND, cores: float = 1, behind: int = 0) -> RunSpan:
+def a_run(span: int, count: int = 1, kind: Kind = Kind.COMMAND, cores: float = 1, after_span: int = 0) -> RunSpan:
     return RunSpan(
         SpanId(span),
         RecordId(span),
@@ -28,7 +28,7 @@ def a_run(span: int, count: int = 1, kind: Kind = Kind.COMMAND, cores: float = 1
         BlobId(b""),
         is_array=count > 1,
         needs=Needs(cores),
-        behind=SpanId(behind),
+        after_span=SpanId(after_span),
     )
 
 
@@ -114,25 +114,25 @@ def test_a_task_that_needs_more_waits_and_nobody_overtakes_it() -> None:
 
 
 def test_what_follows_a_short_task_runs_behind_it() -> None:
-    executor = given((a_run(1), 0.0), (a_run(2, behind=1), 0.0), (a_run(3, behind=2), 0.0))
+    executor = given((a_run(1), 0.0), (a_run(2, after_span=1), 0.0), (a_run(3, after_span=2), 0.0))
     executor.advance(0.0)
     assert told(executor) == [("WorkSucceeded", 1, 0, 1), ("WorkSucceeded", 2, 0, 1), ("WorkSucceeded", 3, 0, 1)]
 
 
 def test_what_follows_nothing_that_is_here_goes_back() -> None:
-    executor = given((a_run(1), 0.0), (a_run(2, behind=7), 0.0))
+    executor = given((a_run(1), 0.0), (a_run(2, after_span=7), 0.0))
     assert told(executor) == [("WorkReturned", 2, 0, 1)]
 
 
 def test_what_follows_a_long_task_goes_back_when_that_begins() -> None:
-    executor = given((a_run(1), 1.0), (a_run(2, behind=1), 0.0), (a_run(3, behind=2), 0.0), (a_run(4), 0.0))
+    executor = given((a_run(1), 1.0), (a_run(2, after_span=1), 0.0), (a_run(3, after_span=2), 0.0), (a_run(4), 0.0))
     executor.advance(0.0)
     assert told(executor) == [("WorkReturned", 2, 0, 1), ("WorkReturned", 3, 0, 1), ("WorkStarted", 1, 0, 1)]
     assert executor.spans() == [1, 4]
 
 
 def test_what_is_stopped_is_not_spoken_of_and_what_followed_it_goes_back() -> None:
-    executor = given((a_run(1), 1.0), (a_run(2), 0.0), (a_run(3, behind=2), 0.0))
+    executor = given((a_run(1), 1.0), (a_run(2), 0.0), (a_run(3, after_span=2), 0.0))
     executor.advance(0.0)
     news(executor)
     executor.stop(StopElements(SpanId(2), 0, 1), 0.5)

@@ -16,12 +16,12 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from bough import private
 from bough.executor.files.declared_outputs import Outputs
+from bough.executor.files.sandbox import Sandbox
 from bough.executor.processes import Unstartable, kill_group
 from bough.executor.worker.command_wait import CommandEnd, CommandWait
 from bough.executor.worker.environment import Environments, ProgramPaths, open_stdin
@@ -42,10 +42,6 @@ from bough.model.commands.rendering import render_call, render_row
 from bough.model.events.news import WorkFailed, WorkReturned
 from bough.model.outcomes import Cause, Detail, Failure, Output
 from bough.wire.executor_messages import RunSpan
-
-if TYPE_CHECKING:
-    from bough.executor.files.sandbox import Sandbox
-
 
 _UNMOVED: Mapping[str, str] = MappingProxyType({})
 _RESET = [int(number) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)]
@@ -136,8 +132,6 @@ class CommandRunner:
 
     def _far_element(self, number: int, run: RunSpan, index: int, call: CommandCall, directory: str) -> None:
         """Run a command in a sandbox to which its files are brought."""
-        from bough.executor.files.sandbox import Sandbox
-
         name = f"{self._sandboxes}/{run.record}.{index}-{run.attempt}"
         try:
             sandbox = Sandbox(name, directory, call)

@@ -17,6 +17,6 @@ def task() -> tuple[int, int, int] | None:
     if run is None or cells is None:
         return None
     at = cells[INDEX]
-    if not run.along:
+    if not run.batch:
         return run.record, at, run.attempt
-    return (run.along[at - 1][0] if at else run.record), 0, run.attempt
+    return (run.batch[at - 1][0] if at else run.record), 0, run.attempt

@@ -38,7 +38,7 @@ class FunctionRunner:
     def run(self, number: int, run: RunSpan) -> None:
         """Run all elements of a span and say how they ended."""
         previous, self._previous, self._made = self._previous, None, []
-        if run.behind and (previous is None or previous[0] != run.behind):
+        if run.after_span and (previous is None or previous[0] != run.after_span):
             self._reports.say(WorkReturned(run.span, run.start, run.stop))
             self._reports.say(WorkerDone(number))
             return
@@ -48,7 +48,7 @@ class FunctionRunner:
             self._cores = run.needs.cores
             os.environ.update(dict.fromkeys(self._threads, threads_text(self._cores)))
         self._streams.restore()
-        progress = SpanProgress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", is_batch=bool(run.along))
+        progress = SpanProgress(run.span, run.start, f"{run.record}-{run.attempt}-{run.span}", is_batch=bool(run.batch))
         self._reports.begin(progress)
         self._cells[INDEX] = run.start
         try:
@@ -64,7 +64,7 @@ class FunctionRunner:
             elif run.star:
                 function = _starred(function)
             self._run_calls(function, calls, progress, run)
-            if self._made and (run.chained or not (run.is_array or run.along)):
+            if self._made and (run.chained or not (run.is_array or run.batch)):
                 self._previous = (run.last, self._made.pop())
         self._reports.end(WorkerDone(number))
 
@@ -126,7 +126,7 @@ class FunctionRunner:
             append(value)
             progress.done_at = clock()
             try:
-                item = link(run.along[index][1], value)
+                item = link(run.batch[index][1], value)
             except BaseException as error:  # noqa: BLE001 -- unpickling runs the user's code
                 index += 1  # noqa: PLW2901 -- it is this one that cannot be run
                 self._reports.fail(index, loading_failure(error, "its arguments"))

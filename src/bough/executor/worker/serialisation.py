@@ -101,7 +101,7 @@ def arguments(run: RunSpan, previous: Any = None) -> list[Call]:
     if run.payload_path:
         with open(run.payload_path, "rb") as file:
             packed = file.read()
-    packs = [packed, *(payload for _, payload in run.along)][run.start : run.stop] if run.along else [packed]
+    packs = [packed, *(payload for _, payload in run.batch)][run.start : run.stop] if run.batch else [packed]
     if run.chained:
         del packs[1:]  # the others take what those before them make
     if not run.inputs:
@@ -118,7 +118,7 @@ def link(packed: bytes, previous: Any) -> Call:
 
 
 def _values(run: RunSpan, previous: Any) -> list[Any]:
-    return [read_value(value) if value.pages or not run.behind else _copied(previous) for value in run.inputs]
+    return [read_value(value) if value.pages or not run.after_span else _copied(previous) for value in run.inputs]
 
 
 def _copied(value: Any) -> Any:

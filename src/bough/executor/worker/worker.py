@@ -21,7 +21,7 @@ from bough import logs
 from bough.executor.processes import die, die_with_parent, kill_group
 from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
-from bough.executor.worker.serialisation import Blobs
+from bough.executor.worker.serialisation import Blobs, paths_of, with_paths
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
 from bough.executor.worker_protocol import (
     GROUP,
@@ -133,8 +133,6 @@ class _Worker:
 
     def _with_values(self, hand: WorkerSpan) -> RunSpan | None:
         """A function whose arguments, too big to be sent with it, were brought; None when it cannot run."""
-        from bough.executor.worker.serialisation import paths_of, with_paths
-
         paths = paths_of(hand.run)
         if not paths:
             return hand.run

@@ -70,9 +70,9 @@ class SpanSender:
                 inputs=inputs,
                 expected=order.expected,
                 name=spec.name,
-                behind=order.behind,
+                after_span=order.behind,
                 run=run,
-                along=list(order.along),
+                batch=list(order.along),
                 chained=order.chained,
             )
         else:
@@ -94,7 +94,7 @@ class SpanSender:
                 limits=spec.limits,
                 expected=order.expected,
                 name=spec.name,
-                behind=order.behind,
+                after_span=order.behind,
                 run=run,
             )
         say = executor.connection.say
@@ -104,7 +104,7 @@ class SpanSender:
         for blob in blobs:
             executor.has(blob.id)
             say(blob)
-        if message.along and not executor.hello.together:
+        if message.batch and not executor.hello.together:
             for one in spread(message):
                 say(one)
         else:
