@@ -14,8 +14,9 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from bough import private
-from bough.api.futures.array import Array
+from bough.api.futures.array import Array, TaskList
 from bough.api.futures.array_view import ArrayView
+from bough.api.futures.completed import WithCompleted
 from bough.api.futures.task import Task
 from bough.api.memo.content_keys import call_key, function_key, known_call
 from bough.api.pickling import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
@@ -67,8 +68,6 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
         given = Arguments(registry, args, kwargs)
         args, kwargs, after, inputs = given.args, given.kwargs, tuple(given.after), tuple(given.inputs)
         if given.commands:
-            from bough.api.futures.completed import WithCompleted
-
             blob = pack_function(WithCompleted(fn, given.commands))
         short = pack_marked(args) if not kwargs else None
         payload = short if short is not None else pack_arguments(args, kwargs, name)
@@ -173,8 +172,6 @@ def _map_loose(
     context: SubmitContext, fn: Callable[..., Any], items: Sequence[Any], deadline: float | None, *, star: bool
 ) -> Array:
     """A map over values that are not there yet: each call waits for its own."""
-    from bough.api.futures.array import TaskList
-
     calls = items if star else [(item,) for item in items]
     tasks = [submit_call(*context, fn, tuple(args), {}) for args in calls]
     return TaskList(tasks, values=True, deadline=deadline)
