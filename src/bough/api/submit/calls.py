@@ -60,6 +60,8 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     after: tuple[Dep, ...] = ()
     inputs: tuple[Dep, ...] = ()
     short = pack_simple(args) if not kwargs else None
+    # Before anything is pickled, which leaves marks in classes that the function may refer to.
+    known, key = known_call(fn, short if settings.memo else None) if type(fn) is FunctionType else (None, None)
     if short is not None:
         payload = short
     elif _is_plain(map(type, args)) and _is_plain(map(type, kwargs.values())):
@@ -74,11 +76,10 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     if settings.after:
         waits = after_deps(settings.after, registry)
         after = tuple(dict.fromkeys((*waits, *after))) if after else waits
-    known, key = known_call(fn, short if settings.memo else None) if type(fn) is FunctionType else (None, None)
     if blob is None:
         blob = pack_function(fn) if known is None else known.blob or pack_known(known)
     if settings.memo and key is None:
-        key = known.call_key(args, kwargs) if known is not None else call_key(function_key(fn), args, kwargs)
+        key = call_key(function_key(fn), args, kwargs) if known is None else known.call_key(args, kwargs, short)
     record = session.new_record()
     size, path = len(payload), ""
     if size > BIG and session.keeps_arguments:
