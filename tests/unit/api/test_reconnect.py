@@ -254,6 +254,14 @@ def test_leaving_works_while_the_server_is_away(stage: Stage) -> None:
     assert stage.client.ended.is_set()
 
 
+def test_a_question_after_leaving_is_refused_and_does_not_wait(stage: Stage) -> None:
+    stage.far.hang_up()
+    until(lambda: stage.client.is_away)
+    stage.client.leave(SessionClosed("left"))
+    with pytest.raises(SessionClosed):
+        stage.client.ask(question("processors"))
+
+
 def test_who_is_refused_at_first_does_not_come_back() -> None:
     ours, theirs = socket.socketpair()
     reconnect = DialAgain(lambda: Dialled(ours), "there", list)

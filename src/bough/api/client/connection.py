@@ -412,7 +412,8 @@ class Connection:
 
     def _refuse(self, message: Refused) -> None:
         error = refusal(message)
-        self._reconnect.on_refusal(message.request, error)
+        with self._lock:
+            self._reconnect.on_refusal(message.request, error)
         if not self._welcome.event.is_set():
             self._welcome.set(None, error)
             return

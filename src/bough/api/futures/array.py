@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from bough.api.futures.task import Task
-from bough.errors import UserError
+from bough.errors import NotPicklable, UserError
 from bough.model.states import ENDED, OPEN, TaskState
 from bough.model.tasks import Dep
 
@@ -135,8 +135,6 @@ class Array(Sequence[Task]):
         return f"<array of {len(self)} tasks: {counts or 'empty'}>"
 
     def __reduce__(self) -> Any:
-        from bough.errors import NotPicklable
-
         raise NotPicklable(
             "an array cannot travel inside another object; give the array itself, or a list, tuple or dict"
         )

@@ -52,13 +52,6 @@ def detail_of(message: TasksSucceeded, index: int) -> Detail | None:
     return next((detail for detail in details if detail.index == index), None)
 
 
-def read_stream(stream: Stream | None) -> str:
-    """A task's own part of an output file, as text."""
-    if stream is None or not stream.length:
-        return ""
-    return read_stream_bytes(stream).decode("utf-8", "replace")
-
-
 def read_stream_bytes(stream: Stream | None) -> bytes:
     """A task's own part of an output file."""
     if stream is None or not stream.length:

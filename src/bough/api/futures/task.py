@@ -417,8 +417,6 @@ class Task(Future[Any]):
         return value
 
     def __reduce__(self) -> Any:
-        from bough.errors import NotPicklable
-
         raise NotPicklable(
             f"{label_of(self)} cannot travel inside another object;"
             " give the task itself, or a list, tuple or dict of tasks"

@@ -47,9 +47,9 @@ class Known:
         """Whether this is about a function, as it is now."""
         return self.fn is fn and self._watch.holds(value_digest)
 
-    def call_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MemoKey | None:
-        """The memo key of a call."""
-        return _call_key(self._seed.copy(), args, kwargs)
+    def call_key(self, args: tuple[Any, ...], kwargs: dict[str, Any], short: bytes | None = None) -> MemoKey | None:
+        """The memo key of a call; `short`: its arguments as `refs` has packed them, if it can."""
+        return _call_key(self._seed.copy(), args, kwargs) if short is None else self.short_key(short)
 
     def short_key(self, short: bytes) -> MemoKey:
         """The memo key of a call whose arguments are packed already, by `refs`."""

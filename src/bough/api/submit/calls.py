@@ -14,8 +14,9 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from bough import private
-from bough.api.futures.array import Array
+from bough.api.futures.array import Array, TaskList
 from bough.api.futures.array_view import ArrayView
+from bough.api.futures.completed import WithCompleted
 from bough.api.futures.task import Task
 from bough.api.memo.content_keys import call_key, function_key, known_call
 from bough.api.pickling import make_pages, pack_arguments, pack_function, pack_known, pack_plain, pack_table
@@ -59,6 +60,8 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
     after: tuple[Dep, ...] = ()
     inputs: tuple[Dep, ...] = ()
     short = pack_simple(args) if not kwargs else None
+    # Before anything is pickled, which leaves marks in classes that the function may refer to.
+    known, key = known_call(fn, short if settings.memo else None) if type(fn) is FunctionType else (None, None)
     if short is not None:
         payload = short
     elif _is_plain(map(type, args)) and _is_plain(map(type, kwargs.values())):
@@ -67,19 +70,16 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
         given = Arguments(registry, args, kwargs)
         args, kwargs, after, inputs = given.args, given.kwargs, tuple(given.after), tuple(given.inputs)
         if given.commands:
-            from bough.api.futures.completed import WithCompleted
-
             blob = pack_function(WithCompleted(fn, given.commands))
         short = pack_marked(args) if not kwargs else None
         payload = short if short is not None else pack_arguments(args, kwargs, name)
     if settings.after:
         waits = after_deps(settings.after, registry)
         after = tuple(dict.fromkeys((*waits, *after))) if after else waits
-    known, key = known_call(fn, short if settings.memo else None) if type(fn) is FunctionType else (None, None)
     if blob is None:
         blob = pack_function(fn) if known is None else known.blob or pack_known(known)
     if settings.memo and key is None:
-        key = known.call_key(args, kwargs) if known is not None else call_key(function_key(fn), args, kwargs)
+        key = call_key(function_key(fn), args, kwargs) if known is None else known.call_key(args, kwargs, short)
     record = session.new_record()
     size, path = len(payload), ""
     if size > BIG and session.keeps_arguments:
@@ -173,8 +173,6 @@ def _map_loose(
     context: SubmitContext, fn: Callable[..., Any], items: Sequence[Any], deadline: float | None, *, star: bool
 ) -> Array:
     """A map over values that are not there yet: each call waits for its own."""
-    from bough.api.futures.array import TaskList
-
     calls = items if star else [(item,) for item in items]
     tasks = [submit_call(*context, fn, tuple(args), {}) for args in calls]
     return TaskList(tasks, values=True, deadline=deadline)

@@ -34,7 +34,7 @@ from bough.api.submit.options import (
     read_whole,
 )
 from bough.api.submit.submitter import Submitter
-from bough.errors import UserError
+from bough.errors import NotPicklable, UserError
 from bough.model.bounds import Name, within
 from bough.model.events.facts import GroupClosed
 from bough.model.ids import GroupId
@@ -175,8 +175,6 @@ class Group(Submitter):
         return f"<group {self.path}: {counts or 'empty'}>"
 
     def __reduce__(self) -> Any:
-        from bough.errors import NotPicklable
-
         raise NotPicklable(f"group {self.name!r} cannot travel to a worker; give it in after=[...]")
 
 
