@@ -453,8 +453,10 @@ class Intake(Consequences):
             self._record(event)
 
     def _on_take(self, event: facts.TakeTask) -> None:
-        for fact in manual.take(self._state, event):
+        taken, answer = manual.take(self._state, event)
+        for fact in taken:
             self._record(fact)
+        self._state.orders.append(answer)
 
     # --- what is due by the clock -----------------------------------------------------------------
 

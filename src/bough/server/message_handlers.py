@@ -20,7 +20,7 @@ from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, 
 from bough.model.ids import ExecutorId
 from bough.model.states import LABELS
 from bough.server.handler_errors import HandlerErrors
-from bough.server.peer_connection import PeerConnection
+from bough.server.peer_connection import Message, PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
 from bough.server.server_log import log
 from bough.server.task_requests import TaskRequests
@@ -36,7 +36,6 @@ from bough.wire.client_messages import (
     ClientHello,
     CloseSession,
     DoAction,
-    FromClient,
     Submit,
     Subscribe,
     Welcome,
@@ -44,19 +43,16 @@ from bough.wire.client_messages import (
 from bough.wire.executor_messages import (
     ExecutorHello,
     ExecutorWelcome,
-    FromExecutor,
     Heartbeat,
     Ready,
     Report,
     TaskRequest,
 )
 from bough.wire.questions import Question
-from bough.wire.relay_channels import RelayHello
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0
 _RANGE = 1 << 32  # ids between one client and the next
-Message = FromClient | FromExecutor | RelayHello
 
 
 class Answers:

@@ -28,8 +28,8 @@ from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
 from bough.server.files.file_requests import FileRequests
 from bough.server.files.task_output import KeptOutput, TaskOutput, with_own_results
-from bough.server.message_handlers import Message, MessageHandlers, check_python
-from bough.server.peer_connection import Listener, PeerConnection
+from bough.server.message_handlers import MessageHandlers, check_python
+from bough.server.peer_connection import Listener, Message, PeerConnection
 from bough.server.peer_quotas import Quotas
 from bough.server.peers import ClientPeer, ExecutorPeer
 from bough.server.server_log import log
