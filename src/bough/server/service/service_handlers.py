@@ -79,7 +79,10 @@ _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
 class RelayPeers:
-    """See the module. `fingerprint`: of the server's certificate, to which proofs are bound."""
+    """Relays: one line each, and a connection for every channel of it.
+
+    `fingerprint`: of the server's certificate, to which proofs are bound.
+    """
 
     def __init__(self, listener: Listener, dirty: list[PeerConnection], heartbeat: float) -> None:
         self._listener = listener
@@ -161,7 +164,7 @@ class _ChannelListener:
 
 
 class ServiceHandlers(MessageHandlers):
-    """See the module. `store`: where its jobs database is.
+    """The listener of every connection of a service. `store`: where its jobs database is.
 
     `shutdown` is called when the server is told to end, with whether executors go too.
     """
