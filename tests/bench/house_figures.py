@@ -266,7 +266,7 @@ def static_figures(src: str) -> dict[str, Any]:
 
 
 def _is_inner_core(target: str) -> bool:
-    return target.startswith(f"{ROOT}.core.") and target not in WINDOWS
+    return target.startswith(f"{ROOT}.core.") and not target.startswith(WINDOWS)
 
 
 def _table(head: list[str], rows: list[list[object]]) -> list[str]:

@@ -17,7 +17,7 @@ from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
 from bough.model.outcomes import Cause, Detail, Failure
-from bough.model.tasks import NO_EXTRAS, Dep, On, TaskExtras
+from bough.model.tasks import NO_EXTRAS, Dep, Kind, On, TaskExtras
 from bough.policies.placement.fifo import Fifo
 from bough.policies.placement.sjf import ShortestFirst
 from bough.policy.interface import Place, Policies, ReadyWork, View
@@ -111,6 +111,9 @@ HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], news.News]] = {
     "locked": lambda _, span, start, stop: news.TakeLock("a", span, start),
     "heard": lambda _, span, start, stop: news.TaskAlive(span),
 }
+
+
+KINDS = st.sampled_from([Kind.FUNCTION, Kind.FUNCTION, Kind.COMMAND])
 
 
 class Histories(RuleBasedStateMachine):
@@ -248,6 +251,20 @@ class Histories(RuleBasedStateMachine):
     def an_executor_drains(self, data: st.DataObject) -> None:
         self.turn(facts.ExecutorDrained(data.draw(st.integers(1, self.next_executor))))
 
+    @rule(data=st.data(), host=st.sampled_from(["", "h1"]))
+    def a_person_takes_a_task(self, data: st.DataObject, host: str) -> None:
+        groups = data.draw(st.lists(st.sampled_from([*sorted(self.machine.state.groups), 10**6]), max_size=3))
+        number, self.next_executor = self.next_executor, self.next_executor + 1
+        self.turn(facts.TakeTask(1, number, f"ann@{host}", host, tuple(groups)))
+        taken = self.machine.state.executors.get(number)
+        if taken is None:
+            return
+        (span,) = taken.spans.values()
+        assert taken.draining
+        assert span.record.spec.kind is Kind.COMMAND
+        assert {above.id for above in span.record.group.chain()} & set(groups)
+        self.sent.append(SendSpan(number, span.id, span.record.spec, span.start, span.stop, span.attempt))
+
     def deps(self, data: st.DataObject) -> list[Dep]:
         known = sorted(self.machine.state.records)
         groups = [g for g in self.machine.state.groups if g]
@@ -281,7 +298,7 @@ class Histories(RuleBasedStateMachine):
             if own.same_host_as and after and after[0].on is On.TASK:
                 own = TaskExtras(same_host_as=after[0].id)
             fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "terms": own}
-            items.append(task(self.next_id, *after, **fields))
+            items.append(structs.replace(task(self.next_id, *after, **fields), kind=data.draw(KINDS)))
             self.next_id += 1
         written = self.turn(submit(*items, request=1))
         assert bool(self.refused) != any(isinstance(fact, facts.Submitted) for fact in written)
@@ -295,7 +312,7 @@ class Histories(RuleBasedStateMachine):
         rules = limits(retries=data.draw(st.integers(0, 1)), losses=3)
         spec = array(self.next_id, length, *self.deps(data), group=where, needs=shape, limits=rules, element_after=own)
         self.next_id += 1
-        self.turn(submit(spec, request=1))
+        self.turn(submit(structs.replace(spec, kind=data.draw(KINDS)), request=1))
 
     @rule(data=st.data())
     def a_group_is_made(self, data: st.DataObject) -> None:

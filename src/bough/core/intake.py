@@ -396,8 +396,10 @@ class Intake:
                 self._record(msgspec.structs.replace(done, key=key))
 
     def _on_take(self, event: news.TakeTask) -> None:
-        for fact in manual.take(self._state, self._effects, event):
+        taken, answer = manual.take(self._state, event)
+        for fact in taken:
             self._record(fact)
+        self._effects.orders.append(answer)
 
     # --- what is due by the clock -----------------------------------------------------------------
 

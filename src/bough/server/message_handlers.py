@@ -22,7 +22,7 @@ from bough.model.events.news import WorkNews
 from bough.model.ids import ExecutorId
 from bough.model.states import LABELS
 from bough.server.handler_errors import HandlerErrors
-from bough.server.peer_connection import PeerConnection
+from bough.server.peer_connection import Message, PeerConnection
 from bough.server.peers import ClientPeer, DeferredRequest, ExecutorPeer, Handler, Peers, answered_by
 from bough.server.task_requests import TaskRequests
 from bough.server.turns.run_info import RunInfo
@@ -37,7 +37,6 @@ from bough.wire.client_messages import (
     ClientHello,
     CloseSession,
     DoAction,
-    FromClient,
     Submit,
     Subscribe,
     Welcome,
@@ -45,112 +44,16 @@ from bough.wire.client_messages import (
 from bough.wire.executor_messages import (
     ExecutorHello,
     ExecutorWelcome,
-    FromExecutor,
     Heartbeat,
     Ready,
     Report,
     TaskRequest,
 )
 from bough.wire.questions import Question
-from bough.wire.relay_channels import RelayHello
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost
 _LOOK = 5.0
 _RANGE = 1 << 32  # ids between one client and the next
-Message = FromClient | FromExecutor | RelayHello
-
-
-class Answers:
-    """See the module. What is answered here every server knows; a service adds its own."""
-
-    def __init__(
-        self, queries: Queries, store: Store, peers: Peers, info: RunInfo, handler_errors: HandlerErrors
-    ) -> None:
-        self._queries = queries
-        self._store = store
-        self._peers = peers
-        self._info = info
-        self._faults = handler_errors
-        self._handlers: dict[type[Question[Any]], Handler] = {
-            questions.Status: answered_by(self._status),
-            questions.Explain: answered_by(self._explain),
-            questions.Memos: answered_by(self._memos),
-            questions.Feeds: answered_by(self._feeds),
-            questions.Fed: answered_by(self._fed),
-            questions.Processors: answered_by(self._processors),
-            questions.Paths: answered_by(lambda client, _: self._store.declared_paths(client.run)),
-        }
-
-    def add(self, handlers: Mapping[type[Question[Any]], Handler]) -> None:
-        """Answer these questions as well."""
-        self._handlers |= handlers
-
-    def ask(self, client: ClientPeer, message: Ask) -> None:
-        """Answer a question, now or later."""
-        deferred: DeferredRequest[Question[Any]] = DeferredRequest(client, message, self._faults)
-        kind = type(message.question)
-        handler = self._handlers.get(kind)
-        if handler is None:
-            deferred.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
-        elif kind.changes and client.connection.role == "read":
-            deferred.refuse(UserError("this access file is for reading only"))
-        else:
-            deferred.attempt(handler)
-
-    def _status(self, *_: object) -> object:
-        return {
-            "counts": dict(zip(LABELS, self._queries.counts().by_state, strict=True)),
-            "groups": {group: counts.labels() for group, counts in self._queries.counts_by_group().items()},
-            "executors": [
-                {
-                    "executor": executor.number,
-                    "site": executor.hello.site,
-                    "host": executor.hello.host,
-                    "pid": executor.hello.pid,
-                    "cores": executor.hello.capacity.cores,
-                }
-                for executor in self._peers.executors.values()
-            ],
-            "run": self._info.run,
-        }
-
-    def _explain(self, _: ClientPeer, question: questions.Explain) -> object:
-        try:
-            return self._queries.explain(question.record, question.index)
-        except KeyError:
-            raise UnknownName(f"there is no task {question.record}") from None
-
-    def _memos(self, client: ClientPeer, question: questions.Memos) -> object:
-        if not self._info.memos:
-            return []
-        self._store.project()
-        return [
-            {
-                "record": old.record,
-                "length": old.length,
-                "table": old.table,
-                "pages": old.pages,
-                "done": old.done,
-            }
-            for old in self._store.old_arrays(question.body, client.run)
-        ]
-
-    def _feeds(self, client: ClientPeer, question: questions.Feeds) -> object:
-        if not self._info.memos:
-            return []
-        self._store.project()
-        return self._store.old_feeds(question.body, client.run)
-
-    def _fed(self, client: ClientPeer, question: questions.Fed) -> object:
-        part = self._store.fed_pages(question.record, question.turn, client.run)
-        return questions.FedPart(part.pages, part.done, part.turn)
-
-    def _processors(self, *_: object) -> object:
-        cores: dict[str, float] = {}
-        for executor in self._peers.executors.values():
-            hello = executor.hello
-            cores[hello.site] = cores.get(hello.site, 0) + hello.capacity.cores
-        return {site: int(count) if float(count).is_integer() else count for site, count in cores.items()}
 
 
 class MessageHandlers:
@@ -438,6 +341,99 @@ class MessageHandlers:
             self._on_close(message.how)
         else:
             client.connection.refuse("only the session that owns the server can close it", "UserError")
+
+
+class Answers:
+    """See the module. What is answered here every server knows; a service adds its own."""
+
+    def __init__(
+        self, queries: Queries, store: Store, peers: Peers, info: RunInfo, handler_errors: HandlerErrors
+    ) -> None:
+        self._queries = queries
+        self._store = store
+        self._peers = peers
+        self._info = info
+        self._faults = handler_errors
+        self._handlers: dict[type[Question[Any]], Handler] = {
+            questions.Status: answered_by(self._status),
+            questions.Explain: answered_by(self._explain),
+            questions.Memos: answered_by(self._memos),
+            questions.Feeds: answered_by(self._feeds),
+            questions.Fed: answered_by(self._fed),
+            questions.Processors: answered_by(self._processors),
+            questions.Paths: answered_by(lambda client, _: self._store.declared_paths(client.run)),
+        }
+
+    def add(self, handlers: Mapping[type[Question[Any]], Handler]) -> None:
+        """Answer these questions as well."""
+        self._handlers |= handlers
+
+    def ask(self, client: ClientPeer, message: Ask) -> None:
+        """Answer a question, now or later."""
+        deferred: DeferredRequest[Question[Any]] = DeferredRequest(client, message, self._faults)
+        kind = type(message.question)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            deferred.refuse(UnknownName(f"this server does not answer the question {kind.__name__.lower()!r}"))
+        elif kind.changes and client.connection.role == "read":
+            deferred.refuse(UserError("this access file is for reading only"))
+        else:
+            deferred.attempt(handler)
+
+    def _status(self, *_: object) -> object:
+        return {
+            "counts": dict(zip(LABELS, self._queries.counts().by_state, strict=True)),
+            "groups": {group: counts.labels() for group, counts in self._queries.counts_by_group().items()},
+            "executors": [
+                {
+                    "executor": executor.number,
+                    "site": executor.hello.site,
+                    "host": executor.hello.host,
+                    "pid": executor.hello.pid,
+                    "cores": executor.hello.capacity.cores,
+                }
+                for executor in self._peers.executors.values()
+            ],
+            "run": self._info.run,
+        }
+
+    def _explain(self, _: ClientPeer, question: questions.Explain) -> object:
+        try:
+            return self._queries.explain(question.record, question.index)
+        except KeyError:
+            raise UnknownName(f"there is no task {question.record}") from None
+
+    def _memos(self, client: ClientPeer, question: questions.Memos) -> object:
+        if not self._info.memos:
+            return []
+        self._store.project()
+        return [
+            {
+                "record": old.record,
+                "length": old.length,
+                "table": old.table,
+                "pages": old.pages,
+                "done": old.done,
+            }
+            for old in self._store.old_arrays(question.body, client.run)
+        ]
+
+    def _feeds(self, client: ClientPeer, question: questions.Feeds) -> object:
+        if not self._info.memos:
+            return []
+        self._store.project()
+        return self._store.old_feeds(question.body, client.run)
+
+    def _fed(self, client: ClientPeer, question: questions.Fed) -> object:
+        part = self._store.fed_pages(question.record, question.turn, client.run)
+        return questions.FedPart(part.pages, part.done, part.turn)
+
+    def _processors(self, *_: object) -> object:
+        cores: dict[str, float] = {}
+        for executor in self._peers.executors.values():
+            hello = executor.hello
+            cores[hello.site] = cores.get(hello.site, 0) + hello.capacity.cores
+        return {site: int(count) if float(count).is_integer() else count for site, count in cores.items()}
 
 
 def check_python(hello: ExecutorHello) -> None:

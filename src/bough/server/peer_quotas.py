@@ -7,20 +7,27 @@ when they reach it and lose nothing; only a peer that does not read what it is t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from bough.wire.client_messages import MAX_FRAME
 from bough.wire.handshake import ROLE_FRAME
 
-if TYPE_CHECKING:
-    from bough.server.peer_connection import PeerConnection
-
 OWNER = "owner"  # a peer of the Unix socket, which may do everything
 FREE = 1 << 16  # bytes of an incomplete frame that are not counted
 _PATIENCE = 10.0  # seconds in which a frame that keeps others waiting must grow by `_GROWTH` bytes, or become complete
 _GROWTH = 1 << 20
+
+
+class Reading(Protocol):
+    """What a share asks of a connection."""
+
+    def stop_reading(self, why: str, *, on: bool) -> None:
+        """Stop reading for a reason, or continue if there is no other one."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -54,12 +61,12 @@ class Share:
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
         self.connections = 0
-        self._held: dict[PeerConnection, int] = {}
+        self._held: dict[Reading, int] = {}
         self._sum = 0
-        self._first: PeerConnection | None = None  # the peer that is read on when there is too much
-        self._stopped: dict[PeerConnection, None] = {}
+        self._first: Reading | None = None  # the peer that is read on when there is too much
+        self._stopped: dict[Reading, None] = {}
 
-    def holds(self, connection: PeerConnection, size: int) -> None:
+    def holds(self, connection: Reading, size: int) -> None:
         """A connection keeps so much of an incomplete frame now; 0: nothing more."""
         before = self._held.pop(connection, 0)
         self._sum += size - before
@@ -72,7 +79,7 @@ class Share:
         if self._stopped:
             self._go_on()
 
-    def _stop(self, connection: PeerConnection) -> bool:
+    def _stop(self, connection: Reading) -> bool:
         if self._first is None:
             self._first = connection
         if connection is self._first:
@@ -84,7 +91,7 @@ class Share:
             self._watch(self._first, 0)
         return True
 
-    def _watch(self, first: PeerConnection, before: int) -> None:
+    def _watch(self, first: Reading, before: int) -> None:
         """See that the peer that others wait for is read."""
         if first is not self._first or not self._stopped:
             return
@@ -108,7 +115,7 @@ class Share:
         for connection in stopped:
             connection.stop_reading("bytes", on=False)
 
-    def gone(self, connection: PeerConnection) -> None:
+    def gone(self, connection: Reading) -> None:
         """A connection is no more."""
         self.connections -= 1
         self._stopped.pop(connection, None)

@@ -84,7 +84,7 @@ class ExecutorPeer:
 
 
 class Peers:
-    """See the module."""
+    """The clients and executors that are connected."""
 
     def __init__(self) -> None:
         self.clients: dict[PeerConnection, ClientPeer] = {}
@@ -135,7 +135,7 @@ Handler = Callable[["DeferredRequest[Any]"], None]  # answers one kind of questi
 
 
 class DeferredRequest(Generic[Q]):
-    """See the module."""
+    """A question of a client on its way to its answer, which may come some turns later."""
 
     def __init__(self, client: ClientPeer, message: Ask, handler_errors: HandlerErrors) -> None:
         self.client = client

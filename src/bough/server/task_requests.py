@@ -48,63 +48,6 @@ Value = dict[str, str | float | int | bool | None]
 Owner = tuple[int, int]  # span and index of the task that has a lock
 
 
-class History:
-    """See the module. `where`: the store's folder or database."""
-
-    def __init__(self, shell: Shell, where: str) -> None:
-        self._shell = shell
-        self._where = where
-
-    def find(self, task: TaskInfo, then: Callable[[Past], None]) -> None:
-        """Call back with `lastStart`, `lastCompletion` and `lastHost`, as far as they are known."""
-        wanted = (int(task.record), task.index, task.spec.name, task.workflow, task.path)
-        self._shell.background.when_folded(lambda: self._begin(wanted, then))
-
-    def _begin(self, wanted: tuple[int, int, str, str, str], then: Callable[[Past], None]) -> None:
-        asked = self._shell.loop.run_in_executor(None, self._read, wanted)
-        asked.add_done_callback(lambda done: then(_result(done)))
-
-    def _read(self, wanted: tuple[int, int, str, str, str]) -> Past:
-        from bough.stores.open import open_jobs
-
-        record, index, name, workflow, path = wanted
-        with open_jobs(self._where) as jobs:
-            rows = jobs.rows(_OWN, (record, index, record, record, index, record, index, index))
-            namesakes = jobs.rows(_NAMESAKES, (record, name, workflow, path)) if name and not _ended(rows) else []
-            for one in namesakes:
-                before = one["id"]
-                rows += jobs.rows(_OWN, (before, index, before, before, index, before, index, index))
-                if _ended(rows):
-                    break
-        last = max(_ended(rows), key=_end, default=None)
-        starts = [start for row in rows if isinstance(start := row["started"], float)]
-        return {
-            "lastStart": max(starts, default=None),
-            "lastCompletion": _end(last) if last is not None else None,
-            "lastHost": str(last["host"] or "") if last is not None else None,
-        }
-
-
-def _ended(rows: list[Row]) -> list[Row]:
-    return [row for row in rows if isinstance(row["ended"], float)]
-
-
-def _end(row: Row) -> float:
-    ended = row["ended"]
-    assert isinstance(ended, float)
-    return ended
-
-
-def _result(done: asyncio.Future[Past]) -> Past:
-    error = done.exception()
-    if error is None:
-        return done.result()
-    if not isinstance(error, BoughError):
-        raise error
-    logs.warning("history-unreadable", f"when a task ran last cannot be read: {error}")
-    return {"lastStart": None, "lastCompletion": None, "lastHost": None}
-
-
 class TaskStatus(msgspec.Struct):
     """What a task said of itself."""
 
@@ -157,7 +100,7 @@ class _Asked:
 
 
 class TaskRequests:
-    """See the module. `where`: the store's folder or database."""
+    """Answers running tasks. `where`: the store's folder or database."""
 
     def __init__(self, shell: Shell, where: str) -> None:
         self._shell = shell
@@ -382,3 +325,60 @@ class TaskRequests:
 
 def _as_owner(asked: _Asked) -> Owner:
     return asked.message.span, asked.message.index
+
+
+class History:
+    """When and where tasks ran last. `where`: the store's folder or database."""
+
+    def __init__(self, shell: Shell, where: str) -> None:
+        self._shell = shell
+        self._where = where
+
+    def find(self, task: TaskInfo, then: Callable[[Past], None]) -> None:
+        """Call back with `lastStart`, `lastCompletion` and `lastHost`, as far as they are known."""
+        wanted = (int(task.record), task.index, task.spec.name, task.workflow, task.path)
+        self._shell.background.when_folded(lambda: self._begin(wanted, then))
+
+    def _begin(self, wanted: tuple[int, int, str, str, str], then: Callable[[Past], None]) -> None:
+        asked = self._shell.loop.run_in_executor(None, self._read, wanted)
+        asked.add_done_callback(lambda done: then(_result(done)))
+
+    def _read(self, wanted: tuple[int, int, str, str, str]) -> Past:
+        from bough.stores.open import open_jobs
+
+        record, index, name, workflow, path = wanted
+        with open_jobs(self._where) as jobs:
+            rows = jobs.rows(_OWN, (record, index, record, record, index, record, index, index))
+            namesakes = jobs.rows(_NAMESAKES, (record, name, workflow, path)) if name and not _ended(rows) else []
+            for one in namesakes:
+                before = one["id"]
+                rows += jobs.rows(_OWN, (before, index, before, before, index, before, index, index))
+                if _ended(rows):
+                    break
+        last = max(_ended(rows), key=_end, default=None)
+        starts = [start for row in rows if isinstance(start := row["started"], float)]
+        return {
+            "lastStart": max(starts, default=None),
+            "lastCompletion": _end(last) if last is not None else None,
+            "lastHost": str(last["host"] or "") if last is not None else None,
+        }
+
+
+def _ended(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if isinstance(row["ended"], float)]
+
+
+def _end(row: Row) -> float:
+    ended = row["ended"]
+    assert isinstance(ended, float)
+    return ended
+
+
+def _result(done: asyncio.Future[Past]) -> Past:
+    error = done.exception()
+    if error is None:
+        return done.result()
+    if not isinstance(error, BoughError):
+        raise error
+    logs.warning("history-unreadable", f"when a task ran last cannot be read: {error}")
+    return {"lastStart": None, "lastCompletion": None, "lastHost": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from core_bench import Bench
-from tests.builders import submit, task
+from bough.testing.builders import submit, task
 
 from bough.core.data.declared_files import DeclaredFiles
 from bough.model.events.facts import RunOpened, Submitted, decode_facts, encode_facts

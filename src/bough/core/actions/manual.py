@@ -7,11 +7,9 @@ for it and nothing else, so no policy ever sees it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from bough.core.actions import task_actions
-from bough.core.effects import Effects
 from bough.core.records.array_record import ArrayRecord, Record
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord
@@ -25,7 +23,7 @@ from bough.model.ids import GroupId, RecordId, SpanId
 from bough.model.tasks import Kind
 
 MANUAL_SITE: Final = "manual"
-_SITES: Final = frozenset({MANUAL_SITE, "hand"})  # the latter in stores of versions before 2
+_SITES: Final = frozenset({MANUAL_SITE, "hand"})  # the latter in older stores
 _DEEPEST: Final = 100_000  # entries of one queue that are looked at
 
 
@@ -34,8 +32,8 @@ def is_manual(executor: ExecutorRecord) -> bool:
     return not executor.pid and executor.site in _SITES
 
 
-def take(state: State, effects: Effects, news: TakeTask) -> Iterator[Fact]:
-    """The facts that give a person the next command, each to be applied before the next; the order with the answer.
+def take(state: State, news: TakeTask) -> tuple[list[Fact], AnswerTake]:
+    """The facts that give a person the next command, and the order with the answer.
 
     Nothing to take: no facts, and the order says whether a command could be taken elsewhere in the same workflows.
     """
@@ -44,18 +42,19 @@ def take(state: State, effects: Effects, news: TakeTask) -> Iterator[Fact]:
     if record is None:
         whole = [group.workflow.group for group in groups]
         elsewhere = whole != groups and _choose(state, whole, "") is not None
-        effects.orders.append(AnswerTake(news.request, elsewhere=elsewhere))
-        return
+        return [], AnswerTake(news.request, elsewhere=elsewhere)
     if isinstance(record, ArrayRecord):
         start, stop, attempt = record.next_range(1)
     else:
         start, stop, attempt = 0, 1, record.attempt + 1
     number, span = RecordId(record.id), SpanId(state.last_span + 1)
-    yield facts.ExecutorJoined(news.executor, MANUAL_SITE, news.name, 0, record.needs)
-    yield facts.Placed(span, number, start, stop, attempt, news.executor)
-    yield facts.ExecutorDrained(news.executor)
-    yield facts.SpanStarted(span, start, stop, number)
-    effects.orders.append(AnswerTake(news.request, span))
+    taken: list[Fact] = [
+        facts.ExecutorJoined(news.executor, MANUAL_SITE, news.name, 0, record.needs),
+        facts.Placed(span, number, start, stop, attempt, news.executor),
+        facts.ExecutorDrained(news.executor),
+        facts.SpanStarted(span, start, stop, number),
+    ]
+    return taken, AnswerTake(news.request, span)
 
 
 def _choose(state: State, groups: list[GroupRecord], host: str) -> Record | None:

@@ -57,7 +57,10 @@ class _Leaving:
 
 
 class FinishedWorkflows:
-    """See the module. `is_owed`: whether a run's client is still to hear something."""
+    """Decides which finished workflows leave the core, and writes them into the store.
+
+    `is_owed`: whether a run's client is still to hear something.
+    """
 
     def __init__(self, shell: Shell, is_owed: Callable[[int], bool]) -> None:
         self._shell = shell
@@ -189,7 +192,7 @@ class FinishedWorkflows:
 
 
 class RetiredWorkflows:
-    """See the module. `where`: the store's folder or database."""
+    """Retired workflows for questions and actions. `where`: the store's folder or database."""
 
     def __init__(self, shell: Shell, where: str, leaving: FinishedWorkflows) -> None:
         self._shell = shell

@@ -69,7 +69,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
 
 class Statistics:
-    """See the module."""
+    """Takes the samples and keeps those of the last hour."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, queries: Queries, peers: Peers) -> None:
         self.samples: deque[Sample] = deque(maxlen=KEPT)
@@ -173,7 +173,7 @@ def read_address(text: str) -> tuple[str, int]:
 
 
 class MetricsPage:
-    """See the module."""
+    """An HTTP server of one page."""
 
     def __init__(self, text: Callable[[], str]) -> None:
         self._text = text

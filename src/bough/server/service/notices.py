@@ -74,7 +74,7 @@ def read_kinds(text: str) -> tuple[str, ...]:
 
 
 class Notices:
-    """See the module. `say` brings the message."""
+    """Finds what operators should know. `say` brings the message."""
 
     def __init__(self, shell: Shell, rules: NoticeRules, say: Callable[[OperatorNotice], None]) -> None:
         self._shell = shell
@@ -221,7 +221,7 @@ class Notices:
 
 
 class NoticeCommand:
-    """See the module. `command` is run by a shell for every notice; `address` gets it by mail."""
+    """Tells a notice. `command` is run by a shell for every notice; `address` gets it by mail."""
 
     def __init__(self, command: str = "", address: str = "", limit: float = LIMIT) -> None:
         if address and (address.startswith("-") or not address.isprintable() or " " in address):

@@ -55,30 +55,6 @@ _DIGITS = 19  # of a number of a run
 T = TypeVar("T")
 
 
-def delete_unused(where: str, folder: str, working: Container[int], now: float) -> int:
-    """Delete outputs in a folder that are not needed any more; how many. `working`: executors that may still write."""
-    old = [path for path in _files(folder, working) if now - os.stat(path).st_mtime > AGE]
-    if not old:
-        return 0
-    with open_jobs(where) as jobs:
-        if jobs.query(_LENT)[1]:  # a run uses results of one that is gone, and what they wrote
-            return 0
-        named = {os.path.realpath(str(row[0])) for row in jobs.query(_NAMED_FILES)[1]}
-    gone = [path for path in old if os.path.realpath(path) not in named]
-    for path in gone:
-        os.unlink(path)
-    return len(gone)
-
-
-def _files(folder: str, working: Container[int]) -> list[str]:
-    found = []
-    for entry in os.scandir(folder):
-        made = _MADE_BY.match(entry.name)
-        if made and int(made[1]) not in working and entry.is_file(follow_symlinks=False):
-            found.append(entry.path)
-    return found
-
-
 class Retention:
     """See the module. `where`: the store's folder or database; `keep`: seconds after which workflows go, 0: never."""
 
@@ -322,3 +298,27 @@ def _delete(paths: Iterable[str], folder: str) -> None:
                 os.unlink(path)
             except OSError:
                 continue  # it is gone, or will be found as a leftover
+
+
+def delete_unused(where: str, folder: str, working: Container[int], now: float) -> int:
+    """Delete outputs in a folder that are not needed any more; how many. `working`: executors that may still write."""
+    old = [path for path in _files(folder, working) if now - os.stat(path).st_mtime > AGE]
+    if not old:
+        return 0
+    with open_jobs(where) as jobs:
+        if jobs.query(_LENT)[1]:  # a run uses results of one that is gone, and what they wrote
+            return 0
+        named = {os.path.realpath(str(row[0])) for row in jobs.query(_NAMED_FILES)[1]}
+    gone = [path for path in old if os.path.realpath(path) not in named]
+    for path in gone:
+        os.unlink(path)
+    return len(gone)
+
+
+def _files(folder: str, working: Container[int]) -> list[str]:
+    found = []
+    for entry in os.scandir(folder):
+        made = _MADE_BY.match(entry.name)
+        if made and int(made[1]) not in working and entry.is_file(follow_symlinks=False):
+            found.append(entry.path)
+    return found

@@ -29,8 +29,8 @@ from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
 from bough.server.files.file_requests import FileRequests
 from bough.server.files.task_output import KeptOutput, TaskOutput, with_own_results
-from bough.server.message_handlers import Message, MessageHandlers, check_python
-from bough.server.peer_connection import Listener, PeerConnection
+from bough.server.message_handlers import MessageHandlers, check_python
+from bough.server.peer_connection import Listener, Message, PeerConnection
 from bough.server.peer_quotas import Quotas
 from bough.server.peers import ClientPeer, ExecutorPeer
 from bough.server.service.finished_workflows import FinishedWorkflows, RetiredWorkflows
@@ -79,7 +79,10 @@ _GRACE = 5.0  # seconds that tasks of an executor that is stopped get
 
 
 class RelayPeers:
-    """See the module. `fingerprint`: of the server's certificate, to which proofs are bound."""
+    """Relays: one line each, and a connection for every channel of it.
+
+    `fingerprint`: of the server's certificate, to which proofs are bound.
+    """
 
     def __init__(self, listener: Listener, dirty: list[PeerConnection], heartbeat: float) -> None:
         self._listener = listener
@@ -161,7 +164,7 @@ class _ChannelListener:
 
 
 class ServiceHandlers(MessageHandlers):
-    """See the module. `store`: where its jobs database is.
+    """The listener of every connection of a service. `store`: where its jobs database is.
 
     `shutdown` is called when the server is told to end, with whether executors go too.
     """

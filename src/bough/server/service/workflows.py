@@ -32,7 +32,7 @@ from bough.wire.client_messages import VERSION, Amend, Answer, ClientHello, Clos
 
 
 class Workflows:
-    """See the module."""
+    """The workflows of a service and their clients."""
 
     def __init__(self, shell: Shell, numbers: IdRanges) -> None:
         self._shell = shell
@@ -284,7 +284,7 @@ def _sees(hello: ClientHello) -> bool:
 
 
 class Amendments:
-    """See the module."""
+    """Changed descriptions of running workflows."""
 
     def __init__(self, shell: Shell, workflows: Workflows) -> None:
         self._shell = shell

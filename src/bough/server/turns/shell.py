@@ -56,7 +56,7 @@ class Batch(msgspec.Struct):
 
 
 class Shell:
-    """See the module."""
+    """Makes turns, writes them, carries out their orders."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, info: RunInfo) -> None:
         self.loop = loop
@@ -389,7 +389,7 @@ def make_shell(loop: asyncio.AbstractEventLoop, machine: Machine, store: Store, 
 
 
 class ShellWithoutPiggyback(Shell):
-    """See the module."""
+    """A shell in which no work travels with acknowledgements."""
 
     def ready(self, executor: ExecutorPeer) -> None:
         """An executor asks for work: send what waits for it."""

@@ -48,57 +48,8 @@ Message = TasksSucceeded | TasksFailed | TasksRunning
 _UNPLACEABLE_AFTER = 1.0  # seconds after a submission until tasks that no executor can run are spoken of
 
 
-class _Withheld(msgspec.Struct):
-    """What is withheld because of one group."""
-
-    group: GroupTry
-    messages: list[TasksFailed]
-
-
-class WithheldFailures:
-    """Failures that clients are not told of yet, because the group around them may be retried as a whole.
-
-    A future that was told of a failure is resolved for good, so a client must not hear of one that may be undone. Only
-    groups that are closed count: while one is open nothing says when it ends, and a script may wait for a task in it.
-    """
-
-    def __init__(self, queries: Queries) -> None:
-        self._queries = queries
-        self._withheld: dict[GroupId, _Withheld] = {}
-
-    def release_or_keep(self, message: TasksFailed) -> Iterator[TasksRunning | TasksFailed]:
-        """What is to be said now of elements that did not succeed."""
-        queries, record, failure = self._queries, message.record, message.failure
-        known = failure.cause is not Cause.CANCELLED and queries.has_record(record)
-        if not known or not queries.has_retrying_groups(record, failure.source):
-            yield message
-            return
-        group = queries.retrying_group(record, failure.source)
-        left = queries.failed_parts(record, message.start, message.stop)
-        if group is not None or left != [(message.start, message.stop)]:  # what has not failed any more is retried
-            yield TasksRunning(record, message.start, message.stop, 0)
-        for start, stop in left:
-            part = msgspec.structs.replace(message, start=start, stop=stop)
-            if group is None:
-                yield part
-            else:
-                self._withheld.setdefault(group.group, _Withheld(group, [])).messages.append(part)
-
-    def released(self) -> Iterator[TasksRunning | TasksFailed]:
-        """What is to be said now of what was withheld."""
-        for number, withheld in list(self._withheld.items()):
-            if not self._queries.may_be_retried(withheld.group):
-                del self._withheld[number]
-                for message in withheld.messages:
-                    yield from self.release_or_keep(message)
-
-    def __bool__(self) -> bool:
-        """Whether anything is withheld."""
-        return bool(self._withheld)
-
-
 class TurnMessages:
-    """Turns facts into messages; remembers hosts, and what is out with whom."""
+    """Turns facts into messages; remembers hosts, and which executor has which span."""
 
     def __init__(
         self,
@@ -157,18 +108,18 @@ class TurnMessages:
     def _lost(self, fact: ExecutorLost) -> Iterable[Message]:
         """What a lost executor had, and did not cost an attempt, went back without a fact of its own."""
         self._hosts.pop(fact.executor, None)
-        gone = [span for span, hand in self._out.items() if hand.executor == fact.executor]
+        gone = [span for span, out in self._out.items() if out.executor == fact.executor]
         for span in gone:
-            hand = self._out.pop(span)
-            for start, stop in hand.left:
-                yield TasksRunning(hand.record, start, stop, 0)
+            out = self._out.pop(span)
+            for start, stop in out.left:
+                yield TasksRunning(out.record, start, stop, 0)
 
     def _started(self, fact: SpanStarted) -> Iterable[Message]:
-        hand = self._out.get(fact.span)
-        if hand is None:
+        out = self._out.get(fact.span)
+        if out is None:
             return ()
-        host = fact.host or self._hosts.get(hand.executor, "")
-        return (TasksRunning(hand.record, fact.start, fact.stop, hand.attempt, host),)
+        host = fact.host or self._hosts.get(out.executor, "")
+        return (TasksRunning(out.record, fact.start, fact.stop, out.attempt, host),)
 
     def _ended(self, fact: SpanEnded) -> Iterable[Message]:
         self.withdrawn(fact.span, fact.start, fact.stop)
@@ -198,11 +149,11 @@ class TurnMessages:
         return self._withheld.release_or_keep(message)
 
     def _ended_by_action(self, action: Cancelled | Killed) -> Iterable[Message]:
-        out: dict[RecordId, list[_SpanOut]] = {}
+        by_record: dict[RecordId, list[_SpanOut]] = {}
         for span in self._out.values():
-            out.setdefault(span.record, []).append(span)
+            by_record.setdefault(span.record, []).append(span)
         for record, start, stop, failure in self._queries.ended_by(action):
-            found = next((span for span in out.get(record, ()) if span.has(start)), None)
+            found = next((span for span in by_record.get(record, ()) if span.has(start)), None)
             attempt, host = (found.attempt, self._hosts.get(found.executor, "")) if found else (0, "")
             yield TasksFailed(record, start, stop, attempt, failure, host)
 
@@ -213,11 +164,11 @@ class TurnMessages:
             self._results.forget(record, start, stop)
             reset.setdefault(record, []).append((start, stop))
         return [
-            TasksRunning(hand.record, max(low, start), min(high, stop), 0)
-            for hand in self._out.values()
-            if hand.record in reset
-            for low, high in hand.left
-            for start, stop in reset[hand.record]
+            TasksRunning(out.record, max(low, start), min(high, stop), 0)
+            for out in self._out.values()
+            if out.record in reset
+            for low, high in out.left
+            for start, stop in reset[out.record]
             if low < stop and start < high
         ]
 
@@ -247,10 +198,10 @@ class TurnMessages:
 
     def withdrawn(self, span: SpanId, start: int, stop: int) -> None:
         """Of these elements of a span nothing more will be heard."""
-        hand = self._out.get(span)
-        if hand is not None:
-            ranges.take(hand.left, start, stop)
-            if not hand.left:
+        out = self._out.get(span)
+        if out is not None:
+            ranges.take(out.left, start, stop)
+            if not out.left:
                 del self._out[span]
 
 
@@ -273,6 +224,55 @@ def cut_details(details: tuple[Detail, ...], start: int, stop: int, shift: int) 
     if not shift:
         return tuple(wanted)
     return tuple(msgspec.structs.replace(detail, index=detail.index + shift) for detail in wanted)
+
+
+class _Withheld(msgspec.Struct):
+    """What is withheld because of one group."""
+
+    group: GroupTry
+    messages: list[TasksFailed]
+
+
+class WithheldFailures:
+    """Failures that clients are not told of yet, because the group around them may be retried as a whole.
+
+    A future that was told of a failure is resolved for good, so a client must not hear of one that may be undone. Only
+    groups that are closed count: while one is open nothing says when it ends, and a script may wait for a task in it.
+    """
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+        self._withheld: dict[GroupId, _Withheld] = {}
+
+    def release_or_keep(self, message: TasksFailed) -> Iterator[TasksRunning | TasksFailed]:
+        """What is to be said now of elements that did not succeed."""
+        queries, record, failure = self._queries, message.record, message.failure
+        known = failure.cause is not Cause.CANCELLED and queries.has_record(record)
+        if not known or not queries.has_retrying_groups(record, failure.source):
+            yield message
+            return
+        group = queries.retrying_group(record, failure.source)
+        left = queries.failed_parts(record, message.start, message.stop)
+        if group is not None or left != [(message.start, message.stop)]:  # what has not failed any more is retried
+            yield TasksRunning(record, message.start, message.stop, 0)
+        for start, stop in left:
+            part = msgspec.structs.replace(message, start=start, stop=stop)
+            if group is None:
+                yield part
+            else:
+                self._withheld.setdefault(group.group, _Withheld(group, [])).messages.append(part)
+
+    def released(self) -> Iterator[TasksRunning | TasksFailed]:
+        """What is to be said now of what was withheld."""
+        for number, withheld in list(self._withheld.items()):
+            if not self._queries.may_be_retried(withheld.group):
+                del self._withheld[number]
+                for message in withheld.messages:
+                    yield from self.release_or_keep(message)
+
+    def __bool__(self) -> bool:
+        """Whether anything is withheld."""
+        return bool(self._withheld)
 
 
 class OperatorMessages:
