@@ -245,10 +245,9 @@ class Queries:
 
     def attempt_at(self, record: int, index: int) -> Attempt | None:
         """The span by which an executor has an element; None: no executor has it."""
-        for span in self._state.spans.values():
-            if span.record.id == record and covers(span.left, index):
-                return as_attempt(span)
-        return None
+        known = self._state.records.get(record)
+        found = self._state.attempts.at(known, index) if known is not None else None
+        return as_attempt(found) if found is not None else None
 
     def attempts(self) -> list[Attempt]:
         """All spans that executors have; for a server that begins."""
