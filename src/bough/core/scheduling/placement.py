@@ -64,7 +64,7 @@ class Placement:
         """Carry out the lawful ones of a policy's wishes."""
         refused = 0
         for wish in wishes:
-            offer = view.take_offer()
+            offer, view.offer = view.offer, None
             if offer is None or offer.work.id != wish.record or offer.executor.id != wish.executor:  # type: ignore[union-attr]
                 offer = self._lawful(wish)
                 if offer is None:
