@@ -72,7 +72,8 @@ class Placement:
                     if refused > _MOST_REFUSED:
                         break
                     continue
-            record, executor, fits = offer.work, cast("ExecutorRecord", offer.executor), offer.fits_now
+            executor: ExecutorRecord = offer.executor  # type: ignore[assignment] # what a policy sees as one is a record
+            record, fits = offer.work, offer.fits_now
             refused = 0
             if type(record) is TaskRecord:
                 together = [record]

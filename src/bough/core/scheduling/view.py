@@ -48,7 +48,8 @@ class StateView:
 
     def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
         """The executor that has been open the longest and would take a task of this work."""
-        record, state = cast("Record", work), self._state
+        record: Record = work  # type: ignore[assignment] # what a policy sees as work is a record
+        state = self._state
         queue = record.queue
         if queue.limits and queue.spare <= 0:
             return Offer(work, None, False, True)
