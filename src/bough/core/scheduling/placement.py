@@ -65,7 +65,7 @@ class Placement:
         """Carry out the lawful ones of a policy's wishes."""
         refused = 0
         for wish in wishes:
-            offer = view.take_offer()
+            offer, view.offer = view.offer, None
             if offer is None or offer.work.id != wish.record or offer.executor.id != wish.executor:  # type: ignore[union-attr]
                 offer = self._lawful(wish)
                 if offer is None:
@@ -73,7 +73,8 @@ class Placement:
                     if refused > _MOST_REFUSED:
                         break
                     continue
-            record, executor, fits = offer.work, cast("ExecutorRecord", offer.executor), offer.fits_now
+            executor: ExecutorRecord = offer.executor  # type: ignore[assignment] # what a policy sees as one is a record
+            record, fits = offer.work, offer.fits_now
             refused = 0
             if type(record) is TaskRecord:
                 together = [record]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any, cast
+from typing import cast
 
 from bough.core.records.array_record import Record
 from bough.core.records.executor_record import ExecutorRecord
@@ -20,18 +20,17 @@ from bough.model.ids import Seconds
 from bough.model.resources import Needs
 from bough.policy.interface import Demand, ExecutorView, Offer, ReadyWork
 
-_NOTHING: frozenset[Any] = frozenset()
-
 
 class StateView:
     """The world at one instant."""
+
+    scan: StateScan | None = None  # the one that has entries of the queues
+    offer: Offer | None = None  # the last executor found: a wish that follows it at once is lawful, and is not checked
 
     def __init__(self, state: State, now: Seconds, random: Random) -> None:
         self._state = state
         self._now = now
         self._random = random
-        self.scan: StateScan | None = None  # the one that has entries of the queues
-        self._offer: Offer | None = None  # the last answer of `executor_for`
 
     @property
     def now(self) -> Seconds:
@@ -49,7 +48,8 @@ class StateView:
 
     def executor_for(self, work: ReadyWork, excluding: frozenset[int] | set[int] = frozenset()) -> Offer:
         """The executor that has been open the longest and would take a task of this work."""
-        record, state = cast("Record", work), self._state
+        record: Record = work  # type: ignore[assignment] # what a policy sees as work is a record
+        state = self._state
         queue = record.queue
         if queue.limits and queue.spare <= 0:
             return Offer(work, None, False, True)
@@ -65,13 +65,13 @@ class StateView:
                 barred = True
                 continue
             if executor.fits(record):
-                offer = self._offer = Offer(work, executor, True)
+                offer = self.offer = Offer(work, executor, True)
                 return offer
             if later is None and executor.takes_backlog(record):
                 later = executor
         if later is None:
             return Offer(work, None, False, barred)
-        offer = self._offer = Offer(work, later, False)
+        offer = self.offer = Offer(work, later, False)
         return offer
 
     def executors(self) -> list[ExecutorView]:
@@ -88,11 +88,6 @@ class StateView:
         return iter(self._state.demand)
 
     # --- what the core does between two wishes -------------------------------------------------------
-
-    def take_offer(self) -> Offer | None:
-        """The last offer, once: a wish that follows it at once is lawful and is not checked again."""
-        offer, self._offer = self._offer, None
-        return offer
 
     def take_like(self, record: TaskRecord, most: int) -> list[TaskRecord]:
         """The ready work that comes after a loose task, as long as it is of the same template and needs."""
@@ -119,16 +114,15 @@ class StateView:
 class StateScan:
     """One walk through what is ready, best first."""
 
-    __slots__ = ("_full", "_seen", "_skipped", "_state", "_taken", "_view")
+    # most scans skip nothing: these are replaced when something is in them
+    _seen: frozenset[int] = frozenset()  # records that it looked at before another scan continued
+    _skipped: frozenset[Needs] = frozenset()
+    _full: frozenset[ReadyQueue | LimitTree] = frozenset()  # queues of hosts where nothing fits
 
     def __init__(self, view: StateView, state: State) -> None:
         self._view = view
         self._state = state
         self._taken: list[Entry] = []  # out of the queues, in the order they were looked at
-        # most scans skip nothing: sets are made when something is in them
-        self._seen: frozenset[int] = _NOTHING  # records that it looked at before another scan continued
-        self._skipped: frozenset[Needs] = _NOTHING
-        self._full: frozenset[ReadyQueue | LimitTree] = _NOTHING  # queues of hosts where nothing fits
 
     def __iter__(self) -> Iterator[ReadyWork]:
         """From where it stands."""
