@@ -134,8 +134,23 @@ class Intake:
             if record.waits:  # what it travelled with was undone meanwhile
                 self._return(span, 0, 1)
             elif event.start == 0 and event.stop == 1:
-                self._facts.append(_completed(state, span, record, event))
-                lifecycle.task_ended(state, self._effects, span, record, event.seconds, event.host)
+                seconds, host, key = event.seconds, event.host, record.key
+                self._facts.append(
+                    facts.SpanEnded(
+                        event.span,
+                        0,
+                        1,
+                        seconds,
+                        event.results,
+                        event.details,
+                        record.id,  # type: ignore[arg-type]
+                        span.attempt,
+                        span.executor.id,
+                        key_of(state, record) if key else key,
+                        host,
+                    )
+                )
+                lifecycle.task_ended(state, self._effects, span, record, seconds, host)
             return
         low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
         if low <= event.start < event.stop <= high:
