@@ -107,7 +107,7 @@ def test_news_wait_for_a_few_more_commands_like_the_last_but_not_for_long(desk: 
 def test_the_alarm_is_given_back_to_functions() -> None:
     script = (
         "import signal, sys; sys.path[:0] = sys.argv[1:]\n"
-        "from test_executor_waiting import Desk\n"
+        "from test_command_wait import Desk\n"
         "heard = []\n"
         "signal.signal(signal.SIGALRM, lambda *_: heard.append(1))\n"
         "desk = Desk()\n"
