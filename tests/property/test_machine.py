@@ -337,13 +337,13 @@ class Histories(RuleBasedStateMachine):
             start = data.draw(st.integers(start, stop - 1))
             stop = data.draw(st.integers(start + 1, stop))
         if good:
-            news: facts.Fact = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start))
+            said: news.News = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start))
         else:
             cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST]))
             site = data.draw(st.booleans())
-            news = news.WorkFailed(order.span, start, Failure(cause, "it broke", site=site))
-        self.turn(news)
-        again = self.turn(news)  # the same once more is dropped; the policy may still use its chance
+            said = news.WorkFailed(order.span, start, Failure(cause, "it broke", site=site))
+        self.turn(said)
+        again = self.turn(said)  # the same once more is dropped; the policy may still use its chance
         assert all(isinstance(fact, facts.Placed | facts.RetryDue | facts.ExecutorResumed) for fact in again)
 
     @precondition(lambda self: self.sent)

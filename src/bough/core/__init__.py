@@ -1,1 +1,1 @@
-"""The scheduler without I/O: told the time and the news, it returns what it wants done."""
+"""The scheduler without I/O: offers `machine` (turns, replays, snapshots) and `queries` (questions), nothing else."""

@@ -83,7 +83,7 @@ def _whereabouts(state: State, record: Record, index: int, name: str, reached: i
         return [f"{name} is running on {host}, attempt {span.attempt}"]
     if span not in span.executor.front():
         return [f"{name} waits on {host} behind {len(span.executor.spans) - 1} others"]
-    return [f"{name} was given to {host}, attempt {span.attempt}, and is starting or so short that nobody said"]
+    return [f"{name} was given to {host}, attempt {span.attempt}, and is starting, or too short to be reported"]
 
 
 def _holder(record: Record, index: int) -> str:
@@ -92,11 +92,11 @@ def _holder(record: Record, index: int) -> str:
             return f"its group {group.path or 'the workflow'} is disabled; bough enable {group.path or 'all'}"
         if group.held:
             path = f"{group.path}/*" if group.path else "all"
-            return f"its group {group.path or 'the workflow'} is held; let it go with: bough release {path}"
+            return f"its group {group.path or 'the workflow'} is held; release it with: bough release {path}"
     if record.held:
         who = "its array" if record.is_array else "it"
-        return f"somebody held {who}; let it go with: bough release {record.id}"
-    return f"somebody held {record.id}.{index}; let it go with: bough release {record.id}.{index}"
+        return f"a user held {who}; release it with: bough release {record.id}"
+    return f"a user held {record.id}.{index}; release it with: bough release {record.id}.{index}"
 
 
 def _no_room(state: State, record: Record, name: str) -> list[str]:

@@ -135,8 +135,23 @@ class Intake:
             if record.waits:  # what it travelled with was undone meanwhile
                 self._return(span, 0, 1)
             elif event.start == 0 and event.stop == 1:
-                self._facts.append(_completed(state, span, record, event))
-                lifecycle.task_ended(state, self._effects, span, record, event.seconds, event.host)
+                seconds, host, key = event.seconds, event.host, record.key
+                self._facts.append(
+                    facts.SpanEnded(
+                        event.span,
+                        0,
+                        1,
+                        seconds,
+                        event.results,
+                        event.details,
+                        record.id,  # type: ignore[arg-type]
+                        span.attempt,
+                        span.executor.id,
+                        key_of(state, record) if key else key,
+                        host,
+                    )
+                )
+                lifecycle.task_ended(state, self._effects, span, record, seconds, host)
             return
         low, high = span.left[0]  # a span that holds nothing is forgotten, so there is a first
         if low <= event.start < event.stop <= high:
@@ -177,7 +192,7 @@ class Intake:
             lifecycle.task_ended(state, self._effects, span, record, seconds, host)
 
     def _succeed_late(self, late: Span, event: news.WorkSucceeded) -> None:
-        """A lost executor is back with results: they count for what nobody else has brought to an end."""
+        """A lost executor is back with results: they count for what no other attempt has ended."""
         if late.behind and late.record.waits:
             return  # made from something that did not count
         for low, high in late.parts(event.start, event.stop):
@@ -216,7 +231,7 @@ class Intake:
         )
         first = workflow.first_failure
         if first is not None:  # with fail-fast: nothing more is started, and this one not again
-            self._abandon_pending(first, list(workflow.group.records()) if before is None else [record])
+            self._skip_pending(first, list(workflow.group.records()) if before is None else [record])
 
     def _on_started(self, event: news.WorkStarted) -> None:
         span = self._state.spans.get(event.span)
@@ -304,7 +319,7 @@ class Intake:
         for record in [state.records[id_] for id_ in new]:
             failure = record.group.workflow.first_failure or closing
             if failure is not None:
-                self._abandon_pending(failure, [record])
+                self._skip_pending(failure, [record])
 
     def _on_pages(self, event: facts.PagesAdded) -> None:
         problem = validation.check_pages(self._state, event)
@@ -321,7 +336,7 @@ class Intake:
             self._record(event)
 
     def _on_removed(self, event: facts.RunRemoved) -> None:
-        """One that is not here was retired; whoever says it has looked whether there is such a run."""
+        """One that is not here was retired; the server has looked whether there is such a run."""
         workflow = self._state.workflows.get(event.run)
         if workflow is None or (workflow.group.id != ROOT and workflow.group.settled):
             self._record(event)
@@ -377,7 +392,7 @@ class Intake:
         for record in amend.unsuccessful(self._state, change.run, set(change.removed)):
             if record.runs(UNSUCCESSFUL_STATES, 0, record.length):
                 self._record(facts.Retried(Dep(On.TASK, record.id)))
-        self._abandon()
+        self._record_skipped()
         fact = facts.Amended(change.run, change.added, change.changed, change.removed, change.removed_groups)
         if fact.added or fact.changed or fact.removed or fact.removed_groups:
             parts = amend.amend(self._state, self._effects, fact)
@@ -445,7 +460,7 @@ class Intake:
         self._effects.skipped += [
             (one, 0, one.length, failure) for one in group.records() if not dependencies.is_final(one)
         ]
-        self._abandon()
+        self._record_skipped()
 
     # --- facts and what follows from them --------------------------------------------------------
 
@@ -454,7 +469,7 @@ class Intake:
         self._facts.append(fact)
         APPLY[type(fact)](self._state, self._effects, fact)
 
-    def _abandon(self) -> None:
+    def _record_skipped(self) -> None:
         """Record, one after the other, what will never run because of what was just applied."""
         skipped = self._effects.skipped
         while skipped:
@@ -462,7 +477,7 @@ class Intake:
             for low, high in record.runs(PENDING_STATES, start, min(stop, record.length)):
                 self._record(facts.Skipped(RecordId(record.id), low, high, failure))
 
-    def _abandon_pending(self, failure: Failure, records: Iterable[Record]) -> None:
+    def _skip_pending(self, failure: Failure, records: Iterable[Record]) -> None:
         """What has not started of these will not: the workflow stops at its first failure, or the session closes."""
         for record in records:
             if dependencies.is_final(record):
@@ -473,7 +488,7 @@ class Intake:
 
     def _follow_up(self) -> None:
         """Record what follows from what was just applied."""
-        self._abandon()
+        self._record_skipped()
         while self._effects.groups_to_retry:
             self._try_again(self._effects.groups_to_retry.pop())
 

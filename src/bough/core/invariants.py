@@ -145,7 +145,7 @@ def _totals(state: State) -> None:
     for name, lock in state.locks.items():
         owner = state.spans.get(lock.span)
         owned = owner is not None and owner.has(lock.index) and name in state.locks.by_span.get(lock.span, ())
-        _demand(owned, f"lock {name} belongs to nobody who is with an executor")
+        _demand(owned, f"lock {name} belongs to no element that is with an executor")
     _demand(
         sum(map(len, state.locks.by_span.values())) == len(state.locks), "the locks of spans are not those there are"
     )

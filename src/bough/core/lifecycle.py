@@ -1,6 +1,7 @@
-"""Spans from hand-out to end: how each fact about executors and spans changes the state.
+"""Executors and spans, from placement to the end: how each fact about them changes the state.
 
-Rule: these functions only apply what is already decided and lawful; `machine.py` filters and decides.
+Of several attempts of a task, replicas or those of lost executors, the first success counts and ends the others. Rule:
+these functions only apply what is already decided and lawful; `intake` filters and decides.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bough.core.records.array_record import (
     WAITING,
     ArrayRecord,
     Record,
-    let_go,
+    forget_succeeded,
 )
 from bough.core.records.attempts import WHOLE, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
@@ -115,7 +116,7 @@ def placed(state: State, effects: Effects | None, fact: facts.Placed) -> None:
 
 
 def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: ExecutorRecord) -> None:
-    """A loose task went to an executor; whoever calls looks after the executor's room."""
+    """A loose task went to an executor; the caller updates whether the executor is open."""
     number, attempt, behind = fact.span, fact.attempt, fact.behind
     state.task_placed(record, WAITING if behind else READY)
     record.attempt = attempt
@@ -129,11 +130,11 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     if state.timed_groups:
         start_clocks(state, record.group)
     if record.like.limits.resend_after:
-        expect_word(state, span)
+        watch_silence(state, span)
 
 
 def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, executor: ExecutorRecord) -> None:
-    """Elements of an array went to an executor; whoever calls looks after the executor's room."""
+    """Elements of an array went to an executor; the caller updates whether the executor is open."""
     number, start, stop, attempt = fact.span, fact.start, fact.stop, fact.attempt
     state.move(record, start, stop, PLACED)
     record.took(start, stop, attempt)
@@ -148,7 +149,7 @@ def place_elements(state: State, fact: facts.Placed, record: ArrayRecord, execut
     if state.timed_groups:
         start_clocks(state, record.group)
     if record.spec.limits.resend_after:
-        expect_word(state, span)
+        watch_silence(state, span)
     if record.urgent:  # only what was lost goes before others, not the rest of its array
         record.urgent = False
         if record.ready:
@@ -171,18 +172,18 @@ def place_replica(state: State, fact: facts.Placed, record: Record, executor: Ex
     state.last_span = number
     executor.add(span)
     if record.spec.limits.resend_after:
-        expect_word(state, span)
+        watch_silence(state, span)
 
 
 def start_clocks(state: State, group: GroupRecord) -> None:
-    """Something of a group was handed out: time limits of it and of those above begin."""
+    """Something of a group was sent: time limits of it and of those above begin."""
     for above in group.chain():
         if above.timeout and not above.deadline:
             above.deadline = state.now + above.timeout
             state.set_timer(above.deadline, TimerKind.GROUP_LIMIT, above.id)
 
 
-def expect_word(state: State, span: Span) -> None:
+def watch_silence(state: State, span: Span) -> None:
     """Look after a span again if nothing is said of it for as long as its tasks allow."""
     span.heard = state.now
     state.set_timer(state.now + span.record.spec.limits.resend_after, TimerKind.SILENCE, span.id)
@@ -227,7 +228,7 @@ def span_ended(state: State, effects: Effects | None, fact: facts.SpanEnded) -> 
 
 
 def _declared(state: State, effects: Effects | None, fact: facts.SpanEnded) -> None:
-    """Somebody declared elements done that were with nobody."""
+    """A user declared elements done that no executor had."""
     record, start, stop = state.records[fact.record], fact.start, fact.stop
     record.withdraw(start, stop)
     state.move(record, start, stop, DONE)
@@ -267,7 +268,7 @@ def end_attempts(
             if effects is not None:
                 effects.orders.append(StopSpan(span.executor.id, span.id, low, high))
             ended.append((span, low, high))
-        state.let_go(span)
+        state.shrink_span(span)
     return ended
 
 
@@ -290,16 +291,16 @@ def task_ended(  # noqa: PLR0917 called for every task: names would cost
     if waiters:
         record.dependents = None
         if state.has_near:
-            _keep_near(state, waiters, record)
+            _keep_on_host(state, waiters, record)
         dependencies.satisfy(state, effects, waiters)
     group = record.group
     if record.own is not None and record.own.terms.release:
         dependencies.release(state, effects, group)
     if group.closed and (not group.unfinished or group.unheld):
-        dependencies.settle(state, effects, group)
+        dependencies.finish(state, effects, group)
 
 
-def _keep_near(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
+def _keep_on_host(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
     """Those that are to run where a task ran know now where that is."""
     for waiter, _, _ in waiters:
         if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.same_host_as == record.id:
@@ -319,7 +320,7 @@ def _elements_ended(
         avoided = (record.shunned.pop(index, ()) for index in range(start, stop) if index in record.shunned)
         _compare_places(state, effects, span, tuple(place for places in avoided for place in places))
     several = state.attempts.several  # before this one leaves
-    state.let_go(span)
+    state.shrink_span(span)
     if several:
         end_attempts(state, effects, record, start, stop)
     dependencies.ended(state, effects, record, start, stop)
@@ -354,13 +355,13 @@ def element_failed(state: State, effects: Effects | None, fact: facts.ElementFai
     if detail is not None and detail.ended > detail.started > 0 and fact.failure.cause in _NATURAL:
         record.runtime.note(1, detail.ended - detail.started)
     if runs_on:  # what becomes of the task is decided when the last of its attempts ends
-        state.let_go(span)
+        state.shrink_span(span)
         return
     record.blame(index, failures + (not lost and not forgiven), losses + lost)
     record.set_failure(index, index + 1, fact.failure)
     if isinstance(record, ArrayRecord):
         record.attempts[index] = span.attempt
-    state.let_go(span)
+    state.shrink_span(span)
     if fact.retry_at < 0:
         workflow = record.group.workflow
         if workflow.fail_fast and workflow.first_failure is None:
@@ -389,11 +390,11 @@ def span_returned(state: State, effects: Effects | None, fact: facts.SpanReturne
     span = state.spans[fact.span]
     for low, high in span.take(fact.start, fact.stop):
         for start, stop in state.attempts.only_with(span, low, high):
-            _come_back(state, effects, span.record, start, stop)
-    state.let_go(span)
+            _wait_or_free(state, effects, span.record, start, stop)
+    state.shrink_span(span)
 
 
-def not_runnable(state: State, effects: Effects | None, fact: facts.Skipped) -> None:
+def skipped(state: State, effects: Effects | None, fact: facts.Skipped) -> None:
     """Elements will never run."""
     record = state.records[fact.record]
     record.withdraw(fact.start, fact.stop)
@@ -405,7 +406,7 @@ def not_runnable(state: State, effects: Effects | None, fact: facts.Skipped) -> 
     dependencies.ended(state, effects, record, fact.start, fact.stop)
 
 
-def recalled(state: State, effects: Effects | None, fact: facts.MemoLookedUp) -> None:
+def memo_looked_up(state: State, effects: Effects | None, fact: facts.MemoLookedUp) -> None:
     """Memos were looked up: found elements are done, the others may run."""
     record = state.records[fact.record]
     record.recalling = False
@@ -431,7 +432,7 @@ def pages_added(state: State, effects: Effects | None, fact: facts.PagesAdded) -
     count = fact.pages[-1].stop - start if fact.pages else 0
     record.states.extend(bytes(count))
     if record.spec.fed:
-        let_go(record)
+        forget_succeeded(record)
     grow(state, record, count)
     if fact.last and record.open:
         record.open = False
@@ -440,7 +441,7 @@ def pages_added(state: State, effects: Effects | None, fact: facts.PagesAdded) -
         dependencies.array_complete(state, effects, record)
     if count and record.waits == 0:
         elements_free(state, effects, record, start, record.length, candidates=fact.reuse or None)
-    elif count and (failure := dependencies.why_never(state, record)) is not None and effects is not None:
+    elif count and (failure := dependencies.why_skipped(state, record)) is not None and effects is not None:
         effects.skipped.append((record, start, record.length, failure))
 
 
@@ -463,14 +464,14 @@ def _give_back(state: State, effects: Effects | None, span: Span, start: int, st
     if isinstance(record, ArrayRecord):
         for index in range(start, stop):
             record.attempts[index] = span.attempt
-    _come_back(state, effects, record, start, stop)
+    _wait_or_free(state, effects, record, start, stop)
 
 
-def _come_back(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
-    """Elements are with nobody any more: they may go to another one, or wait again for what they travelled with."""
+def _wait_or_free(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
+    """Elements are with no executor any more: they may go to another one, or wait again for the one before them."""
     if isinstance(record, TaskRecord) and record.waits:
         state.move_task(record, WAITING)
-        failure = dependencies.why_never(state, record)
+        failure = dependencies.why_skipped(state, record)
         if failure is not None and effects is not None:
             effects.skipped.append((record, 0, 1, failure))
     else:

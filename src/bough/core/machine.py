@@ -1,8 +1,8 @@
 """The scheduler: told the time and the news, it returns facts to write and orders to carry out.
 
-`turn` is the only thing that changes the state. What a peer says is filtered (see `intake.py`); what we decide is
-asserted. `replay` applies facts of a journal: no policy is asked and no order is given; `replay_what_fits` does so
-for a journal that lacks some. Rule: no clock, dice or I/O.
+`turn` is the only thing that changes the state. What a peer says is filtered (see `intake`); what the core decides is
+asserted. `replay` applies the facts of a journal: it asks no policy and gives no order; `replay_what_fits` does so for
+a journal that lacks some. Rule: no clock, dice or I/O.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Machine:
         state.turn, state.now = number, now
         for fact in written:
             APPLY[type(fact)](state, None, fact)
-        self._forget_what_was_due(now)
+        self._drop_due_timers(now)
 
     def replay_what_fits(
         self, number: int, now: Seconds, written: Sequence[Fact], without: Collection[int] = ()
@@ -112,14 +112,14 @@ class Machine:
                 raise
             except Exception as error:
                 raise Unappliable(number, position, f"{type(error).__name__}: {error}") from error
-        self._forget_what_was_due(now)
+        self._drop_due_timers(now)
         return passed
 
     def reserve(self, span: int) -> None:
         """Executors may know spans up to this number, whatever became of them here: new ones have higher numbers."""
         reserve(self.state, span)
 
-    def _forget_what_was_due(self, now: Seconds) -> None:
+    def _drop_due_timers(self, now: Seconds) -> None:
         """What was due in a turn that is replayed is among its facts."""
         while self.state.due_timer(now) is not None:
             pass

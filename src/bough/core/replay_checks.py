@@ -41,7 +41,7 @@ def misfit(state: State, fact: Fact) -> str:
 def fitted(state: State, fact: Fact) -> Fact:
     """A fact that fits, as it is to be applied.
 
-    A success of a span that is not known is that of nobody's span. What was handed out into room that seems taken,
+    A success of a span that is not known is that of span 0. What was sent into room that seems taken,
     since an end before it is missing, waits there behind others.
     """
     if isinstance(fact, facts.SpanEnded) and fact.span not in state.spans and fact.span not in state.attempts.late:

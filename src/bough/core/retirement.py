@@ -1,8 +1,8 @@
-"""Workflows that are over leave the core, and come back when somebody acts on them.
+"""Workflows that have finished leave the core, and come back when a person acts on them.
 
 What leaves is kept as bytes: pieces of a snapshot that hold one workflow, each compressed by itself so that a big
-workflow can be kept in slices. Rule: a workflow that left and came back is as it was; no other workflow notices,
-because dependencies never cross them.
+workflow can be kept in slices. Rule: a workflow that left and came back is as it was; no other workflow is changed by
+it, because dependencies never cross them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bough.model.ids import ROOT, GroupId
 
 VERSION = 1
 PIECE = 500  # records in one piece: some milliseconds
-MOST_RUNTIMES = 10_000  # templates whose run times are remembered, as far as nobody uses them
+MOST_RUNTIMES = 10_000  # templates whose run times are remembered, as far as no record uses them
 _LEVEL = 1  # of compression: fast
 
 
@@ -178,7 +178,7 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
 
 
 def _untie(groups: list[GroupRecord], root: GroupRecord) -> None:
-    """Undo the circles among what is forgotten, so that its memory is free at once and nobody need look for it."""
+    """Undo the circles among what is forgotten, so that its memory is free at once, without the garbage collector."""
     for group in groups:
         for entries in (group.members, group.children, group.dependents, group.enders, group.gated, group.limit_nodes):
             entries.clear()
@@ -187,7 +187,7 @@ def _untie(groups: list[GroupRecord], root: GroupRecord) -> None:
 
 
 def _forget_runtimes(state: State) -> None:
-    """Of run times that nobody uses only the last are kept. All records are looked at, but only once in a while."""
+    """Of run times that no record uses only the last are kept. All records are looked at, but only once in a while."""
     if len(state.runtimes) <= max(MOST_RUNTIMES, 2 * state.used_runtimes):
         return
     used = {id(record.runtime) for record in state.records.values()}

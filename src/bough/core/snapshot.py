@@ -1,13 +1,8 @@
-"""The state as bytes and back.
+"""The state as bytes and back, so that a restart replays only what came after.
 
-The state as bytes and back, so that a restart replays only what came after.
-
-What can be derived is not stored: who waits for whom, queues and counts are built again from the
-specs and the states. Rule: a restored machine and the one it was taken from give the same answers.
-
-Filling an empty state from a snapshot: what was not stored is built again from the specs and the states.
-
-Rule: a restored machine and the one the snapshot was taken of give the same answers.
+What can be derived is not stored: which tasks wait for which, queues and counts are built again from the specs and the
+states. Snapshots of the version before are read. Rule: a restored machine and the one that the snapshot was taken of
+give the same answers.
 """
 
 from __future__ import annotations
@@ -481,7 +476,7 @@ def _count(state: State, record: Record, number: int, count: int) -> None:
 
 
 def _link(state: State, groups: Sequence[GroupRecord], records: Sequence[Record]) -> None:
-    """Find again who waits for whom; ended ones too, since a retry by hand may wake them."""
+    """Find again what waits for what; ended ones too, since a user may retry them."""
     for group in groups:
         group.waits = dependencies.wait_for(state, None, group, -1, group.after)
     for group in groups:

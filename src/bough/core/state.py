@@ -56,7 +56,7 @@ class State:
     def __init__(self, policies: Policies, pickup: int = 0) -> None:
         self.policies = policies
         self.asks_policy = False  # only a turn does; what is queued otherwise has rank 0 until the first turn
-        self.pickup = pickup or MAX_SPAN  # most tasks in one hand-out to one core
+        self.pickup = pickup or MAX_SPAN  # most tasks in one dispatch to one core
         self.run = 0  # of the session or service itself
         self.stopping = False
         self.turn = 0  # the number of the turn that is being applied
@@ -164,7 +164,7 @@ class State:
             group.unfinished += 1
 
     def task_placed(self, record: TaskRecord, before: int) -> None:
-        """As `move_task`, for the step that every task takes: from ready to placed, or from waiting if it is towed."""
+        """As `move_task`, for the step that every task takes: from ready to placed, or from waiting in a chain."""
         if record.state != before:
             self._forbid(record, bytes((record.state,)), PLACED)
         record.state = PLACED
@@ -230,7 +230,7 @@ class State:
     # --- ready -----------------------------------------------------------------------------------
 
     def free(self, record: Record, start: int, stop: int, *, first: bool = False) -> None:
-        """Elements that waited, or came back, may run: make them ready, or held if somebody holds them."""
+        """Elements that waited, or came back, may run: make them ready, or held if a user holds them."""
         self.move(record, start, stop, READY)
         if record.held or (self.held_groups and record.group.is_held()):
             self.move(record, start, stop, HELD)
@@ -320,7 +320,7 @@ class State:
         elif executor.id in self.executors:
             self.note_room(executor)
 
-    def let_go(self, span: Span) -> None:
+    def shrink_span(self, span: Span) -> None:
         """After elements left a span: forget it, or let a wide executor use what they occupied."""
         if not span.left:
             self.drop(span)

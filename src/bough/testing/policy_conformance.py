@@ -106,9 +106,9 @@ class PolicySuite:
         machine.turn(0, executors)
         return machine
 
-    def turn(self, machine: Machine, *news: facts.Fact, now: float = 0.0) -> Turn:
+    def turn(self, machine: Machine, *said: news.News, now: float = 0.0) -> Turn:
         """One turn, after which the laws hold and the policy has not raised."""
-        turn = machine.turn(now, news)
+        turn = machine.turn(now, said)
         check(machine.state)
         assert turn.complaints == []
         return turn

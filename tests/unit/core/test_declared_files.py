@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 from core_bench import Bench
-from bough.testing.builders import submit, task
 
 from bough.core.data.declared_files import DeclaredFiles
 from bough.model.events.facts import RunOpened, Submitted, decode_facts, encode_facts
 from bough.model.files import FileSpec
 from bough.model.ids import FileId, GroupId
 from bough.model.tasks import GroupSpec, TaskSpec
+from bough.testing.builders import submit, task
 
 
 def files_of(bench: Bench, record: int) -> tuple[list[str], list[str]]:

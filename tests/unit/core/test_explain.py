@@ -71,7 +71,7 @@ def test_it_was_cancelled() -> None:
 def test_it_was_given_to_an_executor() -> None:
     bench = Bench()
     bench.submit(task(1))
-    assert why(bench, 1) == "task 1 was given to host1, attempt 1, and is starting or so short that nobody said"
+    assert why(bench, 1) == "task 1 was given to host1, attempt 1, and is starting, or too short to be reported"
 
 
 def test_it_runs() -> None:
@@ -93,11 +93,11 @@ def test_it_is_held() -> None:
     bench = Bench(1)
     bench.submit(task(1), task(2), array(3, 3), group(1, "g"), group(2, "sub", 1), task(4, group=2))
     bench.tell(Hold(on(2)), Hold(on(3, 1)), Hold(on_group(1)))
-    assert why(bench, 2) == "task 2 is held: somebody held it; let it go with: bough release 2"
-    assert why(bench, 3, 1) == "task 3.1 is held: somebody held 3.1; let it go with: bough release 3.1"
+    assert why(bench, 2) == "task 2 is held: a user held it; release it with: bough release 2"
+    assert why(bench, 3, 1) == "task 3.1 is held: a user held 3.1; release it with: bough release 3.1"
     assert why(bench, 4).startswith("task 4 is held: its group g is held;")
     bench.tell(Hold(on_array(3)))
-    assert "somebody held its array" in why(bench, 3, 2)
+    assert "a user held its array" in why(bench, 3, 2)
     bench.tell(Hold(on_group(0)))
     assert "its group the workflow is held" in why(bench, 2)
 

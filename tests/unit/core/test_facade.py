@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from bough.testing.builders import BOOM, array, executor, group, limits, on_group, task
 
 from bough.core.queries.answers import TaskCounts
 from bough.core.queries.facade import Queries
@@ -13,6 +12,7 @@ from bough.model.ids import GroupId
 from bough.model.outcomes import Cause, Success
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Limits, On
+from bough.testing.builders import BOOM, array, executor, group, limits, on_group, task
 from tests.unit.core.core_bench import Bench, on
 
 

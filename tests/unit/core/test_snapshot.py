@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from bough.core.machine import Machine
+from bough.core.state import TimerKind
 from bough.model.events import facts, news
 from bough.model.events.facts import ExecutorDrained, GroupClosed, MemoLookedUp
 from bough.model.events.news import Cancel, Hold, Prioritise, Release, Retry
@@ -214,3 +216,22 @@ def test_an_empty_machine_can_be_kept() -> None:
     again = Machine.restore(Machine(Policies(Fifo())).snapshot(), Policies(Fifo()))
     assert again.is_idle
     assert again.counts() == Machine(Policies(Fifo())).counts()
+
+
+def test_a_snapshot_of_version_2_with_two_heaps_of_timers_is_read() -> None:
+    """Retries had a heap of their own; in the other one spans were positive, groups negative, executors apart."""
+    bench = Bench(2)
+    bench.submit(task(1, limits=limits(retries=1, backoff=30)))
+    bench.fail(1)
+    state = bench.machine.state
+    for kind, number in ((TimerKind.GROUP_LIMIT, 3), (TimerKind.SUSPENSION, 1), (TimerKind.SILENCE, 7)):
+        state.set_timer(40.0 + number, kind, number)
+    kept = msgspec.msgpack.decode(bench.machine.snapshot())
+    assert kept["version"] == 3
+    kept["version"] = 2
+    del kept["due"]
+    kept["timers"] = [(30.0, 1, 0)]
+    kept["alarms"] = [(43.0, -3, 0), (41.0, 0, 1), (47.0, 7, 0)]
+    restored = Machine.restore(msgspec.msgpack.encode(kept), Policies(Fifo()))
+    assert sorted(restored.state.timers) == sorted(state.timers)
+    assert restored.wake == bench.machine.wake

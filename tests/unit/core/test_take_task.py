@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msgspec import structs
-from bough.testing.builders import array, group, needs, task
 
 from bough.core.machine import Machine, Turn
 from bough.core.queries.facade import Queries
@@ -16,6 +15,7 @@ from bough.model.states import TaskState
 from bough.model.tasks import GroupSpec, Kind, TaskSpec
 from bough.policies.placement.fifo import Fifo
 from bough.policy.interface import Place, View
+from bough.testing.builders import array, group, needs, task
 from tests.unit.core.core_bench import Bench
 
 

@@ -1,6 +1,6 @@
 """Applying a changed description to a workflow that goes on: what is gone leaves, what is new comes, the rest stays.
 
-What is changed keeps its number, so that who waits for it, its attempts and its history stay its own. Rule: the
+What is changed keeps its number, so that what waits for it, its attempts and its history stay its own. Rule: the
 difference is applied whole; whatever built on something that is different now waits again, as after a reset, and what
 the difference does not reach is not touched.
 """
@@ -70,25 +70,25 @@ def amended(state: State, effects: Effects | None, fact: facts.Amended) -> None:
 def amend(state: State, effects: Effects | None, fact: facts.Amended) -> Parts:
     """Apply a difference that is lawful; what had started and waits again."""
     workflow = state.workflows[fact.run]
-    workflow.first_failure = None  # somebody has looked at it
+    workflow.first_failure = None  # a user has looked at it
     state.likes.clear()  # what is alike may not be so any more
     state.due = True
     poorer = _remove(state, effects, fact)
     seeds, pending, gates = _change(state, effects, workflow, fact)
-    fresh = _add(state, workflow, fact, gates)
+    added = _add(state, workflow, fact, gates)
     _count_occurrences(workflow)
     given = [(state.records[id_], low, high) for id_, low, high in fact.parts]
-    news = Changes(fresh, pending, gates, [group for group, bad in poorer.items() if bad])
-    ripple = Closure(workflow, given or seeds, news)
-    parts = list(ripple.all_parts())
+    news = Changes(added, pending, gates, [group for group, bad in poorer.items() if bad])
+    closure = Closure(workflow, given or seeds, news)
+    parts = list(closure.all_parts())
     for part in parts:
         reset.forget(state, effects, *part)
-    reset.reopen(state, effects, ripple)
-    _link(state, effects, ripple, fresh, pending)
-    over = {group.id: group for group in (*ripple.touched.values(), *poorer, *gates)}
+    reset.reopen(state, effects, closure)
+    _link(state, effects, closure, added, pending)
+    over = {group.id: group for group in (*closure.touched.values(), *poorer, *gates)}
     for group in sorted(over.values(), key=reset.depth, reverse=True):
         if group.id in state.groups:
-            dependencies.settle(state, effects, group)
+            dependencies.finish(state, effects, group)
     return tuple((RecordId(record.id), low, high) for record, low, high in parts)
 
 
@@ -121,7 +121,7 @@ def _remove(state: State, effects: Effects | None, fact: facts.Amended) -> dict[
 
 
 def _forget_waiters(state: State, records: list[Record], groups: list[GroupRecord]) -> None:
-    """Nobody is to tell these of an end any more."""
+    """These are not told of an end any more."""
     gone: set[Record | GroupRecord] = {*records, *groups}
     awaited = {dep for one in gone for dep in one.after}
     for dep in awaited:
@@ -145,7 +145,7 @@ def _others(waiters: list[Waiter], gone: AbstractSet[Record | GroupRecord]) -> l
 
 
 def _take_out(state: State, effects: Effects | None, record: Record) -> None:
-    """End what runs of a record, and forget it; its group lets go of it."""
+    """End what runs of a record, and forget it; the caller removes it from its group."""
     task_actions.stop_spans(state, effects, record, 0, record.length)
     for low, high in record.runs(OPEN_STATES, 0, record.length):
         record.withdraw(low, high)
@@ -282,17 +282,17 @@ def _groups(group: GroupRecord) -> Iterable[GroupRecord]:
 
 def _add(state: State, workflow: Workflow, fact: facts.Amended, gates: list[GroupRecord]) -> list[Record]:
     """Make the records of what is new; new groups are closed, and gates like any that waits for something else."""
-    fresh: list[Record] = []
+    added: list[Record] = []
     for item in fact.added:
         if isinstance(item, GroupSpec):
             group = add_group(state, item)
             group.closed = True
             gates.append(group)
         elif isinstance(item, ArraySpec):
-            fresh.append(add_array(state, item))
+            added.append(add_array(state, item))
         else:
-            fresh.append(add_task(state, item))
-    return fresh
+            added.append(add_task(state, item))
+    return added
 
 
 def _count_occurrences(workflow: Workflow) -> None:
@@ -305,13 +305,13 @@ def _count_occurrences(workflow: Workflow) -> None:
     workflow.occurrences = occurrences
 
 
-def _link(state: State, effects: Effects | None, ripple: Closure, fresh: list[Record], pending: list[Record]) -> None:
+def _link(state: State, effects: Effects | None, closure: Closure, added: list[Record], pending: list[Record]) -> None:
     """Let everything wait for what it waits for now; what waits for nothing goes on."""
-    new, changed = {record.id for record in fresh}, {record.id for record in pending}
-    records = ripple.records | {record.id: record for record in fresh}
+    new, changed = {record.id for record in added}, {record.id for record in pending}
+    records = closure.records | {record.id: record for record in added}
     for id_ in sorted(records):
         record = records[id_]
-        again = ripple.parts.get(id_, [])
+        again = closure.parts.get(id_, [])
         if id_ in changed and record.state_of(0) == WAITING:
             task_actions.forgive(record, 0, record.length)  # another try that was not due yet is not the same
             again = [[0, record.length]]

@@ -1,7 +1,7 @@
 """What is different between a workflow that goes on and a description of it: both matched by names, from the top.
 
 A group is the one of its name in the same place; a task the one of its name in the same group. Of several tasks of one
-name (commands that nobody named) those with equal commands are the same, and the rest are the same in their order.
+name (commands without a name) those with equal commands are the same, and the rest are the same in their order.
 Rule: looks and changes nothing; linear in the workflow and the description.
 """
 

@@ -61,7 +61,7 @@ def _left(state: State, action: Action) -> list[str]:
 def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
     """The paths of tasks that are not changed themselves, but have started and would be run again."""
     copy = alone(state, workflow)
-    fresh: list[Record] = []
+    added: list[Record] = []
     pending: list[Record] = []
     seeds: list[Part] = []
     gates: list[GroupRecord] = []
@@ -76,7 +76,7 @@ def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
         assert isinstance(item, TaskSpec)
         record, old = add_task(copy, item), state.records.get(item.id)
         if not isinstance(old, TaskRecord):
-            fresh.append(record)
+            added.append(record)
             continue
         record.state = (
             WAITING if old.state in UNSUCCESSFUL_STATES else old.state
@@ -89,7 +89,7 @@ def run_again(state: State, workflow: Workflow, found: Difference) -> list[str]:
     bad = {
         state.records[id_].group.id for id_ in found.news.removed if state.records[id_].runs(UNSUCCESSFUL_STATES, 0, 1)
     }
-    stirred = [copy.groups[id_] for id_ in copy.groups if id_ in bad]
-    ripple = Closure(copy.workflows[workflow.run], seeds, Changes(fresh, pending, gates, stirred))
+    lost_members = [copy.groups[id_] for id_ in copy.groups if id_ in bad]
+    closure = Closure(copy.workflows[workflow.run], seeds, Changes(added, pending, gates, lost_members))
     changed = {item.id for item in found.news.changed if isinstance(item, TaskSpec)}
-    return [path_of(record) for record, _, _ in ripple.all_parts() if record.id not in changed]
+    return [path_of(record) for record, _, _ in closure.all_parts() if record.id not in changed]

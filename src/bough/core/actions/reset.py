@@ -33,15 +33,15 @@ def reach(state: State, action: news.Reset) -> tuple[tuple[tuple[RecordId, int, 
         return (), [f"{_names(busy)}: not reset while it runs; end it first: bough kill"]
     if not wanted:
         return (), []
-    ripple = Closure(wanted[0][0].group.workflow, wanted)
-    if ripple.started and not action.cascade:
-        return (), [f"{_names(ripple.started)}: has started and depends on it; reset it too: --cascade"]
-    parts = tuple((RecordId(record.id), low, high) for record, low, high in ripple.all_parts())
-    for id_ in ripple.parts:
-        record = ripple.records[id_]
+    closure = Closure(wanted[0][0].group.workflow, wanted)
+    if closure.started and not action.cascade:
+        return (), [f"{_names(closure.started)}: has started and depends on it; reset it too: --cascade"]
+    parts = tuple((RecordId(record.id), low, high) for record, low, high in closure.all_parts())
+    for id_ in closure.parts:
+        record = closure.records[id_]
         if isinstance(record, ArrayRecord) and record.spec.fed:
             return (), [f"array {id_}: a generator feeds it, and what it has done was discarded; submit it again"]
-    for record in ripple.records.values():
+    for record in closure.records.values():
         if record.recalling:
             return (), [f"{dependencies.name_of(record, 0)}: being looked up among finished tasks; ask again"]
     return parts, []
@@ -57,25 +57,25 @@ def reset(state: State, effects: Effects | None, fact: facts.WasReset) -> None:
     """Bring the parts back to waiting, and let all that depends on them wait again."""
     parts = [(state.records[id_], low, high) for id_, low, high in fact.parts]
     workflow = parts[0][0].group.workflow
-    workflow.first_failure = None  # somebody has looked at it
-    ripple = Closure(workflow, parts)
+    workflow.first_failure = None  # a user has looked at it
+    closure = Closure(workflow, parts)
     for record, low, high in parts:
         forget(state, effects, record, low, high)
-    reopen(state, effects, ripple)
-    for id_ in sorted(ripple.records):
-        link_anew(state, effects, ripple.records[id_], ripple.parts.get(id_, []))
+    reopen(state, effects, closure)
+    for id_ in sorted(closure.records):
+        link_anew(state, effects, closure.records[id_], closure.parts.get(id_, []))
 
 
-def reopen(state: State, effects: Effects | None, ripple: Closure) -> None:
+def reopen(state: State, effects: Effects | None, closure: Closure) -> None:
     """Groups in which something waits again are not over, and gates are closed again."""
-    for group in ripple.touched.values():
+    for group in closure.touched.values():
         if group.settled:  # it begins anew
             group.tried, group.deadline = 0, 0.0
-    for group in ripple.touched.values():
-        dependencies.unsettle(group)
-    for group in sorted(ripple.touched.values(), key=depth, reverse=True):
+    for group in closure.touched.values():
+        dependencies.reopen(group)
+    for group in sorted(closure.touched.values(), key=depth, reverse=True):
         _release_anew(group)
-    for group in sorted(ripple.gates.values(), key=depth):
+    for group in sorted(closure.gates.values(), key=depth):
         _close_gate(state, effects, group)
 
 
@@ -113,7 +113,7 @@ def depth(group: GroupRecord) -> int:
 
 
 def _release_anew(group: GroupRecord) -> None:
-    """Find anew whether who waits for a group may start before its end."""
+    """Find anew whether what waits for a group may start before its end."""
     parent = group.parent
     if parent is None:
         return
@@ -128,7 +128,7 @@ def _close_gate(state: State, effects: Effects | None, group: GroupRecord) -> No
     above = group.parent
     group.generation += 1
     group.gated.clear()
-    group.doomed = (above.doomed if above is not None else None) or dependencies.obstacle(state, group.after)
+    group.doomed = (above.doomed if above is not None else None) or dependencies.blocking_failure(state, group.after)
     group.waits = dependencies.wait_for(state, effects, group, -1, group.after)
     if above is not None and above.waits:
         group.waits += 1
@@ -145,7 +145,7 @@ def link_anew(state: State, effects: Effects | None, record: Record, again: rang
         record.waits += 1
         group.gated.append(entry)
         if group.doomed is not None:
-            dependencies.doom(state, effects, entry, group.doomed)
+            dependencies.skip(state, effects, entry, group.doomed)
     blocked = _blocked_elements(state, effects, record)
     if record.waits:
         blocked = [[0, record.length]]

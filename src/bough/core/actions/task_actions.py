@@ -1,14 +1,10 @@
-"""Cancel, kill, hold, release, retry, prioritise, declare done.
+"""What people do to tasks, arrays and groups: cancel, kill, hold, release, retry, change priority, declare done.
 
-What people do to tasks, arrays and groups: cancel, kill, hold, release, retry, change priority.
-
-Rule: a deed applies to the largest lawful part of its target and leaves the rest alone; it is
-recorded once, for the target, and what it means for each element follows from the state.
-
-Declaring tasks done by hand: what they would have computed is there, or is not needed.
-
-Rule: commands and functions whose value nobody takes may be declared, unless they are out; a function whose value is
-taken by a task that is not declared with it is left out, because there is no value.
+Tasks are declared done when what they would have computed is there, or is not needed: commands, and functions whose
+value no other task takes, unless they are with an executor. A function whose value is taken by a task that is not
+declared with it is not changed, because there is no value. Rule: an action applies to the largest lawful part of its
+target and leaves the rest alone; it is recorded once, for the target, and what it means for each element follows from
+the state.
 """
 
 from __future__ import annotations
@@ -130,7 +126,7 @@ def released(state: State, effects: Effects | None, fact: facts.Released) -> Non
 def _hold_flags(state: State, fact: facts.Held | facts.Released, *, on: bool) -> list[Target]:
     """Set or clear the flags that keep tasks held also when they become free later.
 
-    Holding a group flags the group; releasing it lets go of everything inside, however it was held.
+    Holding a group flags the group; releasing it releases everything inside, however it was held.
     """
     found = list(targets(state, fact.target, fact.stop))
     group = state.groups.get(fact.target.id) if fact.target.is_group else None
@@ -177,7 +173,7 @@ def retried(state: State, effects: Effects | None, fact: facts.Retried) -> None:
         state.groups[fact.target.id].tried += 1
     todo = [t for t in targets(state, fact.target, fact.stop) if t[0].runs(UNSUCCESSFUL_STATES, t[1], t[2])]
     for record, _, _ in todo:
-        record.group.workflow.first_failure = None  # somebody has looked at it
+        record.group.workflow.first_failure = None  # a user has looked at it
     revived: list[Target] = []
     seen: set[int] = set()
     while todo:
@@ -187,7 +183,7 @@ def retried(state: State, effects: Effects | None, fact: facts.Retried) -> None:
             state.move(record, low, high, WAITING)
             record.set_failure(low, high, None)
             forgive(record, low, high)
-            dependencies.unsettle(record.group)
+            dependencies.reopen(record.group)
         if record.id not in seen:
             seen.add(record.id)
             todo += _not_run_because_of(state, record)
@@ -209,7 +205,7 @@ def forgive(record: Record, start: int, stop: int) -> None:
 def _reconsider(state: State, group: GroupRecord) -> None:
     """Find anew whether the gate of a group, and of those below it, can still open."""
     above = group.parent.doomed if group.parent is not None else None
-    group.doomed = above or dependencies.obstacle(state, group.after)
+    group.doomed = above or dependencies.blocking_failure(state, group.after)
     for child in group.children:
         _reconsider(state, child)
 
@@ -247,14 +243,14 @@ def _wait_again(state: State, effects: Effects | None, record: Record, start: in
         entry = (record, -1, record.generation)
         group.gated.append(entry)
         if group.doomed is not None:
-            dependencies.doom(state, effects, entry, group.doomed)
+            dependencies.skip(state, effects, entry, group.doomed)
     if record.waits == 0:
         state.free(record, 0, 1)
 
 
 def _elements_wait_again(state: State, effects: Effects | None, array: ArrayRecord, start: int, stop: int) -> None:
     """As `_wait_again`, for elements: what they waited for still counts, unless it was met meanwhile."""
-    if array.waits and (failure := dependencies.why_never(state, array)) is not None:
+    if array.waits and (failure := dependencies.why_skipped(state, array)) is not None:
         if effects is not None:
             effects.skipped.append((array, start, stop, failure))
         return
@@ -262,7 +258,7 @@ def _elements_wait_again(state: State, effects: Effects | None, array: ArrayReco
     own = dict(array.spec.element_after) if array.element_waits else {}
     for index in [i for i in array.element_waits if start <= i < stop]:
         ranges.take(free, index, index + 1)
-        if (failure := dependencies.obstacle(state, own[index])) is not None and effects is not None:
+        if (failure := dependencies.blocking_failure(state, own[index])) is not None and effects is not None:
             effects.skipped.append((array, index, index + 1, failure))
     if array.waits == 0:
         for low, high in free:
@@ -339,7 +335,7 @@ def kind_of(record: Record) -> Kind:
 
 
 def success(record: Record, start: int, stop: int) -> facts.SpanEnded:
-    """The fact that elements are done, by nobody: without a span, an executor and a time."""
+    """The fact that elements are done although no executor ran them: without a span, an executor and a time."""
     about: dict[str, object] = {}  # of commands of an array there is nothing to say one by one: there may be millions
     if kind_of(record) is Kind.FUNCTION:
         about = {"results": nones(stop - start)}

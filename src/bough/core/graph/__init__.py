@@ -1,4 +1,4 @@
-"""Who waits for whom.
+"""What waits for what.
 
 It offers `validation` and `submission` of what arrives, `dependencies`, `readiness`, and the `closure` of what is to
 wait again.

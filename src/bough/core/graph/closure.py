@@ -1,7 +1,7 @@
 """How far a reset, or a change of the description, reaches: what depends, directly or not, on what is to wait again.
 
-Found from the specs, because who was satisfied once is not listed any more. Rule: looks and changes nothing; linear in
-the workflow.
+Found from the specs, because a waiter that was satisfied once is not listed any more. Rule: looks and changes nothing;
+linear in the workflow.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ STARTED = OCCUPYING_STATES + bytes((DONE, FAILED))
 _GIVEN_UP = bytes((SKIPPED,))
 
 Part = tuple[Record, int, int]
-Waiting = tuple["Record | GroupRecord", int, Dep]  # who, which element (-1: all), and for what
+Waiting = tuple["Record | GroupRecord", int, Dep]  # the waiter, which element (-1: all), and for what
 
 
 class Changes(NamedTuple):
     """What else may have become different about a workflow, besides parts of it that wait again."""
 
-    fresh: Sequence[Record]  # that were not there before
+    added: Sequence[Record]  # that were not there before
     records: Sequence[Record]  # that wait for other things than before
     gates: Sequence[GroupRecord]  # that are new, or wait for other things than before
-    stirred: Sequence[GroupRecord]  # that lost something that had not succeeded
+    lost_members: Sequence[GroupRecord]  # that lost something that had not succeeded
 
 
 class Closure:
     """What waits again when some parts of a workflow do."""
 
-    def __init__(self, workflow: Workflow, parts: list[Part], news: Changes | None = None) -> None:
+    def __init__(self, workflow: Workflow, parts: list[Part], changes: Changes | None = None) -> None:
         self.parts: dict[int, Ranges] = {}  # by record: all elements that wait again
         self.started: list[Part] = []  # those of them that had started, besides what was asked for
         self.records: dict[int, Record] = {}  # all that must look anew at what it waits for
@@ -53,23 +53,23 @@ class Closure:
         self._of_group: dict[int, list[Waiting]] = {}
         self._todo: list[Part] = []
         self._stirred: dict[int, GroupRecord] = {}  # groups whose waiters must be looked at
-        self._fresh = {record.id for record in news.fresh} if news is not None else set()
-        self._lost = {group.id for group in news.stirred} if news is not None else set()
+        self._fresh = {record.id for record in changes.added} if changes is not None else set()
+        self._lost = {group.id for group in changes.lost_members} if changes is not None else set()
         self._index(workflow.group)
         for record, start, stop in parts:
             self._add(record, start, stop)
-        if news is not None:
-            self._hear(news)
+        if changes is not None:
+            self._start_from(changes)
         self._spread()
 
-    def _hear(self, news: Changes) -> None:
-        for record in news.fresh:
+    def _start_from(self, changes: Changes) -> None:
+        for record in changes.added:
             self._stir(record.group)
-        for group in news.stirred:
+        for group in changes.lost_members:
             self._stir(group)
-        for group in news.gates:
+        for group in changes.gates:
             self._close(group)
-        for record in news.records:
+        for record in changes.records:
             self._hit_record(record, 0, record.length)
 
     def all_parts(self) -> Iterator[Part]:
@@ -79,7 +79,7 @@ class Closure:
                 yield self.records[id_], start, stop
 
     def _index(self, group: GroupRecord) -> None:
-        """Note who waits for what in a group and below."""
+        """Note what waits for what in a group and below."""
         self._note(group, -1, group.after)
         for record in group.members:
             if isinstance(record, TaskRecord):
@@ -107,7 +107,7 @@ class Closure:
                 self._tell(self._stirred.popitem()[1])
 
     def _tell(self, group: GroupRecord) -> None:
-        """A group is not what it was: who waits for it, and has not heard so yet, waits again."""
+        """A group is not what it was: what waits for it, and was not told so yet, waits again."""
         waiting = self._of_group.get(group.id)
         if not waiting:
             return
@@ -167,7 +167,7 @@ class Closure:
             self._add(record, low, high)
 
     def _stays_released(self, group: GroupRecord) -> bool:
-        """Whether who waits for a group, and not for its end, need not wait again."""
+        """Whether what waits for a group, and not for its end, need not wait again."""
         if any(has_released(record) and record.id not in self.parts for record in group.members):
             return True
         if group.id in self.gates or group.id in self._lost or not group.closed:

@@ -1,4 +1,4 @@
-"""Dependencies: who waits for whom, what happens when something ends, gates of groups.
+"""Dependencies: what waits for what, what happens when something ends, gates of groups.
 
 A record waits for tasks, arrays and groups, and for the gate of its group, which opens when the
 group's own dependencies are met. Rule: a waiter is told once; entries of an earlier generation of
@@ -47,14 +47,14 @@ def wait_for(
             if reached == DONE or (reached in UNSUCCESSFUL_STATES and is_final(waiter)):
                 continue
             if reached in UNSUCCESSFUL_STATES:
-                doom(state, effects, entry, because(record, dep.index))
+                skip(state, effects, entry, failure_of(record, dep.index))
             waits += 1
             record.wait_for_element(dep.index, entry)
         elif not is_done(record):
-            if (bad := first_bad(record)) >= 0:
+            if (bad := first_failed(record)) >= 0:
                 if is_final(waiter):
                     continue
-                doom(state, effects, entry, because(record, bad))
+                skip(state, effects, entry, failure_of(record, bad))
             waits += 1
             if record.dependents is None:
                 record.dependents = []
@@ -73,29 +73,29 @@ def _wait_for_group(state: State, effects: Effects | None, group: GroupRecord, e
     if group.released and on is On.GROUP:
         return 0
     if group.settled:
-        doom(state, effects, entry, because_group(state, group))
+        skip(state, effects, entry, failure_of_group(state, group))
     (group.dependents if on is On.GROUP else group.enders).append(entry)
     return 1
 
 
-def obstacle(state: State, deps: Iterable[Dep]) -> Failure | None:
+def blocking_failure(state: State, deps: Iterable[Dep]) -> Failure | None:
     """Why one of these dependencies will not be met as things stand; None while all may be."""
     for dep in deps:
         if dep.is_group:
             group = state.groups[dep.id]
             if group.settled and group.failed_by and not (group.released and dep.on is On.GROUP):
-                return because_group(state, group)
+                return failure_of_group(state, group)
             continue
         record = state.records[dep.id]
-        bad = first_bad(record) if dep.on is On.ARRAY else dep.index
+        bad = first_failed(record) if dep.on is On.ARRAY else dep.index
         if bad >= 0 and record.state_of(bad) in UNSUCCESSFUL_STATES:
-            return because(record, bad)
+            return failure_of(record, bad)
     return None
 
 
-def why_never(state: State, record: Record) -> Failure | None:
+def why_skipped(state: State, record: Record) -> Failure | None:
     """Why what a record as a whole waits for will not come as things stand; None while it may."""
-    return obstacle(state, record.after) or record.group.doomed
+    return blocking_failure(state, record.after) or record.group.doomed
 
 
 def is_done(record: Record) -> bool:
@@ -105,13 +105,13 @@ def is_done(record: Record) -> bool:
     return record.state == DONE
 
 
-def first_bad(record: Record) -> int:
+def first_failed(record: Record) -> int:
     """The first element that ended without success, or -1."""
     runs = record.runs(UNSUCCESSFUL_STATES, 0, record.length)
     return runs[0][0] if runs else -1
 
 
-def because(record: Record, index: int) -> Failure:
+def failure_of(record: Record, index: int) -> Failure:
     """Why dependents of an element that ended without success are not run: the first cause, by name."""
     own = record.failure_of(index)
     if own is not None and own.cause in {Cause.DEPENDENCY, Cause.FAIL_FAST}:
@@ -121,12 +121,12 @@ def because(record: Record, index: int) -> Failure:
     return Failure(Cause.DEPENDENCY, message, source=record.id)
 
 
-def because_group(state: State, group: GroupRecord) -> Failure:
+def failure_of_group(state: State, group: GroupRecord) -> Failure:
     """Why dependents of a group are not run."""
     record = state.records.get(group.failed_by)
     if record is None:
         return Failure(Cause.DEPENDENCY, shortened(f"group {group.path} did not succeed"), source=0)
-    inner = because(record, max(first_bad(record), 0))
+    inner = failure_of(record, max(first_failed(record), 0))
     if inner.cause is Cause.FAIL_FAST:
         return inner
     return Failure(Cause.DEPENDENCY, shortened(f"group {group.path}: {inner.message}"), source=inner.source)
@@ -146,14 +146,14 @@ def is_stale(entry: Waiter) -> bool:
     return isinstance(waiter, ArrayRecord) and index >= 0 and waiter.states[index] != WAITING
 
 
-def doom(state: State, effects: Effects | None, entry: Waiter, failure: Failure) -> None:
+def skip(state: State, effects: Effects | None, entry: Waiter, failure: Failure) -> None:
     """What waits will never run: a group with all that is in it, or elements of a record."""
     waiter, index, _ = entry
     if isinstance(waiter, GroupRecord):
         if waiter.doomed is None:
             waiter.doomed = failure
-            waiter.gated = _doom_all(state, effects, waiter.gated, failure)
-            settle(state, effects, waiter)
+            waiter.gated = _skip_all(state, effects, waiter.gated, failure)
+            finish(state, effects, waiter)
     elif isinstance(waiter, TaskRecord):
         if effects is not None:
             effects.skipped.append((waiter, 0, 1, failure))
@@ -164,19 +164,19 @@ def doom(state: State, effects: Effects | None, entry: Waiter, failure: Failure)
         effects.skipped.append((waiter, 0, waiter.length, failure))
 
 
-def _doom_all(state: State, effects: Effects | None, waiters: list[Waiter], failure: Failure) -> list[Waiter]:
+def _skip_all(state: State, effects: Effects | None, waiters: list[Waiter], failure: Failure) -> list[Waiter]:
     """What these wait for failed; those that are kept, since a retry by hand may still satisfy them."""
     satisfied = [entry for entry in waiters if is_final(entry[0])]
     kept = [entry for entry in waiters if not is_final(entry[0])] if satisfied else waiters
     for entry in kept:
         if not is_stale(entry):
-            doom(state, effects, entry, failure)
+            skip(state, effects, entry, failure)
     satisfy(state, effects, satisfied)
     return kept
 
 
 def satisfy(state: State, effects: Effects | None, waiters: list[Waiter]) -> None:
-    """Something succeeded: whoever waited for it waits for one thing less."""
+    """Something succeeded: what waited for it waits for one thing less."""
     for waiter, index, generation in waiters:
         if waiter.generation != generation:
             continue
@@ -213,11 +213,11 @@ def open_gate(state: State, effects: Effects | None, group: GroupRecord) -> None
     """A group's dependencies are met: what is in it may run."""
     gated, group.gated = group.gated, []
     satisfy(state, effects, gated)
-    settle(state, effects, group)  # there may be nothing in it
+    finish(state, effects, group)  # there may be nothing in it
 
 
 def ended(state: State, effects: Effects | None, record: Record, start: int, stop: int) -> None:
-    """Elements reached an end: tell who waits for them, for the record, and for its group."""
+    """Elements reached an end: tell what waits for them, for the record, and for its group."""
     if isinstance(record, TaskRecord):
         good = record.state == DONE
         if record.dependents:
@@ -238,7 +238,7 @@ def ended(state: State, effects: Effects | None, record: Record, start: int, sto
     if good and record.spec.terms.release and is_done(record):
         release(state, effects, group)
     if group.closed and (group.unfinished == 0 or group.unheld):
-        settle(state, effects, group)
+        finish(state, effects, group)
 
 
 def _tell(
@@ -248,22 +248,22 @@ def _tell(
         satisfy(state, effects, waiters)
         waiters.clear()
         return
-    waiters[:] = _doom_all(state, effects, list(waiters), because(record, index))
+    waiters[:] = _skip_all(state, effects, list(waiters), failure_of(record, index))
 
 
 def release(state: State, effects: Effects | None, group: GroupRecord) -> None:
-    """Who waits for a group may start before all in it has ended; if that was all, also who waits for the one above."""
+    """What waits for a group may start before all in it has ended; if that was all, also what waits for its parent."""
     parent = group.parent
-    if group.released or group.settled or parent is None:  # nobody can wait for the root
+    if group.released or group.settled or parent is None:  # nothing can wait for the root
         return
     group.released = True
     waiters, group.dependents = group.dependents, []
     satisfy(state, effects, waiters)
     parent.unheld += 1
-    settle(state, effects, parent)
+    finish(state, effects, parent)
 
 
-def settle(state: State, effects: Effects | None, group: GroupRecord) -> None:
+def finish(state: State, effects: Effects | None, group: GroupRecord) -> None:
     """A closed group with nothing unfinished is over: tell its dependents and the group above.
 
     An empty one is over when its own dependencies are met, so that waiting for it means something.
@@ -286,9 +286,9 @@ def settle(state: State, effects: Effects | None, group: GroupRecord) -> None:
     if effects is not None:
         effects.orders.append(TellGroupFinished(group.id, bool(group.failed_by)))
     if group.failed_by:
-        failure = because_group(state, group)
-        group.dependents = _doom_all(state, effects, group.dependents, failure)
-        group.enders = _doom_all(state, effects, group.enders, failure)
+        failure = failure_of_group(state, group)
+        group.dependents = _skip_all(state, effects, group.dependents, failure)
+        group.enders = _skip_all(state, effects, group.enders, failure)
     else:
         satisfy(state, effects, group.dependents)
         satisfy(state, effects, group.enders)
@@ -296,11 +296,11 @@ def settle(state: State, effects: Effects | None, group: GroupRecord) -> None:
     if group.parent is not None:
         group.parent.unfinished -= 1
         group.parent.unheld -= group.released
-        settle(state, effects, group.parent)
+        finish(state, effects, group.parent)
 
 
 def _failed_by_itself(state: State, failed_by: int) -> bool:
-    """Whether a record failed, and was not ended by somebody."""
+    """Whether a record failed, and was not ended by a user."""
     record = state.records.get(failed_by)
     if record is None:
         return False
@@ -312,12 +312,12 @@ def _failed_by_itself(state: State, failed_by: int) -> bool:
 def _failed_in(group: GroupRecord) -> int:
     """A record that did not succeed in a group or below it, or 0."""
     if any(group.counts[bad] for bad in UNSUCCESSFUL_STATES):
-        return next(record.id for record in group.members if first_bad(record) >= 0)
+        return next(record.id for record in group.members if first_failed(record) >= 0)
     return next((child.failed_by for child in group.children if child.failed_by), 0)
 
 
-def unsettle(group: GroupRecord) -> None:
-    """Something in a group is tried again: it is not over, and who failed in it is found anew when it is."""
+def reopen(group: GroupRecord) -> None:
+    """Something in a group is tried again: it has not finished, and what failed in it is found anew when it has."""
     for above in group.chain():
         above.failed_by = 0
         if above.settled:
@@ -332,4 +332,4 @@ def array_complete(state: State, effects: Effects | None, array: ArrayRecord) ->
     if is_done(array) and array.dependents:
         satisfy(state, effects, array.dependents)
         array.dependents.clear()
-    settle(state, effects, array.group)
+    finish(state, effects, array.group)

@@ -1,15 +1,8 @@
-"""Nothing left to wait for: look for a memo or become ready; memo keys completed; lookups a dead server left open.
+"""What happens when a record has nothing left to wait for: look for its result in earlier runs, or become ready.
 
-What happens when a record has nothing left to wait for: look for a finished twin, or become ready.
-
-The key of a task is completed here: its content, which of several identical submissions it is, and
-the successes it builds on. Rule: a task with a key is looked up before it runs if earlier runs left
-memos; what is found is done without running.
-
-What the orders of a dead server asked for and nobody did: memos that were to be looked up.
-
-Everything else comes right by itself: a span that was not sent is not held by the executor that comes back, and one
-that should have been stopped is not known. Rule: it looks at the state and changes nothing.
+The memo key of a task is completed here: its content, which of several identical submissions it is, and the successes
+it builds on. Lookups that a dead server left open are found from the state. Rule: a task with a key is looked up before
+it runs if earlier runs left memos; what is found is done without running.
 """
 
 from __future__ import annotations

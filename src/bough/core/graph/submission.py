@@ -1,4 +1,8 @@
-"""Taking in what clients submit: groups, tasks and arrays, after `checks` found them lawful."""
+"""Making and linking the records of what clients submit: groups, tasks and arrays; runs opened and closed.
+
+Rule: these functions apply what `validation` found lawful; records are made first and linked afterwards, because items
+of a submission may name later ones.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +139,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
 
 
 def grow(state: State, array: ArrayRecord, count: int) -> None:
-    """So many elements more, all waiting; whoever calls has given them their states."""
+    """So many elements more, all waiting; the caller has given them their states."""
     array.length += count
     array.counts[WAITING] += count
     array.group.counts[WAITING] += count
@@ -175,14 +179,14 @@ def _link_record(state: State, effects: Effects | None, record: Record) -> None:
         entry = (record, -1, record.generation)
         group.gated.append(entry)
         if group.doomed is not None:
-            dependencies.doom(state, effects, entry, group.doomed)
+            dependencies.skip(state, effects, entry, group.doomed)
     if isinstance(record, ArrayRecord):
         for index, deps in record.spec.element_after:
             waits = dependencies.wait_for(state, effects, record, index, deps)
             if waits:
                 record.element_waits[index] = waits
         if record.length == 0 and not record.open:
-            dependencies.settle(state, effects, group)
+            dependencies.finish(state, effects, group)
     if record.waits == 0:
         readiness.now_free(state, effects, record)
 
@@ -221,4 +225,4 @@ def group_closed(state: State, effects: Effects | None, fact: facts.GroupClosed)
     """Nothing more comes into a group."""
     group = state.groups[fact.group]
     group.closed = True
-    dependencies.settle(state, effects, group)
+    dependencies.finish(state, effects, group)

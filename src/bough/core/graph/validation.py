@@ -1,7 +1,7 @@
 """Refusing what cannot be run, before anything of it is stored: unknown references, cycles, reused ids.
 
 Rule: the message names what is wrong, and a cycle is named element by element. Most submissions name
-only what is already there, in groups nobody waits for; those are found lawful without a walk.
+only what is already there, in groups that nothing waits for; those are found lawful without a walk.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _declares_paths(item: TaskSpec) -> bool:
 
 
 def _is_awaited(group: GroupRecord) -> bool:
-    """Whether somebody waits for the end of a group or of one above it."""
+    """Whether something waits for the end of a group or of one above it."""
     return any(above.dependents or above.enders for above in group.chain())
 
 

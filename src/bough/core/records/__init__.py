@@ -1,1 +1,1 @@
-"""What the core remembers of one thing: tasks, arrays, groups, executors, attempts, and the queues of what is ready."""
+"""What the core remembers: tasks, arrays, groups, executors, attempts, locks, and the queues of what is ready."""

@@ -1,16 +1,11 @@
-"""An array: one byte a task; what a fed array may forget once it succeeded.
+"""The record of an array: one byte of state a task, and anything more only for elements that have it.
 
-The mutable records of the core: arrays, and loose tasks, which have a module of their own.
-
-Rule: records hold facts about themselves and change only through the modules of this package; they
-are never serialised as they are. A task's record and an array's offer the same few operations over
-ranges of elements, so that there is one scheduling path for both; a policy sees them as `Work`.
-
-What is let go of an array that a generator feeds, as its elements succeed: arguments, attempts, exact turns.
-
-A success that lies behind is known by the range it is part of; which turn it was, the jobs database knows (`turn` 0
-says so). Rule: what has not succeeded keeps all it had, because somebody may ask for another try; letting go
-happens when pages come, which is a fact, so that a replay lets go of the same.
+An array and a loose task offer the same few operations over ranges of elements, so that there is one scheduling path
+for both; a policy sees both as `Work`. An array that a generator feeds forgets, as its elements succeed, their
+arguments, attempts and exact turns: a success behind the window is known by the range it is part of, and the jobs
+database knows its turn (`turn` 0 says so). Rule: a record changes only through the modules of this package and is never
+serialised as it is; what has not succeeded keeps all it had, because a person may ask for another try; forgetting
+happens when pages come, which is a fact, so that a replay forgets the same.
 """
 
 from __future__ import annotations
@@ -81,7 +76,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     doomed: Failure | None = None  # why all elements that never ran did not
     own_deps: dict[int, tuple[Dep, ...]] = {}  # of elements that wait for something of their own
     element_waits: dict[int, int] = {}
-    dependents: list[Waiter] | None = None  # who waits for all of it
+    dependents: list[Waiter] | None = None  # what waits for all of it
     element_dependents: dict[int, list[Waiter]] = {}
     found: list[Success] = []  # in order of their elements while `sorted`
     sorted: bool = True
@@ -181,7 +176,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
             waiting.append(entry)
 
     def took(self, start: int, stop: int, attempt: int) -> None:
-        """Note a hand-out."""
+        """Note that elements were sent."""
         self.unready(start, stop)
         if attempt > 1:
             for index in range(start, stop):
@@ -274,7 +269,7 @@ _stop = attrgetter("stop")
 Record = TaskRecord | ArrayRecord
 
 
-def let_go(array: ArrayRecord) -> None:
+def forget_succeeded(array: ArrayRecord) -> None:
     """Keep of what succeeded only that it did."""
     states = array.states
     if not isinstance(states, StateWindow) or not states.advance():

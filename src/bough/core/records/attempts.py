@@ -45,7 +45,7 @@ class Span:
         "width",
     )
 
-    def __init__(  # noqa: PLR0917 made for every hand-out: names would cost
+    def __init__(  # noqa: PLR0917 made for every dispatch: names would cost
         self,
         number: SpanId,
         record: Record,

@@ -1,16 +1,10 @@
-"""An executor: what it has, what is free, its backlog; and a relay that stands for many.
-
-Executors as the core knows them: what they have, what is free, and the spans they hold.
+"""An executor: what it has, what is free, and the spans it holds; and a relay, which stands for many executors.
 
 What does not fit at once may still go to an executor if it is short: it waits there behind others, so that an executor
-with short tasks never idles for a round trip. Rule: a span that was placed to start at once fits, together with
-all that the executor already held; what waits behind is short, and never behind long tasks alone.
-
-Wide executors: relays that share out work among the executors behind them.
-
-A span given to one is cut up there, so it occupies as many cores as elements of it can run at once, its *width*, and
-gives them back one by one as elements end. Rule: one task must fit one of the executors behind it; all that was placed
-to start at once fits all of them together.
+with short tasks never idles for a round trip. A relay cuts up the spans that it is given, so a span occupies as many
+cores there as elements of it can run at once, its *width*, and gives them back one by one as elements end. Rule: a span
+that was placed to start at once fits, together with all that the executor already held; what waits behind is short,
+and never behind long tasks alone; a task for a relay must fit one of the executors behind it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STATES = len(TaskState)
 
-# Who waits for something: (record or group, element or -1 for all of it, generation of the waiter)
+# What waits for something: (record or group, element or -1 for all of it, generation of the waiter)
 Waiter = tuple["Record | GroupRecord", int, int]
 
 
@@ -67,7 +67,7 @@ class Workflow:
 
 
 class GroupRecord:
-    """A node of the workflow tree: counts of its own tasks, a gate, and who waits for its end."""
+    """A node of the workflow tree: counts of its own tasks, a gate, and what waits for its end."""
 
     __slots__ = (
         "after",
@@ -124,15 +124,15 @@ class GroupRecord:
         self.members: list[Record] = []
         self.children: list[GroupRecord] = []
         self.child_names: set[str] = set()
-        self.dependents: list[Waiter] = []  # who waits for its release or its end
-        self.enders: list[Waiter] = []  # who waits for its end
-        self.gated: list[Waiter] = []  # who waits for its gate to open
+        self.dependents: list[Waiter] = []  # what waits for its release or its end
+        self.enders: list[Waiter] = []  # what waits for its end
+        self.gated: list[Waiter] = []  # what waits for its gate to open
         self.waits = 0  # unsatisfied dependencies; the gate is open at 0
         self.generation = 0
         self.unfinished = 0  # own tasks and subgroups that have not ended
         self.closed = False
         self.settled = False
-        self.released = False  # who waits for it may start, although not all in it has ended
+        self.released = False  # what waits for it may start, although not all in it has ended
         self.unheld = 0  # subgroups that have not ended but are released
         self.held = False
         self.disabled = False  # held, and named so

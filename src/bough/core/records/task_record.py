@@ -122,7 +122,7 @@ class TaskRecord:
         self.occurrence = 0
         self.state = _WAITING
         self.ready: int = 0  # how many of its elements are ready; kept by `State.move`
-        self.attempt = 0  # of the last hand-out
+        self.attempt = 0  # the last one
         self.waits = 0
         self.generation = 0
         self.held = False
@@ -206,10 +206,10 @@ class TaskRecord:
         return [[0, 1]] if self.state in wanted and start <= 0 < stop else []
 
     def make_ready(self, start: int, stop: int, *, first: bool = False) -> None:
-        """Note that elements may be handed out: their attempt number is the next one."""
+        """Note that elements may be sent: their attempt number is the next one."""
 
     def unready(self, start: int, stop: int) -> None:
-        """Note that ready elements may not be handed out any more."""
+        """Note that ready elements may not be sent any more."""
 
     def withdraw(self, start: int, stop: int) -> None:
         """As `unready`, for whatever is ready in a range."""
@@ -262,7 +262,7 @@ class TaskRecord:
         return Success(0, 1, self.turn, source, start, attempt)
 
     def wait_for_element(self, index: int, waiter: Waiter) -> None:
-        """Let somebody wait for one element."""
+        """Let a waiter wait for one element."""
         if self.dependents is None:
             self.dependents = []
         self.dependents.append(waiter)

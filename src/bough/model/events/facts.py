@@ -51,7 +51,7 @@ class RunRetired(msgspec.Struct, frozen=True, array_like=True, tag="rt"):
 
 
 class RunRevived(msgspec.Struct, frozen=True, array_like=True, tag="rv"):
-    """A workflow that was retired is in the core again, because somebody acts on it."""
+    """A workflow that was retired is in the core again, because a user acts on it."""
 
     run: Count
     kept: bytes  # see `core.retiring`
@@ -68,7 +68,7 @@ class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
     """A client submitted items, which are accepted together or not at all."""
 
     items: list[Item]
-    request: Count = 0  # of the connection it came by; 0: nobody waits for an answer
+    request: Count = 0  # of the connection it came by; 0: no client waits for an answer
     files: tuple[FileSpec, ...] = ()  # filled in by the core: files that are new, or written for the first time
 
 
@@ -127,7 +127,7 @@ class ExecutorSuspended(msgspec.Struct, frozen=True, array_like=True, tag="xs"):
 
 
 class ExecutorResumed(msgspec.Struct, frozen=True, array_like=True, tag="xr"):
-    """The time is over, or somebody said so: it gets work again."""
+    """The time is over, or a user said so: it gets work again."""
 
     executor: ExecutorId
 
@@ -231,14 +231,14 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="nr"):
 
 
 class Cancelled(msgspec.Struct, frozen=True, array_like=True, tag="can"):
-    """Somebody cancelled what a dependency-like target names; final at once. `stop` bounds a slice of an array."""
+    """A user cancelled what a dependency-like target names; final at once. `stop` bounds a slice of an array."""
 
     target: Dep
     stop: Count = 0
 
 
 class Killed(msgspec.Struct, frozen=True, array_like=True, tag="kil"):
-    """Somebody killed running tasks: their attempt fails, without a retry. What is not running is left alone."""
+    """A user killed running tasks: their attempt fails, without a retry. What is not running is left alone."""
 
     target: Dep
     stop: Count = 0
@@ -262,7 +262,7 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="rel"):
 
 
 class WasReset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
-    """Somebody asked that what has ended is as if it had not started; dependents that had not started wait again."""
+    """A user asked that what has ended is as if it had not started; dependents that had not started wait again."""
 
     target: Dep
     stop: Count = 0
@@ -271,11 +271,11 @@ class WasReset(msgspec.Struct, frozen=True, array_like=True, tag="rst"):
 
 
 class Retried(msgspec.Struct, frozen=True, array_like=True, tag="ret2"):
-    """Somebody asked that what failed, was cancelled or not run is tried again."""
+    """A user asked that what failed, was cancelled or skipped is tried again."""
 
     target: Dep
     stop: Count = 0
-    automatic: bool = False  # nobody asked: it is one of the retries of a group
+    automatic: bool = False  # no user asked: it is one of the retries of a group
 
 
 class Amended(msgspec.Struct, frozen=True, array_like=True, tag="amd"):
@@ -297,7 +297,7 @@ class Prioritised(msgspec.Struct, frozen=True, array_like=True, tag="pri"):
 
 
 class GroupReleased(msgspec.Struct, frozen=True, array_like=True, tag="gr"):
-    """A task in a group said that who waits for the group may start."""
+    """A task in a group said that what waits for the group may start."""
 
     group: GroupId
 

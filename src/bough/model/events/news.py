@@ -29,7 +29,7 @@ class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kil"):
 
     target: Dep
     stop: Count = 0
-    message: Text = "somebody killed it"
+    message: Text = "killed by a user"
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True, tag="hld"):
