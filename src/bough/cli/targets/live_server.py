@@ -46,8 +46,8 @@ from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.handshake import ROLE_FRAME
 from bough.wire.questions import Question, check_bounds, read_reply
 
-Deed = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
-MakeDeed = Callable[[Dep, int], Deed]  # of a target, and where a slice of it ends
+Action = Cancelled | Killed | Held | Released | Reset | DeclaredDone | Retried | Prioritised
+MakeAction = Callable[[Dep, int], Action]  # of a target, and where a slice of it ends
 
 ANSWER_TIMEOUT = 60.0  # seconds; a jobs database that has far to catch up takes a while
 START_TIMEOUT = 30.0  # seconds that something started in the background has to answer
@@ -97,10 +97,10 @@ class ServerClient:
         self._send(Ask(number, check_bounds(question)))  # type: ignore[arg-type]
         return read_reply(question, self._answer(number))
 
-    def act(self, deed: Deed, left_out: list[str] | None = None) -> int:
+    def act(self, action: Action, left_out: list[str] | None = None) -> int:
         """Do something to tasks; the number of tasks it touched. What it left out, and why, is added to a list."""
         number = next(self._numbers)
-        self._send(check_bounds(DoAction(number, deed)))
+        self._send(check_bounds(DoAction(number, action)))
         answer = self._answer(number)
         if left_out is not None and isinstance(answer, dict):
             left_out += answer.get("left_out", ())
