@@ -13,6 +13,7 @@ from msgspec import structs
 from bough.core import retirement
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
+from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
@@ -416,7 +417,7 @@ class Histories(RuleBasedStateMachine):
         index = data.draw(st.integers(0, max(record.length - 1, 0))) if record and on is On.TASK else 0
         stop = data.draw(st.sampled_from([0, index + 3])) if on is On.TASK else 0
         act = deed(Dep(on, id_, index), stop)
-        touched = self.machine.touched(act)
+        touched = Queries(self.machine).preview(act).count
         written = self.turn(act)
         if isinstance(act, news.Reset | news.DeclareDone):
             kind = facts.WasReset if isinstance(act, news.Reset) else facts.SpanEnded

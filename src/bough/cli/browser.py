@@ -123,14 +123,14 @@ class Browser(App[None]):
         self._levels.refresh()
         self._show(self._levels.entries)
 
-    def action_act(self, deed: str) -> None:
+    def action_act(self, action: str) -> None:
         """Do something to the marked rows, or to the one under the cursor."""
         one = self._current()
         chosen = sorted(self._marked, key=lambda entry: entry.id) or ([one] if one is not None else [])
         if not chosen:
             return
         try:
-            said = self._levels.act(deed, chosen)
+            said = self._levels.act(action, chosen)
         except BoughError as error:
             said = str(error)
         self._marked.clear()

@@ -112,7 +112,7 @@ def columns() -> int:
         return 80
 
 
-_WIDEST = 4  # digits of a width that somebody may have
+_WIDEST = 4  # digits of the width of a terminal
 _NARROWEST = 20  # argparse writes nothing into fewer columns
 
 
@@ -153,7 +153,7 @@ def start() -> NoReturn:
     """The process `bough`: one command, and out.
 
     Taking the interpreter apart takes longer than many a command, and is left out unless a script of the user's ran
-    here, who may count on it.
+    here, which may count on it.
     """
     code = main()
     if "bough.cli.run_script" in sys.modules or any(map(_is_waited_for, threading.enumerate())):

@@ -118,7 +118,7 @@ def cell(value: object) -> str:
 
 
 def has_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a stream should get colours: a terminal, and nobody said NO_COLOR."""
+    """Whether a stream should get colours: a terminal, and NO_COLOR is not set."""
     return not environment.get("NO_COLOR") and environment.get("TERM") != "dumb" and stream.isatty()
 
 

@@ -196,7 +196,7 @@ class RichDisplay(Display):
         self._live: Live | None = None
 
     def look(self, picture: Picture) -> None:
-        """Draw. What is over before the first look never pays for loading the library that draws."""
+        """Draw. What has ended before the first look never pays for loading the library that draws."""
         if self._live is None:
             self._live = self._take_over()
         self._live.update(draw(picture, self._live.console), refresh=True)

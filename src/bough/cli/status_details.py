@@ -72,7 +72,7 @@ def _tree_lines(name: str, cut: Any, value: Row) -> list[str]:
         lines.append(f"released: {', '.join(value['released'])}")
     lines += [f"waits for {one}" for one in value["waits_for"]]
     if value["dependents"]:
-        lines.append(f"who depends on it: {', '.join(value['dependents'])}")
+        lines.append(f"what depends on it: {', '.join(value['dependents'])}")
     return lines
 
 

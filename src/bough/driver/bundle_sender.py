@@ -53,7 +53,7 @@ class BundleSender:
         self._changed.notify_all()
 
     def wait_sent(self, bundle: Bundle, deadline: float | None) -> None:
-        """Wait until a bundle was submitted, cancelled or refused; TimeoutError when the time is over."""
+        """Wait until a bundle was submitted, cancelled or refused; TimeoutError when it takes longer."""
         with self._changed:
             rest = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._changed.wait_for(lambda: bundle.array or bundle.error or bundle.is_cancelled, rest):

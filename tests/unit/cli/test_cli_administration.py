@@ -61,7 +61,7 @@ def test_the_tree_of_a_group_shows_its_levels_and_who_depends_on_it(past: Worksh
     code, out, _ = bough("status", "align", "--tree")
     assert code == 0
     assert out.splitlines()[:2] == ["align   1 waiting, 1 done", "└─ sub  1 waiting"]
-    assert "who depends on it: group plot" in out
+    assert "what depends on it: group plot" in out
     assert "waits for group align (1 not ended)" in bough("status", "plot", "--tree")[1]
     assert bough("status", "nowhere", "--tree")[0] == 2
 

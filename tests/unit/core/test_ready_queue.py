@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_bench import Bench
 
 from bough.core.graph.submission import add_task
+from bough.core.queries.facade import Queries
 from bough.core.records.array_record import HELD, READY
 from bough.core.records.ready_queue import DemandIndex, Entry, ReadyQueue, Shape
 from bough.core.records.task_record import TaskRecord
@@ -160,15 +161,18 @@ def test_what_was_taken_and_is_not_ready_any_more_can_come_again() -> None:
 
 def test_demand_follows_what_becomes_ready_and_what_goes_out() -> None:
     bench = Bench(2)
-    assert bench.machine.demand() == {}
+    assert Queries(bench.machine).demand() == {}
     bench.submit(task(1), task(2), task(3, 1), array(4, 10, needs=needs(2)), task(5, needs=needs(9)))
-    assert bench.machine.demand() == {needs(2): 10, needs(9): 1}  # both tasks of one core are out, the third waits
+    assert Queries(bench.machine).demand() == {
+        needs(2): 10,
+        needs(9): 1,
+    }  # both tasks of one core are out, the third waits
     bench.end(1)
-    assert bench.machine.demand() == {needs(2): 10, needs(9): 1}  # the third is out too
+    assert Queries(bench.machine).demand() == {needs(2): 10, needs(9): 1}  # the third is out too
     bench.tell(executor(2, 2))
-    assert sum(bench.machine.demand().values()) < 11
+    assert sum(Queries(bench.machine).demand().values()) < 11
     bench.tell(Cancelled(Dep(On.TASK, 5)))
-    assert needs(9) not in bench.machine.demand()
+    assert needs(9) not in Queries(bench.machine).demand()
 
 
 def test_needs_that_no_executor_can_meet_are_named_with_the_task_that_goes_next() -> None:
@@ -176,11 +180,11 @@ def test_needs_that_no_executor_can_meet_are_named_with_the_task_that_goes_next(
     bench.submit(
         task(1, needs=needs(8)), task(2, needs=needs(8), priority=1), array(3, 5, needs=needs(1, gpus=1)), task(4)
     )
-    assert bench.machine.unplaceable() == {}  # no executor is there yet: nothing can be said
+    assert Queries(bench.machine).unplaceable() == {}  # no executor is there yet: nothing can be said
     bench.tell(executor(1, 2))
-    assert bench.machine.unplaceable() == {needs(8): 2, needs(1, gpus=1): 3}
+    assert Queries(bench.machine).unplaceable() == {needs(8): 2, needs(1, gpus=1): 3}
     bench.tell(executor(2, 8))
-    assert bench.machine.unplaceable() == {needs(1, gpus=1): 3}
+    assert Queries(bench.machine).unplaceable() == {needs(1, gpus=1): 3}
 
 
 def test_shapes_that_nothing_uses_any_more_are_forgotten() -> None:

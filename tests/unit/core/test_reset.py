@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from bough.core.queries.facade import Queries
 from bough.model.events import facts, news
 from bough.model.tasks import Dep, Kind, On, TaskExtras, TaskSpec
 from bough.testing.builders import array, group, on_array, on_group, task
@@ -17,7 +18,7 @@ def command(id_: int, *after: int | Dep, **fields: object) -> TaskSpec:
 def reset(bench: Bench, target: Dep, stop: int = 0, *, cascade: bool = False) -> list[str]:
     """Reset a target; what was left out."""
     deed = news.Reset(target, stop, cascade)
-    left = bench.machine.left_out(deed)
+    left = Queries(bench.machine).preview(deed).not_changed
     bench.tell(deed)
     return left
 
@@ -187,7 +188,7 @@ def test_what_waits_is_declared_done_and_who_waits_for_it_goes_on() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), command(1), command(2, 1, group=1), command(3, 2, group=1), command(4, 3))
     close(bench, 1)
-    assert bench.machine.touched(news.DeclareDone(on_group(1))) == 2
+    assert Queries(bench.machine).preview(news.DeclareDone(on_group(1))).count == 2
     bench.tell(news.DeclareDone(on_group(1)))
     assert bench.states(1, 2, 3, 4) == ["placed", "done", "done", "ready"]
     bench.end(1)
@@ -207,7 +208,7 @@ def test_a_function_whose_value_is_taken_is_left_out() -> None:
     taker = replace(task(3, 2), inputs=(Dep(On.TASK, 2),))
     bench.submit(group(1, "g"), task(1), task(2, 1, group=1), taker, command(4, 1, group=1))
     deed = news.DeclareDone(on_group(1))
-    assert bench.machine.left_out(deed) == ["task 2: a task takes its value, and there is none"]
+    assert Queries(bench.machine).preview(deed).not_changed == ["task 2: a task takes its value, and there is none"]
     bench.tell(deed)
     assert bench.states(2, 4) == ["waiting", "done"]
     bench.tell(news.DeclareDone(Dep(On.GROUP, 0)))
@@ -218,7 +219,7 @@ def test_what_runs_is_not_declared_done() -> None:
     bench = Bench(1)
     bench.submit(command(1))
     deed = news.DeclareDone(on(1))
-    assert bench.machine.left_out(deed) == ["task 1: running; end it first: bough kill"]
+    assert Queries(bench.machine).preview(deed).not_changed == ["task 1: running; end it first: bough kill"]
     assert bench.tell(deed).facts == []
 
 
@@ -239,7 +240,7 @@ def test_a_disabled_group_is_named_and_only_that_is_enabled() -> None:
     bench.tell(news.Hold(on_group(1), disabled=True))
     assert bench.machine.explain(2) == ["task 2 is held: its group g is disabled; bough enable g"]
     enable = news.Release(on_group(2), enabled=True)
-    assert bench.machine.left_out(enable) == ["group g/sub: is not disabled"]
+    assert Queries(bench.machine).preview(enable).not_changed == ["group g/sub: is not disabled"]
     assert bench.tell(enable).facts == []
     bench.restart()
     assert bench.machine.explain(2)[0].endswith("bough enable g")
@@ -251,13 +252,13 @@ def test_a_disabled_group_says_what_runs_on() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), task(1, group=1), task(2, group=1))
     deed = news.Hold(on_group(1), disabled=True)
-    assert bench.machine.left_out(deed) == ["1 of group g run on; end them: bough stop --disable"]
+    assert Queries(bench.machine).preview(deed).not_changed == ["1 of group g run on; end them: bough stop --disable"]
 
 
 def test_a_held_group_can_be_released_but_not_enabled() -> None:
     bench = Bench(1)
     bench.submit(group(1, "g"), task(1), task(2, group=1))
     bench.tell(news.Hold(on_group(1)))
-    assert bench.machine.touched(news.Release(on_group(1), enabled=True)) == 0
+    assert Queries(bench.machine).preview(news.Release(on_group(1), enabled=True)).count == 0
     bench.tell(news.Release(on_group(1)))
     assert bench.state(2) == "ready"

@@ -8,6 +8,7 @@ from pickle import dumps, loads
 import msgspec
 import pytest
 
+from bough.core.queries.facade import Queries
 from bough.model.events.facts import GroupClosed, MemoLookedUp, PagesAdded, SpanEnded
 from bough.model.events.news import Cancel, Hold, Kill, Prioritise, Release, Retry, WorkSucceeded
 from bough.model.ids import BlobId, GroupId, RecordId
@@ -167,7 +168,7 @@ def test_a_deed_upon_nothing_does_nothing(deed: type, target: Dep) -> None:
     bench.submit(task(1), array(2, 4, element_after=((2, (on(1),)),)))
     before = (bench.state(1), bench.states(2))
     bench.tell(deed(target, 0))
-    assert bench.machine.touched(deed(target, 0)) == 0
+    assert Queries(bench.machine).preview(deed(target, 0)).count == 0
     assert (bench.state(1), bench.states(2)) == before
     bench.end_all()
     assert bench.states(2) == ["done"] * 4
@@ -248,7 +249,7 @@ def test_releasing_a_slice_of_a_held_array_lets_that_slice_go() -> None:
     bench.tell(Hold(on_array(2)))
     bench.end(1)
     released = Release(on(2, 1), 3)
-    assert bench.machine.touched(released) == 2
+    assert Queries(bench.machine).preview(released).count == 2
     bench.tell(released)
     assert bench.states(2) == ["held", "placed", "placed", "held", "held"]
     bench.tell(Release(on_array(2)))

@@ -15,20 +15,20 @@ from typing import NamedTuple
 from bough.cli.main import Command
 from bough.cli.output import Output
 from bough.cli.targets.jobs_database import open_database
-from bough.cli.targets.live_server import MakeDeed
+from bough.cli.targets.live_server import MakeAction
 from bough.cli.targets.locate import ServerLocation, add_store_arguments
 from bough.cli.targets.selection import add_selector_arguments, choose_run, read_request, targets
 from bough.errors import UserError
 from bough.model.events.news import Cancel, Hold, Kill, Release, Reset, Retry
 
-Deeds = Mapping[str, MakeDeed]  # actions, by the words that say what was done to so many tasks
+Actions = Mapping[str, MakeAction]  # actions, by the words that say what was done to so many tasks
 
 
 class Verb(NamedTuple):
     """What one of the commands does, and what it takes."""
 
     examples: tuple[str, ...]
-    deeds: Callable[[argparse.Namespace], Deeds]  # in this order
+    actions: Callable[[argparse.Namespace], Actions]  # in this order
     takes_several: bool = False  # selectors
     flag: tuple[str, str] | None = None  # an option of its own, and its help
     otherwise: str = ""  # what to do if no session is running, if it is not only that there is nothing to act on
@@ -93,7 +93,7 @@ def _add_arguments(verb: Verb, parser: argparse.ArgumentParser) -> None:
 
 
 def _run(name: str, verb: Verb, args: argparse.Namespace, output: Output) -> int:
-    return act(args, output, verb.deeds(args), verb.otherwise or f"there is nothing to {name}")
+    return act(args, output, verb.actions(args), verb.otherwise or f"there is nothing to {name}")
 
 
 SUBCOMMANDS = {
@@ -102,7 +102,7 @@ SUBCOMMANDS = {
 }
 
 
-def act(args: argparse.Namespace, output: Output, deeds: Deeds, otherwise: str) -> int:
+def act(args: argparse.Namespace, output: Output, actions: Actions, otherwise: str) -> int:
     """Do one thing after the other to all tasks that are meant; `otherwise` follows if no session is running."""
     if getattr(args, "selectors", None):
         args.selector = ",".join(args.selectors)
@@ -118,7 +118,8 @@ def act(args: argparse.Namespace, output: Output, deeds: Deeds, otherwise: str) 
             raise UserError(f"run {run} has finished; only tasks of the live run {database.last_run()} can be acted on")
         aims = targets(database, selectors, states, run)
         touched = {
-            word: sum(server.act(make(target, stop), left_out) for target, stop in aims) for word, make in deeds.items()
+            word: sum(server.act(make(target, stop), left_out) for target, stop in aims)
+            for word, make in actions.items()
         }
     value: dict[str, object] = {"tasks": sum(touched.values())}
     if left_out:

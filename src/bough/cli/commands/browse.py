@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Show the browser until somebody leaves it."""
+    """Show the browser until the user leaves it."""
     try:
         from bough.cli.browser import Browser
     except ImportError as error:

@@ -1,6 +1,6 @@
 """`bough executor`: start executors for a server, and look after those that are there.
 
-Rule: an executor connects outwards to its server; nobody connects to it.
+Rule: an executor connects outwards to its server; nothing connects to it.
 """
 
 from __future__ import annotations

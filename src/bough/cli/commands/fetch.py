@@ -1,7 +1,7 @@
 """`bough fetch`: bring outputs that a server keeps to their places, or to another folder.
 
-Where nothing is shared an attached session does that by itself; this is for those who left. Rule: a file appears whole
-or not at all, and one that is there with the same content is left alone.
+Where nothing is shared an attached session does that by itself; this is for sessions that left. Rule: a file appears
+whole or not at all, and one that is there with the same content is left alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`bough here`: what a running task can ask for and say of itself, for scripts in any language.
 
-Rule: it talks to the executor of the task alone, and loads next to nothing, unless it is about a task that somebody
-took by hand; a lock that is not free is exit code 1.
+Rule: it talks to the executor of the task alone, and loads next to nothing, unless it is about a task that was
+taken with `bough take`; a lock that is not free is exit code 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXAMPLES = (
     "bough here lock licence --no-wait || exit 0",
     "bough here release",
 )
-_BUSY = 1  # the exit code when somebody else has a lock
+_BUSY = 1  # the exit code when another task has the lock
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

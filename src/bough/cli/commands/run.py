@@ -156,7 +156,7 @@ def _run_plan(args: argparse.Namespace, output: Output, file: File) -> int:
 def _shows_difference(
     args: argparse.Namespace, output: Output, name: str, steps: Sequence[Step], *, whole: bool = True
 ) -> bool:
-    """Show what would be different about a workflow that goes on at a server; whether there is one."""
+    """Show what would be different about a workflow that is running at a server; whether there is one."""
     from bough.api.session import launch
 
     if not launch.server_address(args.server):

@@ -140,7 +140,7 @@ def _log() -> str:
 def _stop(args: argparse.Namespace, output: Output) -> int:
     note = home.read_note()
     if note is None:
-        raise _nobody()
+        raise _no_server()
     with OtherProcess(note.pid) as process:
         try:
             with connect_client(f"unix:{note.socket}") as server:
@@ -156,8 +156,8 @@ def _stop(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _nobody() -> BoughError:
-    """Why there is no server to be stopped: one that is about to end is found by nobody any more."""
+def _no_server() -> BoughError:
+    """Why there is no server to be stopped: one that is about to end is not found any more."""
     pid, host = holder(home.server_dir())
     if pid and host == socket.gethostname() and is_bough(pid):
         return SiteError(f"the server {pid} is ending and has not ended yet; wait for it, or kill -9 {pid}")

@@ -53,7 +53,7 @@ _STATS = 60  # seconds of statistics
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the options."""
     add_selector_arguments(parser)
-    parser.add_argument("--tree", action="store_true", help="a group: its subgroups, its end, why it waits, who waits")
+    parser.add_argument("--tree", action="store_true", help="a group: its subgroups, its end, why it waits, what waits")
     _add_analysis_arguments(parser)
     parser.add_argument("--stats", action="store_true", help="what the server counts: clients, executors, queues, pace")
     add_store_arguments(parser)

@@ -1,6 +1,6 @@
 """`bough store`: copy a store to another place, back it up while it is used, look whether it is sound, and repair it.
 
-Rule: a store that somebody holds is backed up and checked, never copied or written to.
+Rule: a store that a session or server holds is backed up and checked, never copied or written to.
 """
 
 from __future__ import annotations

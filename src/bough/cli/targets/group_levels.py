@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bough.cli.targets.jobs_database import OpenDatabase
-from bough.cli.targets.live_server import MakeDeed
+from bough.cli.targets.live_server import MakeAction
 from bough.cli.targets.task_rows import group_counts, released, show_counts, why
 from bough.errors import UserError
 from bough.model.events.news import DeclareDone, Hold, Kill, Release, Reset, Retry
@@ -22,7 +22,7 @@ from bough.stores.jobs.jobs_reader import is_hidden
 
 Row = dict[str, Any]
 
-DEEDS: dict[str, tuple[MakeDeed, ...]] = {
+ACTIONS: dict[str, tuple[MakeAction, ...]] = {
     "enable": (partial(Release, enabled=True),),
     "disable": (partial(Hold, disabled=True),),
     "reset": (Reset,),
@@ -141,13 +141,13 @@ class Levels:
                     tasks |= beyond[1]
         return groups, tasks
 
-    def act(self, deed: str, entries: Sequence[Entry]) -> str:
-        """Do one of `DEEDS` to rows, and say what came of it."""
+    def act(self, action: str, entries: Sequence[Entry]) -> str:
+        """Do one of `ACTIONS` to rows, and say what came of it."""
         server = self._database.server
         if server is None:
             raise UserError("no session is running: there is no server to tell")
         left_out: list[str] = []
-        touched = sum(server.act(make(one.target, 0), left_out) for make in DEEDS[deed] for one in entries)
+        touched = sum(server.act(make(one.target, 0), left_out) for make in ACTIONS[action] for one in entries)
         self.refresh()
-        said = f"{deed}: {touched} {'task' if touched == 1 else 'tasks'}"
+        said = f"{action}: {touched} {'task' if touched == 1 else 'tasks'}"
         return "; not changed: ".join([said, *left_out])

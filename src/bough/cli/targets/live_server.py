@@ -24,7 +24,7 @@ from typing import Self, TypeVar
 from bough import errors, logs, private
 from bough.cli.targets.locate import ServerLocation, is_running, server_of
 from bough.errors import BoughError, PeerLost, ProtocolError, SiteError, UserError
-from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
+from bough.model.events.news import Action
 from bough.model.ids import ExecutorId
 from bough.model.tasks import Dep
 from bough.transport.access import find_access
@@ -46,8 +46,7 @@ from bough.wire.framing import frame_list, to_client_frames
 from bough.wire.handshake import ROLE_FRAME
 from bough.wire.questions import Question, check_bounds, read_reply
 
-Deed = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise
-MakeDeed = Callable[[Dep, int], Deed]  # of a target, and where a slice of it ends
+MakeAction = Callable[[Dep, int], Action]  # of a target, and where a slice of it ends
 
 ANSWER_TIMEOUT = 60.0  # seconds; a jobs database that has far to catch up takes a while
 START_TIMEOUT = 30.0  # seconds that something started in the background has to answer
@@ -97,10 +96,10 @@ class ServerClient:
         self._send(Ask(number, check_bounds(question)))  # type: ignore[arg-type]
         return read_reply(question, self._answer(number))
 
-    def act(self, deed: Deed, left_out: list[str] | None = None) -> int:
+    def act(self, action: Action, left_out: list[str] | None = None) -> int:
         """Do something to tasks; the number of tasks it touched. What it left out, and why, is added to a list."""
         number = next(self._numbers)
-        self._send(check_bounds(DoAction(number, deed)))
+        self._send(check_bounds(DoAction(number, action)))
         answer = self._answer(number)
         if left_out is not None and isinstance(answer, dict):
             left_out += answer.get("left_out", ())

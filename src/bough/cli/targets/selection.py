@@ -98,7 +98,7 @@ def _words(given: str | None) -> frozenset[str]:
 
 
 def choose_run(database: OpenDatabase, args: argparse.Namespace, selectors: Iterable[Selector] = ()) -> int:
-    """The run that is meant: of the workflow that was named, or of the one that goes on, or the latest."""
+    """The run that is meant: of the workflow that was named, or of the one that is running, or the latest."""
     if args.run or not database.is_service:
         return args.run or database.last_run()
     workflows = database.workflows()
