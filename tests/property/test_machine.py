@@ -256,7 +256,7 @@ class Histories(RuleBasedStateMachine):
     def a_person_takes_a_task(self, data: st.DataObject, host: str) -> None:
         groups = data.draw(st.lists(st.sampled_from([*sorted(self.machine.state.groups), 10**6]), max_size=3))
         number, self.next_executor = self.next_executor, self.next_executor + 1
-        self.turn(facts.TakeTask(1, number, f"ann@{host}", host, tuple(groups)))
+        self.turn(news.TakeTask(1, number, f"ann@{host}", host, tuple(groups)))
         taken = self.machine.state.executors.get(number)
         if taken is None:
             return

@@ -13,7 +13,8 @@ from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.core.records.array_record import READY
 from bough.core.scheduling.view import StateView
-from bough.model.events.facts import ElementFailed, RunOpened, SpanEnded
+from bough.model.events.facts import RunOpened
+from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import GroupId
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
@@ -51,9 +52,9 @@ def world(dice: Random) -> Machine:
         machine.turn(0, [submit(array(id_, 5, **fields) if dice.random() < 0.2 else task(id_, **fields))])
         for span in dice.sample(list(machine.state.spans.values()), min(1, len(machine.state.spans))):
             end = (
-                SpanEnded(span.id, span.start, span.stop, 0.01)
+                WorkSucceeded(span.id, span.start, span.stop, 0.01)
                 if dice.random() < 0.5
-                else ElementFailed(span.id, span.start, LOST)
+                else WorkFailed(span.id, span.start, LOST)
             )
             machine.turn(NOW, [end] if dice.random() < 0.4 else [])
     return machine

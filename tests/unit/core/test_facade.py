@@ -7,7 +7,7 @@ import pytest
 
 from bough.core.queries.answers import TaskCounts
 from bough.core.queries.facade import Queries
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import GroupId
 from bough.model.outcomes import Cause, Success
 from bough.model.states import TaskState
@@ -71,7 +71,7 @@ def test_attempts_are_found_by_span_executor_and_task(bench: Bench, queries: Que
     assert late.is_late
     assert queries.attempt(span) is queries.attempt_at(1, 0) is None
     assert queries.is_wanted(span, 1)
-    assert queries.is_foreign(facts.SpanEnded(span, 0, 1, 1.0), 2)
+    assert queries.is_foreign(news.WorkSucceeded(span, 0, 1, 1.0), 2)
     assert queries.attempts_on(1) == queries.spans_on(1) == []
 
 
@@ -105,7 +105,7 @@ def test_outcomes_are_successes_then_failures(bench: Bench, queries: Queries) ->
     for index in (0, 2):
         bench.end(1, index)
     bench.fail(1, 3)
-    bench.tell(facts.Cancelled(Dep(On.TASK, 1, 1)))
+    bench.tell(news.Cancel(Dep(On.TASK, 1, 1)))
 
     told = list(queries.outcomes(1, 0))
 
@@ -140,7 +140,7 @@ def test_why_a_workflow_stands_still(bench: Bench, queries: Queries) -> None:
     bench.fail(1)
     assert queries.awaits_retry(2)
     assert queries.why_stuck(2) == ""
-    bench.tell(facts.Held(on_group(2)))
+    bench.tell(news.Hold(on_group(2)))
     bench.wait(6)
     assert "are held" in queries.why_stuck(2)
     assert queries.why_stuck(99) == ""

@@ -10,7 +10,7 @@ from bough.core.records.array_record import HELD, READY
 from bough.core.records.ready_queue import DemandIndex, Entry, ReadyQueue, Shape
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.model.events.facts import Cancelled
+from bough.model.events.news import Cancel
 from bough.model.ids import ROOT
 from bough.model.resources import ONE_CORE
 from bough.model.tasks import Dep, On
@@ -171,7 +171,7 @@ def test_demand_follows_what_becomes_ready_and_what_goes_out() -> None:
     assert Queries(bench.machine).demand() == {needs(2): 10, needs(9): 1}  # the third is out too
     bench.tell(executor(2, 2))
     assert sum(Queries(bench.machine).demand().values()) < 11
-    bench.tell(Cancelled(Dep(On.TASK, 5)))
+    bench.tell(Cancel(Dep(On.TASK, 5)))
     assert needs(9) not in Queries(bench.machine).demand()
 
 

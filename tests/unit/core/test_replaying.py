@@ -70,7 +70,7 @@ def journal(policy: Fifo) -> tuple[Machine, list[tuple[int, list[facts.Fact]]]]:
 def test_a_policy_that_raises_does_not_disturb_a_replay(by_snapshot: bool) -> None:
     machine, written = journal(Fifo())
     if by_snapshot:
-        replayed = Machine.restore(machine.snapshot(), Unaskable())
+        replayed = Machine.restore(machine.snapshot(), Policies(Unaskable()))
     else:
         replayed = Machine(Policies(Unaskable()))
         for number, some in written:
@@ -85,7 +85,7 @@ def test_the_first_turn_ranks_what_is_queued_once(by_snapshot: bool) -> None:
     machine, written = journal(LastFirst())
     policy = LastFirst()
     if by_snapshot:
-        again = Machine.restore(machine.snapshot(), policy)
+        again = Machine.restore(machine.snapshot(), Policies(policy))
     else:
         again = Machine(Policies(policy))
         for number, some in written:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from bough.core.machine import Machine, Turn
 from bough.core.queries.facade import Queries
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.orders import AnswerTake, SendSpan
 from bough.model.ids import ROOT, ExecutorId, GroupId
 from bough.model.states import TaskState
@@ -23,8 +23,8 @@ def command(number: int, *after: int, **fields: object) -> TaskSpec:
     return structs.replace(task(number, *after, **fields), kind=Kind.COMMAND)
 
 
-def wanted(executor: int = 9, *groups: int, host: str = "desk") -> facts.TakeTask:
-    return facts.TakeTask(5, ExecutorId(executor), f"ann@{host}", host, tuple(map(GroupId, groups or (ROOT,))))
+def wanted(executor: int = 9, *groups: int, host: str = "desk") -> news.TakeTask:
+    return news.TakeTask(5, ExecutorId(executor), f"ann@{host}", host, tuple(map(GroupId, groups or (ROOT,))))
 
 
 def take(bench: Bench, executor: int = 9, *groups: int) -> tuple[Turn, AnswerTake]:
@@ -89,7 +89,7 @@ class Watching(Fifo):
         self.seen: set[int] = set()
 
     def place(self, view: View, /) -> Iterable[Place]:
-        self.seen |= {room.id for room in view.rooms()}
+        self.seen |= {one.id for one in view.executors()}
         return super().place(view)
 
 

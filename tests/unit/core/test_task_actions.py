@@ -534,7 +534,11 @@ def test_lowering_a_priority_lets_others_go_first() -> None:
 def test_how_many_tasks_a_deed_would_touch() -> None:
     bench = Bench(2)
     bench.submit(task(1), array(2, 5), task(3, 1))
-    touched = bench.machine.touched
+    queries = Queries(bench.machine)
+
+    def touched(action: Cancel | Kill | Hold | Retry) -> int:
+        return queries.preview(action).count
+
     assert touched(Cancel(on_group(0))) == 7
     assert touched(Cancel(on(2, 1), 3)) == 2
     assert touched(Kill(on_group(0))) == 2

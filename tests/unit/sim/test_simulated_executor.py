@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bough.model.events.facts import ElementFailed, SpanEnded, SpanReturned
-from bough.model.events.news import WorkFailed, WorkSucceeded
+from bough.model.events.news import WorkFailed, WorkReturned, WorkSucceeded
 from bough.model.events.orders import SendSpan, StopSpan
 from bough.model.ids import ExecutorId, SpanId
 from bough.model.tasks import ArraySpec, TaskSpec
@@ -86,10 +85,10 @@ def test_elements_are_reported_when_they_end_where_the_model_says_so() -> None:
     assert room.take(send(2, task(2)), model) == []  # the span still occupies its core
     told = [room.finish(end, model) for end in ends]
     assert [news for news, _ in told] == [
-        [SpanEnded(SpanId(1), 0, 1, 0.5)],
-        [ElementFailed(SpanId(1), 1, BOOM)],
-        [SpanEnded(SpanId(1), 2, 3, 1.5)],
-        [SpanEnded(SpanId(1), 3, 4, 2.0)],
+        [WorkSucceeded(SpanId(1), 0, 1, 0.5)],
+        [WorkFailed(SpanId(1), 1, BOOM)],
+        [WorkSucceeded(SpanId(1), 2, 3, 1.5)],
+        [WorkSucceeded(SpanId(1), 3, 4, 2.0)],
     ]
     assert [len(started) for _, started in told] == [0, 0, 0, 1]
     assert room.busy == 5.0
@@ -99,8 +98,8 @@ def test_what_is_not_reported_at_once_comes_with_the_next_that_is() -> None:
     room, model = SimulatedExecutor(1, needs(1)), one_by_one(alone=(1,))
     first, second = room.take(send(1, array(1, 4), 0, 4), model)
     room.stop(StopSpan(ONE, SpanId(1), 2, 3))
-    assert room.finish(first, model)[0] == [SpanEnded(SpanId(1), 0, 2, 3.0)]
-    assert room.finish(second, model)[0] == [SpanEnded(SpanId(1), 3, 4, 3.5)]
+    assert room.finish(first, model)[0] == [WorkSucceeded(SpanId(1), 0, 2, 3.0)]
+    assert room.finish(second, model)[0] == [WorkSucceeded(SpanId(1), 3, 4, 3.5)]
 
 
 def test_what_was_to_follow_goes_back_when_an_element_before_the_last_failed() -> None:
@@ -108,4 +107,4 @@ def test_what_was_to_follow_goes_back_when_an_element_before_the_last_failed() -
     first, second = room.take(send(1, array(1, 2), 0, 2), model)
     assert room.take(SendSpan(ONE, SpanId(2), task(2), 0, 1, 1, behind=SpanId(1)), model) == []
     room.finish(first, model)
-    assert room.finish(second, model)[0] == [SpanEnded(SpanId(1), 1, 2, 2.0), SpanReturned(SpanId(2), 0, 1)]
+    assert room.finish(second, model)[0] == [WorkSucceeded(SpanId(1), 1, 2, 2.0), WorkReturned(SpanId(2), 0, 1)]
