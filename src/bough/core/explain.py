@@ -139,7 +139,7 @@ def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
         return [f"{name} is being looked up among finished tasks of earlier runs"]
     for when, kind, id_, element in state.timers:
         if kind == TimerKind.RETRY and id_ == record.id and element == index:
-            return [f"{name} failed and is tried again in {max(when - state.now, 0):.1f} s"]
+            return [f"{name} failed and will be retried in {max(when - state.now, 0):.1f} s"]
     lines = []
     deps = list(record.after)
     if isinstance(record, ArrayRecord):

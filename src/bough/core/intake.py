@@ -454,7 +454,7 @@ class Intake:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
         if group.settled or not group.deadline or self._state.now < group.deadline:
             return
-        message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, is over")
+        message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, has passed")
         self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))
         failure = Failure(Cause.KILLED, message)
         self._effects.skipped += [

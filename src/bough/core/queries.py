@@ -94,4 +94,4 @@ def why_stuck(state: State, workflow: Workflow) -> str:
         if all(executor.draining for executor in state.executors.values()):
             return f"{standing.ready} of its tasks are ready and there is no executor"
         return f"{standing.ready} of its tasks are ready and no executor has what they need; see bough explain"
-    return f"{standing.counts[WAITING]} of its tasks wait for what nobody does; see bough explain"
+    return f"{standing.counts[WAITING]} of its tasks wait for something that nothing runs; see bough explain"

@@ -6,7 +6,7 @@ it says `Leaving`, gives back what it has not begun, and waits for the server's 
 sent.
 
 Rules: nothing in a round blocks, and all news of a round leave in one report. An executor leaves a service only once
-nothing runs here and everything was acknowledged, or when its time is over.
+nothing runs here and everything was acknowledged, or when its time has ended.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Departure:
         return ""
 
     def is_over(self) -> bool:
-        """Whether its time is over, whatever runs."""
+        """Whether its time has ended, whatever runs."""
         return bool(self._lifetime.until) and time.time() >= self._lifetime.ends_at
 
     def wait(self, now: float, idle: bool) -> float:
@@ -237,7 +237,7 @@ class Executor:
         if departure.reason and departure.confirmed and slots.idle and not self._reports.unheard():
             self.leave(1.0)
         elif departure.is_over():
-            departure.reason = departure.reason or "its time is over"
+            departure.reason = departure.reason or "its time has ended"
             self.leave(max(0.0, min(5.0, self._lifetime.until - time.time())))
 
     def _say_leaving(self) -> None:

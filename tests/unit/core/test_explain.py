@@ -156,7 +156,7 @@ def test_it_is_tried_again_later() -> None:
     bench.submit(task(1, limits=limits(retries=1, backoff=10)))
     bench.fail(1)
     bench.wait(4)
-    assert why(bench, 1) == "task 1 failed and is tried again in 6.0 s"
+    assert why(bench, 1) == "task 1 failed and will be retried in 6.0 s"
 
 
 def test_it_waits_for_others() -> None:

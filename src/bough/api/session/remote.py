@@ -213,7 +213,7 @@ class RemoteHost:
 
     def _left(self) -> SessionClosed:
         back = f"bough.Session({self.address!r}, name={self.name!r})"
-        return SessionClosed(f"the session has left workflow {self.name} to the server; come back to it with {back}")
+        return SessionClosed(f"the session has left workflow {self.name} to the server; return to it with {back}")
 
 
 # --- what a session leaves in its folder, and the user's name -------------------------------------------
