@@ -33,7 +33,7 @@ from bough.model.events.news import News
 from bough.model.events.orders import Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
-from bough.model.refs import cut
+from bough.model.result_lists import cut
 from bough.model.tasks import Dep, GroupSpec, Kind, On
 
 Handler = Callable[..., None]

@@ -1,4 +1,4 @@
-"""Stand-ins for values on their way: refs in arguments, short calls, old pickles, parts of result lists.
+"""Stand-ins for values on their way: refs in arguments, short calls, pickles of earlier versions.
 
 *Refs.* A `Ref` in the arguments of a call stands for a value that comes later; `resolve` puts the values in. Only
 lists, tuples and dicts are searched, and an object without a ref comes back as the same object.
@@ -6,9 +6,6 @@ lists, tuples and dicts are searched, and an object without a ref comes back as 
 *Calls.* Arguments that are numbers, texts and refs, as most are, travel as a tuple in the marshal format, version 2. It
 is read and written several times as fast as a pickle, and gives the same bytes for the same arguments, so that the memo
 key of a call is made of them too. The first byte says what follows: simple arguments, arguments with refs, or a pickle.
-
-*Result lists.* The results of a span are a pickled list, opaque to every process between the worker that made it and
-the client that wants it. `cut` makes the pickle of a part of such a list.
 
 Rule: nothing but `load_pickle` and `unpack_call`, which clients and workers call, loads a pickle. The name of this
 module stays: stored pickles name `Ref`.
@@ -35,11 +32,6 @@ FORMER: Final = {
     "bough.driver.stages": "bough.driver.job_bundles",
     "bough.executor.failures": "bough.executor.worker.serialisation",
 }
-
-STOP: Final = b"."
-HEAD: Final = b"\x80\x04coperator\ngetitem\n"
-_SLICE: Final = b"cbuiltins\nslice\n"
-_CALL_WITH_PAIR: Final = b"\x86R"  # TUPLE2, REDUCE
 
 
 class Ref:
@@ -147,26 +139,3 @@ def load_pickle(data: Any) -> Any:
 
 
 # --- parts of result lists ---
-
-
-def cut(data: bytes, skip: int, count: int) -> bytes:
-    """A pickle of `loads(data)[skip:skip + count]`, made without loading anything.
-
-    A pickle is a program for a stack machine: this one pushes `operator.getitem`, runs the original up to
-    its STOP, pushes the slice and calls.
-    """
-    return b"".join((HEAD, memoryview(data)[:-1], tail(skip, count)))
-
-
-def nones(count: int) -> bytes:
-    """A pickled list of so many times None."""
-    return b"\x80\x04](" + b"N" * count + b"e" + STOP
-
-
-def tail(skip: int, count: int) -> bytes:
-    """The end of such a program, after the original: the slice, the call and a STOP."""
-    return b"".join((_SLICE, _number(skip), _number(skip + count), _CALL_WITH_PAIR, _CALL_WITH_PAIR, STOP))
-
-
-def _number(value: int) -> bytes:
-    return b"J" + value.to_bytes(4, "little")  # BININT

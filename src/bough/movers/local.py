@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +31,8 @@ class ContentCopy(NamedTuple):
 
 def put(content: str, path: str) -> None:
     """A content at a path, read-only: linked, or copied for a user who could write to it all the same."""
+    import shutil  # late: executors and servers start without it
+
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.getuid() != 0:
         try:

@@ -18,8 +18,8 @@ from bough.model import ranges
 from bough.model.events.news import WorkFailed, WorkSucceeded
 from bough.model.ids import BlobId, ExecutorId, Seconds, SpanId
 from bough.model.ranges import Ranges
-from bough.model.refs import cut
 from bough.model.resources import Needs
+from bough.model.result_lists import cut
 from bough.model.runtimes import BACKLOG, MAX_BACKLOG, SHORT, RunTime
 from bough.wire.executor_messages import RunSpan
 

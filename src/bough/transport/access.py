@@ -14,7 +14,6 @@ import base64
 import binascii
 import os
 import re
-import secrets
 import socket
 from collections.abc import Iterable
 
@@ -174,7 +173,7 @@ def make_tokens() -> None:
 
 def rotate_token(role: str) -> str:
     """Give a role a new token, the old one is worth nothing from now on; its text."""
-    text = base64.urlsafe_b64encode(secrets.token_bytes(_BYTES)).decode().rstrip("=")
+    text = base64.urlsafe_b64encode(os.urandom(_BYTES)).decode().rstrip("=")
     make_server_dir()
     write_private(token_path(role), f"{text}\n".encode())
     return text

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import secrets
 import select
 import socket
 import ssl
@@ -140,7 +139,7 @@ class Dialling:
                 raise PeerLost(text, transient=True)
             self._heard += chunk
         challenge = self._understand(bytes(self._heard[:size]))
-        nonce = secrets.token_bytes(NONCE)
+        nonce = os.urandom(NONCE)
         proof = prove(self._access.role, self._token, challenge.nonce, nonce, self._access.proven_to)
         return Dialled(line, proof, bytes(self._heard[size:]))
 

@@ -8,7 +8,7 @@ import pytest
 from bough.errors import StoreFailed
 from bough.model.events.facts import SpanEnded
 from bough.model.outcomes import ResultFile
-from bough.model.refs import cut
+from bough.model.result_lists import cut
 from bough.server.turns.result_parts import ResultCache, part
 
 

@@ -35,7 +35,7 @@ from bough.model import ranges
 from bough.model.events import facts, news
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.ranges import Ranges
-from bough.model.refs import nones
+from bough.model.result_lists import nones
 from bough.model.tasks import Dep, Kind, On
 
 _DECLARABLE = PENDING_STATES + UNSUCCESSFUL_STATES

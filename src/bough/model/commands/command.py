@@ -8,7 +8,6 @@ cannot be read it is the template's name.
 from __future__ import annotations
 
 import enum
-import shlex
 from collections.abc import Callable
 
 import msgspec
@@ -123,6 +122,8 @@ def show_slot(slot: TemplateSlot) -> str:
 
 def _filled(call: CommandCall, output: Callable[[TemplateSlot], str], other: Callable[[TemplateSlot], str]) -> str:
     """The text of a call; `output` gives the path of an output slot, `other` the text of a built-in one."""
+    import shlex  # late: executors and servers start without it
+
     quote = shlex.quote if call.parts else str  # words without a shell are quoted as a whole
 
     def fill(part: Part) -> str:

@@ -17,7 +17,7 @@ from bough.errors import StoreFailed
 from bough.model.events.facts import SpanEnded
 from bough.model.ids import RecordId
 from bough.model.outcomes import ResultFile, Results
-from bough.model.refs import HEAD, cut, tail
+from bough.model.result_lists import HEAD, cut, tail
 
 LIMIT = 64 << 20
 _OVERHEAD = 600  # bytes an entry costs besides its results
