@@ -23,7 +23,9 @@ PAYS: Final = 0.7  # compressed size over plain size
 Upgrade = Callable[[bytes], bytes]
 
 # version -> what turns the (uncompressed) payload of that version into one of the next
-UPGRADES: Final[Mapping[int, Upgrade]] = {}
+UPGRADES: Final[Mapping[int, Upgrade]] = {
+    1: lambda payload: payload,  # paths where there are numbers of files now; a replay gives them theirs
+}
 
 WHOLE: Final = -1  # the position of a row of which nothing can be read
 

@@ -16,7 +16,7 @@ from bough.model.outcomes import Detail, Failure, Results
 from bough.model.resources import Needs
 from bough.model.tasks import Dep, Item, Page, Reuse
 
-VERSION = 1
+VERSION = 2
 
 
 class RunOpened(msgspec.Struct, frozen=True, array_like=True, tag="ro"):
