@@ -298,7 +298,7 @@ class Histories(RuleBasedStateMachine):
             own = data.draw(st.sampled_from(TERMS))
             if own.same_host_as and after and after[0].on is On.TASK:
                 own = TaskExtras(same_host_as=after[0].id)
-            fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "terms": own}
+            fields = {"group": where, "needs": shape, "limits": rules, "key": key, "template": word, "extras": own}
             items.append(structs.replace(task(self.next_id, *after, **fields), kind=data.draw(KINDS)))
             self.next_id += 1
         written = self.turn(submit(*items, request=1))

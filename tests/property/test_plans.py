@@ -135,7 +135,7 @@ def test_tasks_start_exactly_when_all_before_them_has_ended(plan: Plan, dice: ob
         chosen = dice.choice(sorted(placed))  # type: ignore[attr-defined]
         bench.end(chosen)
         ended.add(names[chosen])
-    assert all(group.settled for group in bench.machine.state.groups.values() if group.id)
+    assert all(group.finished for group in bench.machine.state.groups.values() if group.id)
 
 
 @settings(max_examples=60, deadline=None)

@@ -48,7 +48,7 @@ def world(dice: Random) -> Machine:
             "template": dice.choice(["", "x"]),
         }
         if dice.random() < 0.3:
-            fields["terms"] = TaskExtras(host=dice.choice(["host1", "host2", "elsewhere"]))
+            fields["extras"] = TaskExtras(host=dice.choice(["host1", "host2", "elsewhere"]))
         machine.turn(0, [submit(array(id_, 5, **fields) if dice.random() < 0.2 else task(id_, **fields))])
         for span in dice.sample(list(machine.state.spans.values()), min(1, len(machine.state.spans))):
             end = (

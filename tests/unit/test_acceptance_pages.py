@@ -62,12 +62,12 @@ def test_the_life_of_a_task_names_modules_that_exist() -> None:
 
 
 def test_the_glossary_has_each_term_once() -> None:
-    terms = re.findall(r"^([a-z][\w ]*)\n: ", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
-    assert sorted(terms) == sorted(set(terms))
+    extras = re.findall(r"^([a-z][\w ]*)\n: ", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert sorted(extras) == sorted(set(extras))
     wanted = (
         "chain, replica, late attempt, manual task, reconnect, registry, retention, dry run, staging, transfer, verdict"
     )
-    assert {*wanted.split(", "), "shared memory", "memo lookup", "dispatch", "batch", "skipped"} <= set(terms)
+    assert {*wanted.split(", "), "shared memory", "memo lookup", "dispatch", "batch", "skipped"} <= set(extras)
 
 
 def test_pages_use_the_words_of_the_glossary() -> None:

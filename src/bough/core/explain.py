@@ -135,7 +135,7 @@ def _amount(resource: str, amount: float) -> str:
 
 
 def _waiting(state: State, record: Record, index: int, name: str) -> list[str]:
-    if record.recalling:
+    if record.awaits_memo:
         return [f"{name} is being looked up among finished tasks of earlier runs"]
     for when, kind, id_, element in state.timers:
         if kind == TimerKind.RETRY and id_ == record.id and element == index:
@@ -174,7 +174,7 @@ def _unmet(state: State, deps: Iterable[Dep]) -> Iterator[Dep]:
 def _met(state: State, dep: Dep) -> bool:
     if dep.is_group:
         group = state.groups[dep.id]
-        return (group.released and dep.on is On.GROUP) or (group.settled and not group.failed_by)
+        return (group.released and dep.on is On.GROUP) or (group.finished and not group.failed_by)
     record = state.records[dep.id]
     return record.state_of(dep.index) == DONE if dep.on is On.TASK else dependencies.is_done(record)
 

@@ -292,7 +292,7 @@ class Intake:
 
     def _on_group_released(self, event: facts.GroupReleased) -> None:
         group = self._state.groups.get(event.group)
-        if group is not None and group.parent is not None and not (group.released or group.settled):
+        if group is not None and group.parent is not None and not (group.released or group.finished):
             self._record(event)
 
     def _on_alive(self, event: news.TaskAlive) -> None:
@@ -338,7 +338,7 @@ class Intake:
     def _on_removed(self, event: facts.RunRemoved) -> None:
         """One that is not here was retired; the server has looked whether there is such a run."""
         workflow = self._state.workflows.get(event.run)
-        if workflow is None or (workflow.group.id != ROOT and workflow.group.settled):
+        if workflow is None or (workflow.group.id != ROOT and workflow.group.finished):
             self._record(event)
 
     def _on_retired(self, event: facts.RunRetired) -> None:
@@ -351,7 +351,7 @@ class Intake:
 
     def _on_recalled(self, event: facts.MemoLookedUp) -> None:
         record = self._state.records.get(event.record)
-        if record is None or not (record.recalling or record.is_array) or (record.is_array and record.waits):
+        if record is None or not (record.awaits_memo or record.is_array) or (record.is_array and record.waits):
             return
         if record.runs(bytes((WAITING,)), event.start, event.stop):
             self._record(event)
@@ -452,7 +452,7 @@ class Intake:
 
     def _expire(self, group: GroupRecord) -> None:
         """The time limit of a group is over: what runs in it is ended, the rest is not started."""
-        if group.settled or not group.deadline or self._state.now < group.deadline:
+        if group.finished or not group.deadline or self._state.now < group.deadline:
             return
         message = shortened(f"the time limit of group {group.path}, {group.timeout:g} s, has passed")
         self._record(facts.Killed(Dep(On.GROUP, group.id), message=message))
@@ -494,7 +494,7 @@ class Intake:
 
     def _try_again(self, group: GroupRecord) -> None:
         """A whole group is tried again, because the user allowed so many retries of it."""
-        if not group.settled and not group.unfinished:
+        if not group.finished and not group.unfinished:
             self._record(facts.Retried(Dep(On.GROUP, group.id), automatic=True))
 
     def _suspend(self) -> None:
@@ -529,7 +529,7 @@ def verdict(state: State, span: Span, index: int, failure: Failure) -> tuple[Fai
 def _can_go_elsewhere(state: State, span: Span, index: int) -> bool:
     """Whether there is an executor that could run it and on which it has not failed yet."""
     record = span.record
-    tried = {span.executor.id, *(record.avoid if isinstance(record, TaskRecord) else record.shunned.get(index, ()))}
+    tried = {span.executor.id, *(record.avoid if isinstance(record, TaskRecord) else record.avoided.get(index, ()))}
     others = (executor for executor in state.executors.values() if executor.id not in tried and not executor.draining)
     return any(executor.could_fit(record.needs) for executor in others)
 

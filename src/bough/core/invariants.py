@@ -52,11 +52,14 @@ def _counts(group: GroupRecord) -> None:
 def _unfinished(group: GroupRecord) -> None:
     own = sum(1 for record in group.members for state in _states(record) if state not in ENDED_STATES)
     own += sum(1 for record in group.members if isinstance(record, ArrayRecord) and record.open)
-    below = sum(1 for child in group.children if not child.settled)
+    below = sum(1 for child in group.children if not child.finished)
     _demand(group.unfinished == own + below, f"group {group.id} has {own + below} unfinished, not {group.unfinished}")
-    released = sum(1 for child in group.children if child.released and not child.settled)
-    _demand(group.unheld == released, f"group {group.id} has {released} released subgroups, not {group.unheld}")
-    _demand(not group.settled or (group.closed and not group.unfinished), f"group {group.id} is settled too early")
+    released = sum(1 for child in group.children if child.released and not child.finished)
+    _demand(
+        group.released_children == released,
+        f"group {group.id} has {released} released subgroups, not {group.released_children}",
+    )
+    _demand(not group.finished or (group.closed and not group.unfinished), f"group {group.id} is settled too early")
 
 
 def _ready(state: State, record: Record) -> None:
@@ -153,7 +156,7 @@ def _totals(state: State) -> None:
         known = late in state.attempts.late_of(late.record)
         _demand(bool(late.left) and known, f"the late attempt {late.id} holds nothing, or its record does not know it")
     unended = sum(1 for record in state.records.values() for s in _states(record) if s not in ENDED_STATES)
-    _demand(unended == state.unended, f"{unended} tasks have not ended, the core says {state.unended}")
+    _demand(unended == state.unfinished, f"{unended} tasks have not ended, the core says {state.unfinished}")
     cores = sum(executor.capacity.cores for executor in state.executors.values())
     _demand(abs(cores - state.cores) < 1e-6, f"{cores} cores, the core says {state.cores}")
 
@@ -172,8 +175,8 @@ def picture(state: State) -> dict[str, object]:
         },
         "groups": {
             g.id: (
-                (g.counts, g.unfinished, g.closed, g.settled, g.waits, g.held, g.disabled, g.failed_by),
-                (g.released, g.unheld, g.busy, g.tried, g.deadline),
+                (g.counts, g.unfinished, g.closed, g.finished, g.waits, g.held, g.disabled, g.failed_by),
+                (g.released, g.released_children, g.busy, g.tried, g.deadline),
             )
             for g in state.groups.values()
         },
@@ -195,5 +198,5 @@ def picture(state: State) -> dict[str, object]:
         },
         "locks": {name: (lock.span, lock.index) for name, lock in state.locks.items()},
         "places": ({r.id: r.place for r in state.records.values()}, state.hosts),
-        "totals": (state.unended, state.open_arrays, state.last_span, state.turn, state.stopping),
+        "totals": (state.unfinished, state.open_arrays, state.last_span, state.turn, state.stopping),
     }

@@ -46,7 +46,7 @@ def executor_joined(state: State, effects: Effects | None, fact: facts.ExecutorJ
     state.executors[fact.executor] = executor
     state.cores += fact.capacity.cores
     state.hosts[executor.host] = state.hosts.get(executor.host, 0) + 1
-    state.note_room(executor)
+    state.update_open(executor)
 
 
 def executor_resized(state: State, effects: Effects | None, fact: facts.ExecutorResized) -> None:
@@ -55,7 +55,7 @@ def executor_resized(state: State, effects: Effects | None, fact: facts.Executor
     assert isinstance(executor, RelayExecutorRecord)
     state.cores += fact.capacity.cores - executor.capacity.cores
     executor.resize(fact)
-    state.note_room(executor)
+    state.update_open(executor)
 
 
 def executor_suspended(state: State, effects: Effects | None, fact: facts.ExecutorSuspended) -> None:
@@ -66,14 +66,14 @@ def executor_suspended(state: State, effects: Effects | None, fact: facts.Execut
         executor.suspensions += 1
     executor.trouble = 0
     state.set_timer(fact.until, TimerKind.SUSPENSION, fact.executor)
-    state.note_room(executor)
+    state.update_open(executor)
 
 
 def executor_resumed(state: State, effects: Effects | None, fact: facts.ExecutorResumed) -> None:
     """It gets work again."""
     executor = state.executors[fact.executor]
     executor.suspended = 0.0
-    state.note_room(executor)
+    state.update_open(executor)
 
 
 def executor_drained(state: State, effects: Effects | None, fact: facts.ExecutorDrained) -> None:
@@ -82,13 +82,13 @@ def executor_drained(state: State, effects: Effects | None, fact: facts.Executor
     if not executor.draining:
         executor.draining = True
         state.forget_host(executor.host)
-    state.note_room(executor)
+    state.update_open(executor)
 
 
 def executor_lost(state: State, effects: Effects | None, fact: facts.ExecutorLost) -> None:
     """All that was with it is given back, to go first; the losses were counted before, one by one."""
     executor = state.executors.pop(fact.executor)
-    state.roomy.pop(fact.executor, None)
+    state.open_executors.pop(fact.executor, None)
     state.cores -= executor.capacity.cores
     if not executor.draining:
         state.forget_host(executor.host)
@@ -111,8 +111,8 @@ def placed(state: State, effects: Effects | None, fact: facts.Placed) -> None:
         place_elements(state, fact, record, executor)
     else:
         place_task(state, fact, record, executor)
-    if not executor.has_room():
-        state.roomy.pop(executor.id, None)
+    if not executor.is_open():
+        state.open_executors.pop(executor.id, None)
 
 
 def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: ExecutorRecord) -> None:
@@ -129,7 +129,7 @@ def place_task(state: State, fact: facts.Placed, record: TaskRecord, executor: E
     executor.add(span)
     if state.timed_groups:
         start_clocks(state, record.group)
-    if record.like.limits.resend_after:
+    if record.shared_spec.limits.resend_after:
         watch_silence(state, span)
 
 
@@ -235,7 +235,7 @@ def _declared(state: State, effects: Effects | None, fact: facts.SpanEnded) -> N
     record.succeed(Success(start, stop, state.turn, record.id, start, fact.attempt))
     if isinstance(record, TaskRecord):
         record.generation += 1
-        record.recalling = False
+        record.awaits_memo = False
     end_attempts(state, effects, record, start, stop)
     dependencies.ended(state, effects, record, start, stop)
 
@@ -294,16 +294,16 @@ def task_ended(  # noqa: PLR0917 called for every task: names would cost
             _keep_on_host(state, waiters, record)
         dependencies.satisfy(state, effects, waiters)
     group = record.group
-    if record.own is not None and record.own.terms.release:
+    if record.own is not None and record.own.extras.release:
         dependencies.release(state, effects, group)
-    if group.closed and (not group.unfinished or group.unheld):
+    if group.closed and (not group.unfinished or group.released_children):
         dependencies.finish(state, effects, group)
 
 
 def _keep_on_host(state: State, waiters: list[Waiter], record: TaskRecord) -> None:
     """Those that are to run where a task ran know now where that is."""
     for waiter, _, _ in waiters:
-        if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.same_host_as == record.id:
+        if type(waiter) is TaskRecord and waiter.own is not None and waiter.own.extras.same_host_as == record.id:
             waiter.queue = state.queue_for(waiter.needs, waiter.group, record.ran_at)
 
 
@@ -316,8 +316,8 @@ def _elements_ended(
     record.succeed(Success(start, stop, state.turn, record.id, start, span.attempt))
     span.heard = state.now
     ranges.take(span.left, start, stop)
-    if span.executor.trouble or record.shunned:
-        avoided = (record.shunned.pop(index, ()) for index in range(start, stop) if index in record.shunned)
+    if span.executor.trouble or record.avoided:
+        avoided = (record.avoided.pop(index, ()) for index in range(start, stop) if index in record.avoided)
         _compare_places(state, effects, span, tuple(place for places in avoided for place in places))
     several = state.attempts.several  # before this one leaves
     state.shrink_span(span)
@@ -400,7 +400,7 @@ def skipped(state: State, effects: Effects | None, fact: facts.Skipped) -> None:
     record.withdraw(fact.start, fact.stop)
     state.move(record, fact.start, fact.stop, SKIPPED)
     record.set_failure(fact.start, fact.stop, fact.failure)
-    record.recalling = False
+    record.awaits_memo = False
     if not isinstance(record, ArrayRecord):
         record.generation += 1
     dependencies.ended(state, effects, record, fact.start, fact.stop)
@@ -409,7 +409,7 @@ def skipped(state: State, effects: Effects | None, fact: facts.Skipped) -> None:
 def memo_looked_up(state: State, effects: Effects | None, fact: facts.MemoLookedUp) -> None:
     """Memos were looked up: found elements are done, the others may run."""
     record = state.records[fact.record]
-    record.recalling = False
+    record.awaits_memo = False
     waiting = record.runs(bytes((WAITING,)), fact.start, fact.stop)
     for start, stop in waiting:
         if not fact.found:
@@ -420,7 +420,7 @@ def memo_looked_up(state: State, effects: Effects | None, fact: facts.MemoLooked
         record.succeed(Success(start, stop, fact.turn, fact.source, offset, fact.source_attempt))
         dependencies.ended(state, effects, record, start, stop)
     if isinstance(record, ArrayRecord) and record.spec.fed:  # every page of it is looked up by itself
-        record.recalling = record.counts[WAITING] > 0
+        record.awaits_memo = record.counts[WAITING] > 0
 
 
 def pages_added(state: State, effects: Effects | None, fact: facts.PagesAdded) -> None:
@@ -451,7 +451,7 @@ def cancel(state: State, effects: Effects | None, record: Record, start: int, st
     state.move(record, start, stop, CANCELLED)
     if not isinstance(record, ArrayRecord):
         record.generation += 1
-        record.recalling = False
+        record.awaits_memo = False
     dependencies.ended(state, effects, record, start, stop)
 
 

@@ -33,7 +33,7 @@ class Turn(msgspec.Struct, frozen=True):
     number: int
     facts: list[Fact]
     orders: list[Order]
-    wake: Seconds | None  # call again at this time at the latest
+    next_timer: Seconds | None  # call again at this time at the latest
     complaints: list[str] = []  # for the operator: a policy that raised
 
 
@@ -76,7 +76,7 @@ class Machine:
         if not written:
             state.turn -= 1
         complaints, state.complaints = state.complaints, []
-        return Turn(state.turn, written, effects.orders, self.wake, complaints)
+        return Turn(state.turn, written, effects.orders, self.next_timer, complaints)
 
     def replay(self, number: int, now: Seconds, written: Iterable[Fact]) -> None:
         """Apply one turn of a journal."""
@@ -140,10 +140,10 @@ class Machine:
     @property
     def is_idle(self) -> bool:
         """Whether everything submitted has ended."""
-        return self.state.unended == 0 and self.state.open_arrays == 0
+        return self.state.unfinished == 0 and self.state.open_arrays == 0
 
     @property
-    def wake(self) -> Seconds | None:
+    def next_timer(self) -> Seconds | None:
         """When something is due, at the latest."""
         return self.state.timers[0][0] if self.state.timers else None
 

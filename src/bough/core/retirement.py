@@ -59,7 +59,7 @@ _decode_all = msgspec.msgpack.Decoder(tuple[int, list[bytes]]).decode
 def may_retire(state: State, run: int) -> bool:
     """Whether a workflow is over, so that it can leave."""
     workflow = state.workflows.get(run)
-    return workflow is not None and workflow.group.id != ROOT and workflow.closed and workflow.group.settled
+    return workflow is not None and workflow.group.id != ROOT and workflow.closed and workflow.group.finished
 
 
 def pieces(workflow: Workflow) -> Iterator[bytes]:
@@ -152,14 +152,14 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
     for record in list(group.records()):
         end_attempts(state, effects, record, 0, record.length)
         del state.records[record.id]
-        like = record.like if isinstance(record, TaskRecord) else record.spec
+        like = record.shared_spec if isinstance(record, TaskRecord) else record.spec
         if like.template:
             templates[like.template] = None
         else:
             state.runtimes.pop(record.id, None)
-        known = state.likes.get(like.body)
+        known = state.shared_specs.get(like.body)
         if known is not None and known[1].workflow is workflow:
-            del state.likes[like.body]
+            del state.shared_specs[like.body]
     inside: list[GroupRecord] = []
     for one in _below(group):
         del state.groups[GroupId(one.id)]
@@ -167,7 +167,7 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
         state.timed_groups -= one.timeout > 0
         inside.append(one)
     root.children.remove(group)
-    root.unfinished -= not group.settled  # of a journal whose facts about it were removed, its end among them
+    root.unfinished -= not group.finished  # of a journal whose facts about it were removed, its end among them
     root.child_names.discard(group.name)
     state.forget_queues(workflow.run)
     for template in templates:  # those that were used last are the last to be forgotten
@@ -180,7 +180,14 @@ def _forget(state: State, effects: Effects | None, workflow: Workflow) -> None:
 def _untie(groups: list[GroupRecord], root: GroupRecord) -> None:
     """Undo the circles among what is forgotten, so that its memory is free at once, without the garbage collector."""
     for group in groups:
-        for entries in (group.members, group.children, group.dependents, group.enders, group.gated, group.limit_nodes):
+        for entries in (
+            group.members,
+            group.children,
+            group.dependents,
+            group.waiting_for_end,
+            group.waiting_for_gate,
+            group.limit_nodes,
+        ):
             entries.clear()
         group.limits = ()
         group.workflow.group = root

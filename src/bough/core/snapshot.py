@@ -42,7 +42,7 @@ class KeptTask(msgspec.Struct, array_like=True):
     losses: int
     held: bool
     priority: int
-    recalling: bool
+    awaits_memo: bool
     urgent: bool
     turn: int
     original: tuple[int, int, int] | None
@@ -60,17 +60,17 @@ class KeptArray(msgspec.Struct, array_like=True):
     held: bool
     held_ranges: Ranges
     priority: int
-    recalling: bool
+    awaits_memo: bool
     urgent: bool
     open: bool
     attempts: dict[int, int]
     trouble: dict[int, tuple[int, int]]
     failures: dict[int, Failure]
-    doomed: Failure | None
+    skip_reason: Failure | None
     found: list[Success]
     paged: list[Page]
     ready: list[list[int]]
-    shunned: dict[int, tuple[int, ...]]
+    avoided: dict[int, tuple[int, ...]]
     base: int = 0  # of a fed array: where `states` begins
     odd: dict[int, int] = {}  # and what has not succeeded before
 
@@ -106,10 +106,10 @@ class KeptGroup(msgspec.Struct, array_like=True):
 
     spec: GroupSpec
     closed: bool
-    settled: bool
+    finished: bool
     held: bool
     failed_by: int
-    doomed: Failure | None
+    skip_reason: Failure | None
     released: bool = False
     tried: int = 0
     deadline: Seconds = 0
@@ -203,7 +203,7 @@ def kept_task(record: TaskRecord) -> KeptTask:
         *record.failures_of(0),
         record.held,
         record.priority,
-        record.recalling,
+        record.awaits_memo,
         record.urgent,
         record.turn,
         record.original,
@@ -225,17 +225,17 @@ def kept_array(record: ArrayRecord) -> KeptArray:
         record.held,
         record.held_ranges,
         record.priority,
-        record.recalling,
+        record.awaits_memo,
         record.urgent,
         record.open,
         record.attempts,
         record.trouble,
         record.failures,
-        record.doomed,
+        record.skip_reason,
         record.successes(),
         record.paged,
         list(record.ready_ranges),
-        record.shunned,
+        record.avoided,
         window.first_kept if window is not None else 0,
         window.exceptions if window is not None else {},
     )
@@ -272,7 +272,7 @@ def kept_group(group: GroupRecord) -> KeptGroup:
         group.attributes,
     )
     own = (group.released, group.tried, group.deadline, group.disabled)
-    return KeptGroup(spec, group.closed, group.settled, group.held, group.failed_by, group.doomed, *own)
+    return KeptGroup(spec, group.closed, group.finished, group.held, group.failed_by, group.skip_reason, *own)
 
 
 def _executor(executor: ExecutorRecord) -> KeptExecutor:
@@ -335,7 +335,7 @@ def restore(state: State, data: bytes) -> None:
         late.left = kept_span.left
         state.attempts.add_late(late)
     for executor in state.executors.values():
-        state.note_room(executor)
+        state.update_open(executor)
     state.timers = sorted(kept.due if kept.version >= _ONE_HEAP else _one_heap(kept))
 
 
@@ -397,7 +397,7 @@ def _restore_group(state: State, kept: KeptGroup, workflows: dict[int, KeptWorkf
         group.workflow = Workflow(group)
         _restore_workflow(state, group, workflows[kept.spec.id])
     group.closed, group.held, group.disabled = kept.closed, kept.held, kept.disabled
-    group.failed_by, group.doomed = kept.failed_by, kept.doomed
+    group.failed_by, group.skip_reason = kept.failed_by, kept.skip_reason
     group.released, group.tried, group.deadline = kept.released, kept.tried, kept.deadline
     state.held_groups += kept.held
 
@@ -406,11 +406,11 @@ def _settle_groups(state: State, groups: Sequence[KeptGroup]) -> None:
     for one in groups:
         group = state.groups[one.spec.id]
         assert group.parent is not None
-        if one.settled:
-            group.settled = True
+        if one.finished:
+            group.finished = True
             group.parent.unfinished -= 1
         elif one.released:
-            group.parent.unheld += 1
+            group.parent.released_children += 1
 
 
 def _restore_task(state: State, kept: KeptTask) -> None:
@@ -420,10 +420,10 @@ def _restore_task(state: State, kept: KeptTask) -> None:
     record.ready = int(kept.state == READY)
     record.attempt = kept.attempt
     record.blame(0, kept.failures, kept.losses)
-    record.held, record.priority, record.recalling, record.urgent = (
+    record.held, record.priority, record.awaits_memo, record.urgent = (
         kept.held,
         kept.priority,
-        kept.recalling,
+        kept.awaits_memo,
         kept.urgent,
     )
     record.turn, record.original = kept.turn, kept.original
@@ -454,9 +454,9 @@ def _restore_array(state: State, kept: KeptArray) -> None:
         record.counts[WAITING] -= count
         record.counts[number] += count
     record.held, record.held_ranges, record.priority = kept.held, kept.held_ranges, kept.priority
-    record.recalling, record.urgent = kept.recalling, kept.urgent
+    record.awaits_memo, record.urgent = kept.awaits_memo, kept.urgent
     record.attempts, record.trouble, record.failures = kept.attempts, kept.trouble, kept.failures
-    record.doomed, record.found, record.shunned = kept.doomed, kept.found, kept.shunned
+    record.skip_reason, record.found, record.avoided = kept.skip_reason, kept.found, kept.avoided
     record.ready_ranges.extend(kept.ready)
     record.ready = record.counts[READY]
     if record.ready:
@@ -471,7 +471,7 @@ def _count(state: State, record: Record, number: int, count: int) -> None:
     if number == READY:
         record.queue.shape.ready += count
     if TaskState(number) in ENDED:
-        state.unended -= count
+        state.unfinished -= count
         record.group.unfinished -= count
 
 
@@ -482,7 +482,7 @@ def _link(state: State, groups: Sequence[GroupRecord], records: Sequence[Record]
     for group in groups:
         if group.parent is not None and group.parent.waits:
             group.waits += 1
-            group.parent.gated.append((group, -1, group.generation))
+            group.parent.waiting_for_gate.append((group, -1, group.generation))
     for record in records:
         if not (isinstance(record, TaskRecord) and record.state == _DONE):
             _link_record(state, record)
@@ -490,9 +490,9 @@ def _link(state: State, groups: Sequence[GroupRecord], records: Sequence[Record]
 
 def _link_record(state: State, record: Record) -> None:
     record.waits = dependencies.wait_for(state, None, record, -1, record.after)
-    if record.group.waits and not (record.group.doomed is not None and dependencies.is_final(record)):
+    if record.group.waits and not (record.group.skip_reason is not None and dependencies.is_final(record)):
         record.waits += 1
-        record.group.gated.append((record, -1, record.generation))
+        record.group.waiting_for_gate.append((record, -1, record.generation))
     if isinstance(record, ArrayRecord):
         for index, deps in record.spec.element_after:
             if record.states[index] != _DONE and (waits := dependencies.wait_for(state, None, record, index, deps)):

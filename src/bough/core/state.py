@@ -66,7 +66,9 @@ class State:
         self.groups: dict[int, GroupRecord] = {ROOT: root}
         self.workflows: dict[int, Workflow] = {}  # by run
         self.executors: dict[int, ExecutorRecord] = {}
-        self.roomy: dict[int, ExecutorRecord] = {}  # those that may take something, longest roomy first
+        self.open_executors: dict[
+            int, ExecutorRecord
+        ] = {}  # those that may take something, longest open_executors first
         self.attempts = AttemptIndex()
         self.spans = self.attempts.current  # the same, because most of what is said names a span
         self.last_span = 0
@@ -77,7 +79,7 @@ class State:
         self.limit_trees: dict[tuple[Needs, int, str], LimitTree] = {}  # of queues under limits
         self.demand = DemandIndex()  # ready tasks by shape of needs
         self.waiting: dict[ReadyQueue | LimitTree, None] = {}  # the queues that may hold something
-        self.likes: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
+        self.shared_specs: dict[BlobId, Like] = {}  # by body: the last kind of loose tasks, see `loose.py`
         self.held_groups = 0
         self.timed_groups = 0  # that have a time limit
         self.hosts: dict[str, int] = {}  # executors by host that may get work
@@ -86,9 +88,9 @@ class State:
         self.timers: list[Timer] = []  # a heap; one whose object is gone, or was put off, is passed over when it is due
         self.locks = LockTable()
         self._locked = self.locks.by_span
-        self.unended = 0  # tasks that have not ended
+        self.unfinished = 0  # tasks that have not ended
         self.open_arrays = 0  # arrays that may still grow
-        self.due = False  # something became ready or roomy since the policy was asked
+        self.due = False  # something became ready or open_executors since the policy was asked
         self.complaints: list[str] = []  # for the operator: of a policy that raised, and of what was refused
 
     def queue_for(self, needs: Needs, group: GroupRecord, place: str = "") -> ReadyQueue:
@@ -157,10 +159,10 @@ class State:
         counts[old] -= 1
         counts[new] += 1
         if new >= _FIRST_ENDED:
-            self.unended -= 1
+            self.unfinished -= 1
             group.unfinished -= 1
         elif old >= _FIRST_ENDED:
-            self.unended += 1
+            self.unfinished += 1
             group.unfinished += 1
 
     def task_placed(self, record: TaskRecord, before: int) -> None:
@@ -186,7 +188,7 @@ class State:
         counts = group.counts
         counts[old] -= 1
         counts[DONE] += 1
-        self.unended -= 1
+        self.unfinished -= 1
 
     def task_free(self, record: TaskRecord) -> None:
         """As `free`, for a loose task that waited."""
@@ -220,7 +222,7 @@ class State:
         if new == READY:
             record.queue.shape.ready += count
         record.states[start:stop] = bytes((new,)) * count
-        self.unended -= ended
+        self.unfinished -= ended
         record.group.unfinished -= ended
 
     def _forbid(self, record: Record, olds: bytes, new: int) -> None:
@@ -292,7 +294,7 @@ class State:
 
     # --- room ------------------------------------------------------------------------------------
 
-    def shunned_by(self, record: Record) -> tuple[int, ...]:
+    def avoided_by(self, record: Record) -> tuple[int, ...]:
         """Where the tasks of a record that go next should not go, as long as there is another place for them."""
         avoid = record.avoid
         others = (x for x in self.executors.values() if x.id not in avoid and not x.draining)
@@ -315,10 +317,10 @@ class State:
             self.locks.free_all(span)
         executor = span.executor
         executor.drop(span)
-        if executor.id in self.roomy:
+        if executor.id in self.open_executors:
             self.due = True  # a span that goes leaves more room, never less
         elif executor.id in self.executors:
-            self.note_room(executor)
+            self.update_open(executor)
 
     def shrink_span(self, span: Span) -> None:
         """After elements left a span: forget it, or let a wide executor use what they occupied."""
@@ -329,12 +331,12 @@ class State:
             self.locks.free_ended(span)
         if span.executor.wide:
             cast("RelayExecutorRecord", span.executor).narrow(span)
-            self.note_room(span.executor)
+            self.update_open(span.executor)
 
-    def note_room(self, executor: ExecutorRecord) -> None:
+    def update_open(self, executor: ExecutorRecord) -> None:
         """Keep the index of executors that may take something, after the room of one changed."""
-        if executor.has_room():
-            self.roomy.setdefault(executor.id, executor)
+        if executor.is_open():
+            self.open_executors.setdefault(executor.id, executor)
             self.due = True
         else:
-            self.roomy.pop(executor.id, None)
+            self.open_executors.pop(executor.id, None)

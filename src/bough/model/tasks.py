@@ -93,7 +93,7 @@ class TaskSpec(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     key: MemoKey = MemoKey(b"")  # what it computes, without its inputs; empty: never reused
     payload_path: Label = ""  # where a payload too big to send lies; then `payload` is empty
     writes: tuple[FileRef, ...] = ()  # declared outputs
-    terms: TaskExtras = NO_EXTRAS
+    extras: TaskExtras = NO_EXTRAS
     reads: tuple[FileRef, ...] = ()  # declared inputs
 
 
@@ -142,7 +142,7 @@ class ArraySpec(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     open: bool = False  # more pages may come; a PagesAdded with `last` ends it
     files: bytes = b""  # the declared files of commands, see `model.files`: only these may travel
     fed: bool = False  # a generator feeds it, endless or not: successes are forgotten
-    terms: TaskExtras = NO_EXTRAS
+    extras: TaskExtras = NO_EXTRAS
 
 
 class GroupSpec(msgspec.Struct, frozen=True, array_like=True, tag="g"):

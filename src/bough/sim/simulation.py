@@ -106,7 +106,7 @@ class Simulation:
         return max(min(times), self.now) if times else None
 
     def _wake(self) -> Seconds | None:
-        return self.machine.wake
+        return self.machine.next_timer
 
     def _turn(self, news: list[News]) -> None:
         turn = self.machine.turn(self.now, news)

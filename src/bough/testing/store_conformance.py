@@ -822,7 +822,7 @@ class StoreSuite:
             store,
             [RunOpened(1, zero, zero, 7, user=zero), ExecutorJoined(1, zero, zero, 8, Needs())],
             [Submitted([GroupSpec(1, zero, attributes=(("a", zero),)), a_task(1, name=zero)])],
-            [Submitted([an_array(2, 9, name=zero, template=zero, terms=TaskExtras(attributes=(("a", zero),)))])],
+            [Submitted([an_array(2, 9, name=zero, template=zero, extras=TaskExtras(attributes=(("a", zero),)))])],
             [Placed(1, 1, 0, 1, 1, 1), Placed(2, 2, 0, 4, 1, 1), failed(1, 1, failure=loss, retry_at=9.0)],
             [ElementFailed(2, 0, Failure(Cause.EXIT, zero, stderr=zero), record=2, attempt=1, executor=1)],
             [Skipped(2, 5, 9, Failure(Cause.DEPENDENCY, zero)), ExecutorLost(1, zero)],

@@ -16,7 +16,7 @@ from bough.testing.builders import BODY, limits, needs
 from tests.unit.core.core_bench import Bench
 
 WORKFLOW = 50  # its group
-_LINE = re.compile(r"(?P<path>\S+?)(?P<group>/)?(?: = (?P<command>\S+))?(?: < (?P<after>[^;]+))?(?: ; (?P<terms>.+))?")
+_LINE = re.compile(r"(?P<path>\S+?)(?P<group>/)?(?: = (?P<command>\S+))?(?: < (?P<after>[^;]+))?(?: ; (?P<extras>.+))?")
 
 
 def items(lines: Sequence[str], first: int) -> list[Item]:
@@ -32,7 +32,7 @@ def items(lines: Sequence[str], first: int) -> list[Item]:
             Dep(On.GROUP, groups[name[:-1]]) if name.endswith("/") else Dep(On.TASK, tasks[name])
             for name in (after.split(", ") if after else ())
         )
-        said = dict(part.partition("=")[::2] for part in (match["terms"] or "").split(", ") if part)
+        said = dict(part.partition("=")[::2] for part in (match["extras"] or "").split(", ") if part)
         above, _, name = path.rpartition("/")
         if match["group"]:
             groups[path] = number
@@ -52,7 +52,7 @@ def items(lines: Sequence[str], first: int) -> list[Item]:
                 needs=needs(float(said.get("cores", 1))),
                 limits=limits(retries=int(said.get("retries", 0))),
                 after=deps,
-                terms=TaskExtras(release="release" in said, final="final" in said, same_host_as=near),
+                extras=TaskExtras(release="release" in said, final="final" in said, same_host_as=near),
             )
         )
     return found
@@ -118,4 +118,4 @@ class Flow:
 
     @property
     def is_over(self) -> bool:
-        return self.bench.machine.state.groups[WORKFLOW].settled
+        return self.bench.machine.state.groups[WORKFLOW].finished

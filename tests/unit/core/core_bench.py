@@ -175,7 +175,7 @@ class Bench:
         return [order.message for order in self.orders if isinstance(order, Refuse)]
 
     @property
-    def settled(self) -> list[tuple[int, bool]]:
+    def finished(self) -> list[tuple[int, bool]]:
         return [(order.group, order.failed) for order in self.orders if isinstance(order, TellGroupFinished)]
 
 
@@ -188,11 +188,11 @@ def check_waits(machine: Machine) -> None:
         own = dict(record.spec.element_after) if isinstance(record.spec, ArraySpec) else {}
         common = [*record.spec.after, *(dep for group in record.group.chain() for dep in group.after)]
         whole = {dep: _outlook(machine, dep) for dep in common}
-        looked_up = record.recalling or bool(record.group.workflow.memos and getattr(record.spec, "reuse", ()))
+        looked_up = record.awaits_memo or bool(record.group.workflow.memos and getattr(record.spec, "reuse", ()))
         for index in range(record.length):
             reached = TaskState(record.state_of(index))
             outlooks = [*whole.values(), *(_outlook(machine, dep) for dep in own.get(index, ()))]
-            if record.spec.terms.final:
+            if record.spec.extras.final:
                 outlooks = ["met" if outlook == "lost" else outlook for outlook in outlooks]
             name = f"{record.id}.{index}"
             if record.id in towed:
@@ -210,7 +210,7 @@ def _outlook(machine: Machine, dep: Dep) -> str:
         group = machine.state.groups[dep.id]
         if group.released and dep.on is On.GROUP:
             return "met"
-        return "open" if not group.settled else "lost" if group.failed_by else "met"
+        return "open" if not group.finished else "lost" if group.failed_by else "met"
     record = machine.state.records[dep.id]
     reached = [TaskState(record.state_of(i)) for i in ([dep.index] if dep.on is On.TASK else range(record.length))]
     if any(one in UNSUCCESSFUL for one in reached):

@@ -184,7 +184,7 @@ def test_a_workflow_from_which_all_that_was_left_is_removed_is_over() -> None:
     flow.end("b")
     flow.amend("b")
     assert flow.is_over
-    assert flow.bench.settled[-1] == (50, False)
+    assert flow.bench.finished[-1] == (50, False)
 
 
 def test_a_change_of_needs_ends_what_runs_but_nothing_that_is_done() -> None:
@@ -247,7 +247,7 @@ def test_a_lookup_of_the_old_task_is_not_heard() -> None:
     flow = Flow("a", "b", memos=True)
     state = flow.bench.machine.state
     for record in list(state.records.values()):
-        assert not record.recalling  # they have no keys
+        assert not record.awaits_memo  # they have no keys
     flow.amend("a = other", "b")
     flow.bench.tell(facts.MemoLookedUp(RecordId(flow.ids["a"]), 0, 1, found=True))
     assert flow.states["a"] == "placed"

@@ -120,10 +120,10 @@ def test_a_task_after_a_group_waits_until_it_is_closed_and_all_in_it_is_done() -
     bench.end(1)
     bench.tell(closed(1))
     assert bench.state(3) == "waiting"
-    assert bench.settled == []
+    assert bench.finished == []
     bench.end(2)
     assert bench.state(3) == "placed"
-    assert bench.settled == [(1, False)]
+    assert bench.finished == [(1, False)]
 
 
 def test_a_group_that_is_not_closed_is_not_done() -> None:
@@ -142,7 +142,7 @@ def test_a_group_waits_for_its_subgroups() -> None:
     bench.end(1)
     assert bench.state(2) == "waiting"
     bench.tell(closed(2))
-    assert bench.settled == [(2, False), (1, False)]
+    assert bench.finished == [(2, False), (1, False)]
     assert bench.state(2) == "placed"
 
 
@@ -202,7 +202,7 @@ def test_a_group_after_a_group_after_an_array() -> None:
     bench.end(2)
     assert bench.state(3) == "placed"
     bench.end(3)
-    assert bench.settled == [(1, False), (2, False)]
+    assert bench.finished == [(1, False), (2, False)]
 
 
 # --- failures -----------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_a_failure_in_a_group_dooms_its_dependents_when_the_group_has_ended() ->
     assert bench.states(2, 3) == ["placed", "waiting"]
     bench.end(2)
     assert bench.state(3) == "skipped"
-    assert bench.settled == [(2, True), (1, True)]
+    assert bench.finished == [(2, True), (1, True)]
     assert bench.failure(3).source == 1
     assert bench.failure(3).message == "group g: task 1 did not succeed: exit code 1"
 
@@ -267,7 +267,7 @@ def test_behind_a_gate_that_will_never_open_nothing_runs() -> None:
     bench.tell(closed(1), closed(2))
     bench.fail(1)
     assert bench.states(2, 3) == ["skipped", "skipped"]
-    assert bench.settled == [(2, True), (1, True)]
+    assert bench.finished == [(2, True), (1, True)]
 
 
 def test_what_joins_a_doomed_group_is_not_run() -> None:
@@ -384,9 +384,9 @@ def test_an_open_array_keeps_its_group_from_ending() -> None:
     bench.submit(group(1, "g"), open_array(1, group=1), task(2, on_group(1)))  # type: ignore[arg-type]
     bench.tell(closed(1), grow(1, page(0, 1)))
     bench.end(1, 0)
-    assert bench.settled == []
+    assert bench.finished == []
     bench.tell(grow(1, last=True))
-    assert bench.settled == [(1, False)]
+    assert bench.finished == [(1, False)]
     assert bench.state(2) == "placed"
 
 
@@ -397,12 +397,12 @@ def test_spans_of_a_paged_array_carry_the_pages_they_need() -> None:
     assert [order.pages for order in bench.sent] == [(page(0, 1),), (page(1, 3),), (page(1, 3),)]
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_what_is_added_to_an_array_that_cannot_run_is_not_run(gated: bool) -> None:
+@pytest.mark.parametrize("waiting_for_gate", [False, True])
+def test_what_is_added_to_an_array_that_cannot_run_is_not_run(waiting_for_gate: bool) -> None:
     bench = Bench(4)
-    where = {"group": 1} if gated else {}
-    bench.submit(task(1), group(1, "g", 0, *([on(1)] if gated else [])))
-    bench.submit(open_array(2, *([] if gated else [on(1)]), **where))  # type: ignore[arg-type]
+    where = {"group": 1} if waiting_for_gate else {}
+    bench.submit(task(1), group(1, "g", 0, *([on(1)] if waiting_for_gate else [])))
+    bench.submit(open_array(2, *([] if waiting_for_gate else [on(1)]), **where))  # type: ignore[arg-type]
     bench.fail(1)
     bench.tell(grow(2, page(0, 2), last=True))
     assert bench.states(2) == ["skipped", "skipped"]

@@ -131,20 +131,20 @@ def test_a_big_one_is_not_overtaken_by_what_came_later() -> None:
 
 def test_it_has_room_while_a_core_is_free_or_there_is_little_short_work() -> None:
     hall = Hall(1)
-    assert hall.executor.has_room()
+    assert hall.executor.is_open()
     hall.add()
-    assert hall.executor.has_room()
+    assert hall.executor.is_open()
     hall.add(mean=SHORT, count=2)
-    assert not hall.executor.has_room()
+    assert not hall.executor.is_open()
 
 
 def test_one_that_leaves_or_is_suspended_has_no_room() -> None:
     hall = Hall()
     hall.executor.suspended = 5.0
-    assert not hall.executor.has_room()
+    assert not hall.executor.is_open()
     hall.executor.suspended = 0.0
     hall.executor.draining = True
-    assert not hall.executor.has_room()
+    assert not hall.executor.is_open()
 
 
 def test_a_task_must_end_before_the_executor_leaves() -> None:

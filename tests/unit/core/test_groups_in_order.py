@@ -18,8 +18,8 @@ def at_end(id_: int) -> Dep:
     return Dep(On.END, id_)
 
 
-def part(id_: int, where: int, *after: int | Dep, **terms: object) -> TaskSpec:
-    return task(id_, *after, group=where, terms=TaskExtras(**terms))  # type: ignore[arg-type]
+def part(id_: int, where: int, *after: int | Dep, **extras: object) -> TaskSpec:
+    return task(id_, *after, group=where, extras=TaskExtras(**extras))  # type: ignore[arg-type]
 
 
 # --- release ---------------------------------------------------------------------------------------
@@ -89,14 +89,14 @@ def test_a_failure_after_the_release_stops_only_who_waits_for_the_end() -> None:
 
 def test_a_final_task_runs_after_a_failure() -> None:
     bench = Bench(4)
-    bench.submit(task(1), task(2, 1), task(3, 2, terms=FINAL), task(4, 2))
+    bench.submit(task(1), task(2, 1), task(3, 2, extras=FINAL), task(4, 2))
     bench.fail(1)
     assert bench.states(2, 3, 4) == ["skipped", "placed", "skipped"]
 
 
 def test_a_final_task_waits_for_everything_all_the_same() -> None:
     bench = Bench(4)
-    bench.submit(group(1, "all"), task(1, group=1), task(2, group=1), task(3, at_end(1), terms=FINAL))
+    bench.submit(group(1, "all"), task(1, group=1), task(2, group=1), task(3, at_end(1), extras=FINAL))
     bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
     bench.fail(1)
     assert bench.state(3) == "waiting"
@@ -108,27 +108,27 @@ def test_a_final_task_that_comes_after_the_failure_runs_at_once() -> None:
     bench = Bench(4)
     bench.submit(task(1))
     bench.fail(1)
-    bench.submit(task(2, 1, terms=FINAL))
+    bench.submit(task(2, 1, extras=FINAL))
     assert bench.state(2) == "placed"
 
 
 def test_a_final_task_runs_although_the_workflow_stops_at_the_first_failure() -> None:
     bench = Bench(1, fail_fast=True)
-    bench.submit(task(1), task(2), task(3, 1, 2, terms=FINAL))
+    bench.submit(task(1), task(2), task(3, 1, 2, extras=FINAL))
     bench.fail(1)
     assert bench.states(2, 3) == ["skipped", "placed"]
 
 
 def test_a_final_task_in_a_group_whose_dependency_failed_runs() -> None:
     bench = Bench(4)
-    bench.submit(task(1), group(1, "g", 0, Dep(On.TASK, 1)), task(2, group=1), task(3, 2, group=1, terms=FINAL))
+    bench.submit(task(1), group(1, "g", 0, Dep(On.TASK, 1)), task(2, group=1), task(3, 2, group=1, extras=FINAL))
     bench.fail(1)
     assert bench.states(2, 3) == ["skipped", "placed"]
 
 
 def test_a_retry_by_hand_does_not_run_a_final_task_twice() -> None:
     bench = Bench(4)
-    bench.submit(task(1), task(2, 1, terms=FINAL))
+    bench.submit(task(1), task(2, 1, extras=FINAL))
     bench.fail(1)
     bench.end(2)
     bench.tell(news.Retry(Dep(On.TASK, 1)))
@@ -234,7 +234,7 @@ def two_hosts() -> Bench:
 
 def test_a_task_with_affinity_runs_where_its_predecessor_ran(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(same_host_as=2)))
+    bench.submit(task(1), task(2), task(3, 2, extras=TaskExtras(same_host_as=2)))
     first = bench.machine.state.spans[bench.span(2)].executor.id
     bench.end(2)
     assert bench.machine.state.spans[bench.span(3)].executor.id == first
@@ -246,18 +246,18 @@ def test_it_runs_there_also_if_the_predecessor_had_ended_before_it_came(two_host
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.end(2)
     bench.end(1)
-    bench.submit(task(3, 2, terms=TaskExtras(same_host_as=2)))
+    bench.submit(task(3, 2, extras=TaskExtras(same_host_as=2)))
     assert bench.machine.state.spans[bench.span(3)].executor is home
 
 
 def test_it_waits_for_that_host_while_others_go_elsewhere(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(same_host_as=2)), task(4))
+    bench.submit(task(1), task(2), task(3, 2, extras=TaskExtras(same_host_as=2)), task(4))
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.submit(task(5, 1))
     bench.end(2)
     assert bench.machine.state.spans[bench.span(3)].executor is home
-    bench.submit(task(6, 3, terms=TaskExtras(same_host_as=3)), task(7, terms=TaskExtras(host=home.host)))
+    bench.submit(task(6, 3, extras=TaskExtras(same_host_as=3)), task(7, extras=TaskExtras(host=home.host)))
     bench.end(1)
     assert bench.state(7) == "ready"
     assert bench.state(4) == "placed", "it went to the other host, past the one that waits"
@@ -265,7 +265,7 @@ def test_it_waits_for_that_host_while_others_go_elsewhere(two_hosts: Bench) -> N
 
 def test_it_goes_anywhere_when_its_host_is_gone(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1), task(2), task(3, 2, terms=TaskExtras(same_host_as=2)))
+    bench.submit(task(1), task(2), task(3, 2, extras=TaskExtras(same_host_as=2)))
     home = bench.machine.state.spans[bench.span(2)].executor
     bench.tell(executor(3, 1))
     bench.tell(facts.ExecutorDrained(ExecutorId(home.id)))
@@ -276,13 +276,13 @@ def test_it_goes_anywhere_when_its_host_is_gone(two_hosts: Bench) -> None:
 
 def test_a_host_that_was_never_there_binds_nobody() -> None:
     bench = Bench(1)
-    bench.submit(task(1, terms=TaskExtras(host="nowhere")))
+    bench.submit(task(1, extras=TaskExtras(host="nowhere")))
     assert bench.state(1) == "placed"
 
 
 def test_explain_names_the_host_that_is_busy(two_hosts: Bench) -> None:
     bench = two_hosts
-    bench.submit(task(1, terms=TaskExtras(host="host1")), task(2, terms=TaskExtras(host="host1"), needs=needs(1)))
+    bench.submit(task(1, extras=TaskExtras(host="host1")), task(2, extras=TaskExtras(host="host1"), needs=needs(1)))
     assert "host1" in bench.machine.explain(2)[0]
 
 

@@ -185,12 +185,12 @@ def test_the_wait_before_a_retry_doubles() -> None:
     bench.submit(task(1, limits=limits(retries=3, backoff=10)))
     for wait in (10, 20, 40):
         turn = bench.fail(1)
-        assert turn.wake == bench.now + wait
+        assert turn.next_timer == bench.now + wait
         assert bench.state(1) == "waiting"
         assert bench.wait(wait - 0.5).facts == []
         assert bench.state(1) == "waiting"
         assert kinds(bench.wait(0.5)) == ["RetryDue", "Placed"]
-    assert bench.fail(1).wake is None
+    assert bench.fail(1).next_timer is None
     assert bench.state(1) == "failed"
 
 
@@ -207,10 +207,10 @@ def test_the_earliest_timer_wakes() -> None:
     bench.fail(1)
     bench.fail(2, 1)
     turn = bench.fail(2, 0)
-    assert turn.wake == 5
+    assert turn.next_timer == 5
     turn = bench.wait(5)
     assert [f for f in turn.facts if isinstance(f, RetryDue)] == [RetryDue(2, 0), RetryDue(2, 1)]  # type: ignore[arg-type]
-    assert turn.wake == 20
+    assert turn.next_timer == 20
     assert bench.attempt(2, 1) == 2
 
 
@@ -233,7 +233,7 @@ def test_timers_that_are_over_do_not_come_back_with_a_replay() -> None:
     assert bench.twin.state.timers == bench.machine.state.timers
     turn = bench.twin.turn(bench.now, [])
     assert turn.facts == []
-    assert turn.wake == 30
+    assert turn.next_timer == 30
 
 
 @pytest.mark.parametrize("cause", [Cause.KILLED, Cause.CANCELLED])
@@ -477,7 +477,7 @@ def test_a_turn_without_news_is_no_turn() -> None:
     bench = Bench()
     number = bench.machine.state.turn
     turn = bench.tell()
-    assert (turn.number, turn.facts, turn.orders, turn.wake) == (number, [], [], None)
+    assert (turn.number, turn.facts, turn.orders, turn.next_timer) == (number, [], [], None)
 
 
 def test_turns_are_numbered_without_gaps() -> None:

@@ -110,7 +110,7 @@ def test_a_group_is_reset_as_a_whole_and_is_over_again_when_it_is_done_again() -
     assert bench.states(1, 2, 3) == ["placed", "placed", "waiting"]
     bench.end_all()
     assert bench.state(3) == "held"
-    assert [number for number, _ in bench.settled] == [2, 1, 2, 1]
+    assert [number for number, _ in bench.finished] == [2, 1, 2, 1]
 
 
 def test_a_group_whose_gate_closes_waits_with_all_in_it_and_with_who_waits_for_it() -> None:
@@ -128,7 +128,7 @@ def test_a_group_whose_gate_closes_waits_with_all_in_it_and_with_who_waits_for_i
 
 def test_what_a_released_group_let_start_is_not_reset_with_what_came_after_the_release() -> None:
     bench = Bench(4)
-    bench.submit(group(1, "slice"), task(1, group=1, terms=TaskExtras(release=True)), task(2, 1, group=1))
+    bench.submit(group(1, "slice"), task(1, group=1, extras=TaskExtras(release=True)), task(2, 1, group=1))
     bench.submit(task(3, on_group(1)), task(4, Dep(On.END, 1)))
     close(bench, 1)
     bench.end(1)

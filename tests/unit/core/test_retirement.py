@@ -69,7 +69,7 @@ def test_what_failed_can_be_tried_again_after_it_came_back() -> None:
     bench.end(100)
     assert bench.state(102) == "placed", "it had not run because of the failure"
     bench.end(102)
-    assert (2, False) in bench.settled
+    assert (2, False) in bench.finished
     assert retirement.may_retire(bench.machine.state, 2)
 
 
@@ -193,4 +193,4 @@ def test_run_times_that_nobody_uses_are_forgotten_in_time(monkeypatch: pytest.Mo
     state = bench.machine.state
     assert len(state.runtimes) <= 11
     assert {"stays", "template59"} <= set(state.runtimes)
-    assert not state.likes.keys() - {bench.task(1).like.body}
+    assert not state.shared_specs.keys() - {bench.task(1).shared_spec.body}

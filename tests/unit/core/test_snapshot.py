@@ -133,7 +133,7 @@ def test_the_rest_of_a_story_is_the_same_after_a_restart(story: Callable[[Bench]
         if restarts:
             bench.restart()
         written = go_on(bench)
-        ends.append((written, bench.machine.counts(), bench.settled, [bench.machine.explain(r) for r in range(1, 8)]))
+        ends.append((written, bench.machine.counts(), bench.finished, [bench.machine.explain(r) for r in range(1, 8)]))
     assert ends[0] == ends[1]
 
 
@@ -234,4 +234,4 @@ def test_a_snapshot_of_version_2_with_two_heaps_of_timers_is_read() -> None:
     kept["alarms"] = [(43.0, -3, 0), (41.0, 0, 1), (47.0, 7, 0)]
     restored = Machine.restore(msgspec.msgpack.encode(kept), Policies(Fifo()))
     assert sorted(restored.state.timers) == sorted(state.timers)
-    assert restored.wake == bench.machine.wake
+    assert restored.next_timer == bench.machine.next_timer

@@ -50,7 +50,7 @@ def retry_not_due(bench: Bench) -> None:
     bench.fail(2)
 
 
-def recalling(bench: Bench) -> None:
+def awaits_memo(bench: Bench) -> None:
     bench.submit(task(2, key=KEY))
 
 
@@ -74,12 +74,12 @@ def cancelled(bench: Bench) -> None:
     bench.tell(Cancel(on(2)))
 
 
-MOMENTS = [waiting, ready, held, placed, running, retry_not_due, recalling, done, failed, skipped, cancelled]
+MOMENTS = [waiting, ready, held, placed, running, retry_not_due, awaits_memo, done, failed, skipped, cancelled]
 TARGETS = [on(2), on_array(2), on_group(0)]
 
 
 def at(moment: Callable[[Bench], None]) -> Bench:
-    bench = Bench(2, memos=moment is recalling)
+    bench = Bench(2, memos=moment is awaits_memo)
     moment(bench)
     return bench
 
@@ -321,7 +321,7 @@ def test_cancelling_a_group_cancels_what_is_in_it_and_below_and_dooms_its_depend
     bench.tell(Cancel(on_group(1)))
     assert bench.states(1, 3, 4) == ["cancelled", "skipped", "placed"]
     assert bench.states(2) == ["cancelled"] * 3
-    assert bench.settled == [(2, True), (1, True)]
+    assert bench.finished == [(2, True), (1, True)]
 
 
 # --- cancel and attempts ------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def test_an_element_revived_with_what_it_waits_for_does_not_start_before_it() ->
         (group(1, "g", 0, on(1)), group(2, "sub", 1), task(2, group=2)),
         (group(1, "g", 0, on(1)), group(2, "sub", 1), array(2, 2, group=2)),
     ],
-    ids=["task", "array", "elements", "gated task", "gated array", "deep task", "deep array"],
+    ids=["task", "array", "elements", "waiting_for_gate task", "waiting_for_gate array", "deep task", "deep array"],
 )
 def test_retrying_only_the_dependent_of_a_failure_does_not_leave_it_waiting_forever(items: tuple[object, ...]) -> None:
     bench = Bench(8)
@@ -440,7 +440,7 @@ def test_a_retry_that_succeeds_makes_its_group_succeed() -> None:
     bench.tell(Retry(on(1)))
     bench.end(1)
     bench.tell(GroupClosed(GroupId(2)), GroupClosed(GroupId(1)))
-    assert bench.settled == [(2, False), (1, False)]
+    assert bench.finished == [(2, False), (1, False)]
     assert bench.state(2) == "placed"
 
 
@@ -458,7 +458,7 @@ def test_a_group_with_another_failure_in_it_still_fails_after_a_retry() -> None:
     bench.end(1)
     assert bench.state(4) == "skipped"
     assert bench.failure(4).source == 2
-    assert bench.settled[-2:] == [(2, True), (1, True)]
+    assert bench.finished[-2:] == [(2, True), (1, True)]
     bench.tell(Retry(on(2)))
     bench.end(2)
     assert bench.state(4) == "placed"

@@ -102,7 +102,7 @@ def test_one_that_is_over_can_be_removed_with_all_it_had() -> None:
     assert 2 in bench.machine.state.workflows, "it goes on"
     bench.end_all()
     bench.tell(facts.GroupClosed(GroupId(50)), facts.GroupClosed(GroupId(2)))
-    assert (2, False) in bench.settled
+    assert (2, False) in bench.finished
     bench.tell(facts.RunClosed(2))
     assert not bench.machine.state.stopping
     bench.tell(facts.RunRemoved(2))

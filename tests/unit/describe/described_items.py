@@ -42,6 +42,6 @@ class Described:
         said, record = step.task, RecordId(self._record + step.number)
         self.commands[record] = said.command
         near = self._record + step.near if step.near else 0
-        terms = TaskExtras(release=said.release, same_host_as=near, attributes=tuple(said.attributes.items()))
+        extras = TaskExtras(release=said.release, same_host_as=near, attributes=tuple(said.attributes.items()))
         command, body = said.command, BlobId(b"")
-        self.items.append(TaskSpec(record, Kind.COMMAND, body, b"", parent, command, after=deps, terms=terms))
+        self.items.append(TaskSpec(record, Kind.COMMAND, body, b"", parent, command, after=deps, extras=extras))

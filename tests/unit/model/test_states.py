@@ -107,7 +107,7 @@ def test_the_state_moves_records_along_the_table_only(old: TaskState, new: TaskS
     others = record.length - 1
     assert record.group.counts[new] == 1
     assert record.group.counts[old] == others
-    assert state.unended == (new not in ENDED) + others * (old not in ENDED)
+    assert state.unfinished == (new not in ENDED) + others * (old not in ENDED)
 
 
 def _force(state: State, record: TaskRecord | ArrayRecord, to: TaskState) -> None:
@@ -121,7 +121,7 @@ def _force(state: State, record: TaskRecord | ArrayRecord, to: TaskState) -> Non
     else:
         record.state = to
     if to in ENDED:
-        state.unended -= count
+        state.unfinished -= count
         record.group.unfinished -= count
 
 

@@ -248,8 +248,8 @@ def pipeline(client: Peer, *, attributes: tuple[tuple[str, str], ...] = ()) -> l
     made: list[TaskSpec] = []
     for number in (first, first + 2):
         near = TaskExtras(same_host_as=number, attributes=attributes)
-        one = TaskSpec(RecordId(number), Kind.COMMAND, b"", b"", group=group, terms=TaskExtras(release=True))
-        two = TaskSpec(RecordId(number + 1), Kind.COMMAND, b"", b"", group, after=(Dep(On.TASK, number),), terms=near)
+        one = TaskSpec(RecordId(number), Kind.COMMAND, b"", b"", group=group, extras=TaskExtras(release=True))
+        two = TaskSpec(RecordId(number + 1), Kind.COMMAND, b"", b"", group, after=(Dep(On.TASK, number),), extras=near)
         made += [one, two]
     submit(client, *made)
     return [int(spec.id) for spec in made]

@@ -92,10 +92,10 @@ class House:
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     made = House(tmp_path)
-    terms = TaskExtras(attributes=(("colour", "red"),))
+    extras = TaskExtras(attributes=(("colour", "red"),))
     made.submit(
         GroupSpec(1, "outer", attributes=(("colour", "blue"), ("size", "big"))),
-        TaskSpec(1, Kind.COMMAND, b"", b"call", group=1, name="one", terms=terms),
+        TaskSpec(1, Kind.COMMAND, b"", b"call", group=1, name="one", extras=extras),
         TaskSpec(2, Kind.COMMAND, b"", b"call"),
         TaskSpec(3, Kind.COMMAND, b"", b"call"),
     )

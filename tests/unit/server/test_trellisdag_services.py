@@ -109,7 +109,7 @@ def test_item_9_what_is_left_is_disabled_and_placeholders_are_told_instead_of_po
         site.done_job(job, "1@machineA")
     assert job == "blocked"
     assert "held" in str(site.take("1@machineA")["text"])
-    assert site.machine.wake is None  # nothing is due: the server itself does nothing either
+    assert site.machine.next_timer is None  # nothing is due: the server itself does nothing either
     site.act(news.Release(site.group("Slice_1_1_1_0"), enabled=True))
     assert site.next_job("1@machineA") == "1110comp"
 

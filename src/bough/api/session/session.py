@@ -514,7 +514,7 @@ class Session(Submitter, Executor):  # type: ignore[misc] # map gives more than 
         if order is not None:
             order.send(task, spec, size, blobs)
             return
-        if spec.terms.same_host_as < 0:
+        if spec.extras.same_host_as < 0:
             from bough.api.submit.groups import placed_alone
 
             spec = placed_alone(self.registry, spec)

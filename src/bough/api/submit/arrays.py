@@ -73,8 +73,8 @@ def array_length(items: Sequence[Any]) -> int:
 def send_array(session: SessionLike, settings: TaskOptions, group: int, parts: ArrayParts) -> ArrayElements:
     """Submit an array."""
     after = tuple(dict.fromkeys([*after_deps(settings.after, session.registry), *parts.after]))
-    if settings.terms.same_host_as or settings.terms.final:
-        word = "final" if settings.terms.final else "affinity"
+    if settings.extras.same_host_as or settings.extras.final:
+        word = "final" if settings.extras.final else "affinity"
         raise UserError(f"{word}=True is for single tasks, not for the tasks of an array; submit them one by one")
     with session.groups.ordered(group) as order:
         if order is not None and (parts.length or parts.open):
@@ -130,7 +130,7 @@ def _send(
         bool(later) or parts.open,
         parts.files,
         parts.open,
-        settings.terms,
+        settings.extras,
     )
     registry = session.registry
     registry.arrays[record] = elements

@@ -101,7 +101,7 @@ def submit_call(  # noqa: PLR0917 - a tuple of the first three would be made for
         key or _NO_KEY,
         path,
         (),
-        settings.terms,
+        settings.extras,
     )
     task = Task(registry, record, name, group)
     session.send_task(task, spec, size, (blob,))

@@ -82,7 +82,7 @@ def submit_command(
         key,
         "",
         tuple(planned.writes.values()),
-        settings.terms,
+        settings.extras,
         tuple(dict.fromkeys(declared.renamed.get(path, path) for path in planned.reads)),
     )
     task = Task(registry, record, name, group, command=shown_text(planned.call), writes=planned.writes)

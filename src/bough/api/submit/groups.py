@@ -338,18 +338,18 @@ class Order:
             if not self.pipeline:
                 self._tasks.append(task.id)
                 return
-            self._join(Dep(_TASK, task.id), final=spec.terms.final)
+            self._join(Dep(_TASK, task.id), final=spec.extras.final)
             self._before = task
 
     def _placed(self, spec: TaskSpec) -> TaskSpec:
-        terms, priority = spec.terms, spec.priority or self.priority
-        waits = self._waits(final=terms.final)
-        if not waits and terms.same_host_as != BESIDE and priority == spec.priority:
+        extras, priority = spec.extras, spec.priority or self.priority
+        waits = self._waits(final=extras.final)
+        if not waits and extras.same_host_as != BESIDE and priority == spec.priority:
             return spec
         after = tuple(dict.fromkeys((*spec.after, *waits)))
-        if terms.same_host_as == BESIDE:
-            terms = beside(self._session.registry, self._before, spec, needed=not self.pipeline)
-        return msgspec.structs.replace(spec, after=after, terms=terms, priority=priority)
+        if extras.same_host_as == BESIDE:
+            extras = beside(self._session.registry, self._before, spec, needed=not self.pipeline)
+        return msgspec.structs.replace(spec, after=after, extras=extras, priority=priority)
 
     def _join(self, dep: Dep, *, final: bool) -> None:
         self._last = dep
@@ -378,22 +378,22 @@ class Order:
 
 
 def beside(registry: TaskRegistry, before: Task | None, spec: TaskSpec, *, needed: bool) -> TaskExtras:
-    """The terms of a task that is to run where the one before it ran: in a pipeline, or the one it waits for."""
-    terms = spec.terms
+    """The extras of a task that is to run where the one before it ran: in a pipeline, or the one it waits for."""
+    extras = spec.extras
     if before is None and needed:
         tasks = [dep.id for dep in spec.after if dep.on is _TASK and not dep.index]
         if len(spec.after) != 1 or not tasks:
             raise UserError("affinity=True needs a task before it: one in a pipeline, or a single one in after=")
         before = registry.tasks.get(tasks[0])
         if before is None:
-            return msgspec.structs.replace(terms, same_host_as=tasks[0])
+            return msgspec.structs.replace(extras, same_host_as=tasks[0])
     if before is None:
-        return msgspec.structs.replace(terms, same_host_as=0)  # the first of a pipeline runs anywhere
+        return msgspec.structs.replace(extras, same_host_as=0)  # the first of a pipeline runs anywhere
     if before.done():
-        return msgspec.structs.replace(terms, same_host_as=0, host=before.host)
-    return msgspec.structs.replace(terms, same_host_as=before.id)
+        return msgspec.structs.replace(extras, same_host_as=0, host=before.host)
+    return msgspec.structs.replace(extras, same_host_as=before.id)
 
 
 def placed_alone(registry: TaskRegistry, spec: TaskSpec) -> TaskSpec:
     """A task that is in no group of this session and is to run where the one it waits for ran."""
-    return msgspec.structs.replace(spec, terms=beside(registry, None, spec, needed=True))
+    return msgspec.structs.replace(spec, extras=beside(registry, None, spec, needed=True))

@@ -57,7 +57,7 @@ class TaskOptions(msgspec.Struct, frozen=True):
     after: tuple[Any, ...] = ()
     priority: int = 0
     memo: bool = True
-    terms: TaskExtras = NO_EXTRAS
+    extras: TaskExtras = NO_EXTRAS
 
 
 DEFAULTS = TaskOptions()
@@ -78,7 +78,7 @@ def read_options(base: TaskOptions, given: Mapping[str, object]) -> TaskOptions:
         after=(*base.after, *read_after(said["after"])) if "after" in said else base.after,
         priority=_whole("priority", said["priority"]) if "priority" in said else base.priority,
         memo=bool(said.get("memo", base.memo)),
-        terms=_terms(base.terms, said),
+        extras=_terms(base.extras, said),
     )
 
 

@@ -39,7 +39,7 @@ Parts = tuple[tuple[RecordId, int, int], ...]
 def why_not(state: State, run: int) -> str | None:
     """Why the description of a workflow cannot be changed now, or None."""
     workflow = state.workflows.get(run)
-    if workflow is None or workflow.closed or workflow.group.settled:
+    if workflow is None or workflow.closed or workflow.group.finished:
         return "the workflow has ended meanwhile; submit it again"
     if state.stopping:
         return "the server is stopping and starts nothing new; submit it again when it is back"
@@ -59,7 +59,7 @@ def unsuccessful(state: State, run: int, removed: AbstractSet[int]) -> list[Reco
 
 
 def _is_command(record: Record) -> bool:
-    return isinstance(record, TaskRecord) and record.like.kind is Kind.COMMAND
+    return isinstance(record, TaskRecord) and record.shared_spec.kind is Kind.COMMAND
 
 
 def amended(state: State, effects: Effects | None, fact: facts.Amended) -> None:
@@ -71,7 +71,7 @@ def amend(state: State, effects: Effects | None, fact: facts.Amended) -> Parts:
     """Apply a difference that is lawful; what had started and waits again."""
     workflow = state.workflows[fact.run]
     workflow.first_failure = None  # a user has looked at it
-    state.likes.clear()  # what is alike may not be so any more
+    state.shared_specs.clear()  # what is alike may not be so any more
     state.due = True
     poorer = _remove(state, effects, fact)
     seeds, pending, gates = _change(state, effects, workflow, fact)
@@ -136,8 +136,8 @@ def _forget_waiters(state: State, records: list[Record], groups: list[GroupRecor
 
 def _tell_no_more(group: GroupRecord, gone: AbstractSet[Record | GroupRecord]) -> None:
     group.dependents = _others(group.dependents, gone)
-    group.enders = _others(group.enders, gone)
-    group.gated = _others(group.gated, gone)
+    group.waiting_for_end = _others(group.waiting_for_end, gone)
+    group.waiting_for_gate = _others(group.waiting_for_gate, gone)
 
 
 def _others(waiters: list[Waiter], gone: AbstractSet[Record | GroupRecord]) -> list[Waiter]:
@@ -159,9 +159,9 @@ def _take_out(state: State, effects: Effects | None, record: Record) -> None:
 def _leave(state: State, group: GroupRecord, parent: GroupRecord) -> None:
     state.held_groups -= group.held
     state.timed_groups -= group.timeout > 0
-    if not group.settled:
+    if not group.finished:
         parent.unfinished -= 1
-        parent.unheld -= group.released
+        parent.released_children -= group.released
 
 
 # --- what is different ----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def _leave(state: State, group: GroupRecord, parent: GroupRecord) -> None:
 def _change(
     state: State, effects: Effects | None, workflow: Workflow, fact: facts.Amended
 ) -> tuple[list[Part], list[Record], list[GroupRecord]]:
-    """Give what is changed its new terms; what waits again, what has not started, and gates that close again."""
+    """Give what is changed its new extras; what waits again, what has not started, and gates that close again."""
     groups = [spec for spec in fact.changed if isinstance(spec, GroupSpec)]
     gates = [state.groups[spec.id] for spec in groups if closes_again(state.groups[spec.id], spec)]
     limited = any(spec.limit != state.groups[spec.id].limit for spec in groups)
@@ -199,7 +199,7 @@ def _change(
 
 
 def closes_again(group: GroupRecord, spec: GroupSpec) -> bool:
-    """Whether the gate of a group is closed by its new terms, or waits for other things than before."""
+    """Whether the gate of a group is closed by its new extras, or waits for other things than before."""
     return waits_for_more(group.after, spec.after) or (bool(group.waits) and set(spec.after) != set(group.after))
 
 
@@ -209,9 +209,9 @@ def waits_for_more(old: Iterable[Dep], new: Iterable[Dep]) -> bool:
 
 
 def runs_again(record: TaskRecord, spec: TaskSpec) -> bool:
-    """Whether a task begins anew by its new terms: not if it has begun, and they change only how it is run."""
+    """Whether a task begins anew by its new extras: not if it has begun, and they change only how it is run."""
     old = record.spec
-    if spec.payload != old.payload or spec.terms != old.terms or waits_for_more(old.after, spec.after):
+    if spec.payload != old.payload or spec.extras != old.extras or waits_for_more(old.after, spec.after):
         return True
     if record.state in PENDING_STATES or record.state in UNSUCCESSFUL_STATES:
         return True
@@ -221,13 +221,13 @@ def runs_again(record: TaskRecord, spec: TaskSpec) -> bool:
 def _change_task(state: State, record: TaskRecord, spec: TaskSpec) -> None:
     group = record.group
     spec = group.workflow.files.numbered(spec, group.workflow.group.id)
-    if spec.terms.same_host_as:
+    if spec.extras.same_host_as:
         state.has_near = True
-    queue = state.queue_for(spec.needs, group, place_near(state, spec) or spec.terms.host)
-    if record.state in OCCUPYING_STATES and spec.needs == record.needs and spec.terms == record.spec.terms:
+    queue = state.queue_for(spec.needs, group, place_near(state, spec) or spec.extras.host)
+    if record.state in OCCUPYING_STATES and spec.needs == record.needs and spec.extras == record.spec.extras:
         queue = record.queue  # what it occupies is given back to where it was taken
     new = TaskRecord(spec, spec, group, state.runtime_of(spec.template or spec.id), queue)
-    record.like, record.own, record.payload, record.key = new.like, new.own, new.payload, new.key
+    record.shared_spec, record.own, record.payload, record.key = new.shared_spec, new.own, new.payload, new.key
     if record.ready:
         record.queue.shape.ready -= 1
         queue.shape.ready += 1
@@ -316,10 +316,10 @@ def _link(state: State, effects: Effects | None, closure: Closure, added: list[R
             task_actions.forgive(record, 0, record.length)  # another try that was not due yet is not the same
             again = [[0, record.length]]
         if again or id_ in changed:
-            record.recalling = False
+            record.awaits_memo = False
         waited = id_ in new or (record.waits and record.state_of(0) == WAITING and not again)
         reset.link_anew(state, effects, record, again)
         if record.waits:
-            record.recalling = False  # it is looked up once it waits for nothing
+            record.awaits_memo = False  # it is looked up once it waits for nothing
         elif waited:
             readiness.now_free(state, effects, record)

@@ -107,7 +107,7 @@ class _Comparison:
         known: dict[tuple[int, str], list[TaskRecord]] = {}
         for record in self.workflow.group.records():
             assert isinstance(record, TaskRecord)
-            known.setdefault((record.group.id, record.like.name), []).append(record)
+            known.setdefault((record.group.id, record.shared_spec.name), []).append(record)
         for place, specs in said.items():
             there = known.get(place)
             if there is None:
@@ -182,12 +182,12 @@ class _Comparison:
             id=RecordId(self.records[item.id]),
             group=GroupId(self.groups[item.group]),
             after=tuple(map(self._dep, item.after)),
-            terms=self._terms(item),
+            extras=self._terms(item),
         )
 
     def _is_same(self, item: TaskSpec, record: TaskRecord) -> bool:
         """What follows from a command, such as its key, need not be compared."""
-        like, own = record.like, record.own
+        like, own = record.shared_spec, record.own
         if not (
             item.payload == record.payload
             and item.needs == like.needs
@@ -196,8 +196,8 @@ class _Comparison:
         ):
             return False
         if own is None:
-            return not item.after and item.terms == NO_EXTRAS
-        return self._terms(item) == own.terms and self._waits_alike(item.after, own.after)
+            return not item.after and item.extras == NO_EXTRAS
+        return self._terms(item) == own.extras and self._waits_alike(item.after, own.after)
 
     def _waits_alike(self, said: tuple[Dep, ...], there: tuple[Dep, ...]) -> bool:
         if len(said) == len(there) == 1:
@@ -207,8 +207,8 @@ class _Comparison:
         return set(map(self._dep, said)) == set(there)
 
     def _terms(self, item: TaskSpec) -> TaskExtras:
-        terms = item.terms
-        return replace(terms, same_host_as=self.records.get(terms.same_host_as, 0)) if terms.same_host_as else terms
+        extras = item.extras
+        return replace(extras, same_host_as=self.records.get(extras.same_host_as, 0)) if extras.same_host_as else extras
 
     def _dep(self, dep: Dep) -> Dep:
         return replace(dep, id=(self.groups if dep.is_group else self.records)[dep.id])

@@ -42,7 +42,7 @@ def reach(state: State, action: news.Reset) -> tuple[tuple[tuple[RecordId, int, 
         if isinstance(record, ArrayRecord) and record.spec.fed:
             return (), [f"array {id_}: a generator feeds it, and what it has done was discarded; submit it again"]
     for record in closure.records.values():
-        if record.recalling:
+        if record.awaits_memo:
             return (), [f"{dependencies.name_of(record, 0)}: being looked up among finished tasks; ask again"]
     return parts, []
 
@@ -69,7 +69,7 @@ def reset(state: State, effects: Effects | None, fact: facts.WasReset) -> None:
 def reopen(state: State, effects: Effects | None, closure: Closure) -> None:
     """Groups in which something waits again are not over, and gates are closed again."""
     for group in closure.touched.values():
-        if group.settled:  # it begins anew
+        if group.finished:  # it begins anew
             group.tried, group.deadline = 0, 0.0
     for group in closure.touched.values():
         dependencies.reopen(group)
@@ -91,7 +91,7 @@ def forget(state: State, effects: Effects | None, record: Record, low: int, high
     record.set_failure(low, high, None)
     task_actions.forgive(record, low, high)
     if isinstance(record, TaskRecord):
-        record.turn, record.original, record.recalling = 0, None, False
+        record.turn, record.original, record.awaits_memo = 0, None, False
         return
     record.attempts.update(attempts)
     kept = []
@@ -117,9 +117,9 @@ def _release_anew(group: GroupRecord) -> None:
     parent = group.parent
     if parent is None:
         return
-    inside = group.closed and group.unfinished > 0 and group.unheld == group.unfinished
+    inside = group.closed and group.unfinished > 0 and group.released_children == group.unfinished
     released = inside or any(map(has_released, group.members))
-    parent.unheld += released - group.released
+    parent.released_children += released - group.released
     group.released = released
 
 
@@ -127,12 +127,14 @@ def _close_gate(state: State, effects: Effects | None, group: GroupRecord) -> No
     """A group waits again for what it depends on."""
     above = group.parent
     group.generation += 1
-    group.gated.clear()
-    group.doomed = (above.doomed if above is not None else None) or dependencies.blocking_failure(state, group.after)
+    group.waiting_for_gate.clear()
+    group.skip_reason = (above.skip_reason if above is not None else None) or dependencies.blocking_failure(
+        state, group.after
+    )
     group.waits = dependencies.wait_for(state, effects, group, -1, group.after)
     if above is not None and above.waits:
         group.waits += 1
-        above.gated.append((group, -1, group.generation))
+        above.waiting_for_gate.append((group, -1, group.generation))
 
 
 def link_anew(state: State, effects: Effects | None, record: Record, again: ranges.Ranges) -> None:
@@ -140,12 +142,12 @@ def link_anew(state: State, effects: Effects | None, record: Record, again: rang
     record.generation += 1
     record.waits = dependencies.wait_for(state, effects, record, -1, record.spec.after)
     group = record.group
-    if group.waits and not (group.doomed is not None and dependencies.is_final(record)):
+    if group.waits and not (group.skip_reason is not None and dependencies.is_final(record)):
         entry = (record, -1, record.generation)
         record.waits += 1
-        group.gated.append(entry)
-        if group.doomed is not None:
-            dependencies.skip(state, effects, entry, group.doomed)
+        group.waiting_for_gate.append(entry)
+        if group.skip_reason is not None:
+            dependencies.skip(state, effects, entry, group.skip_reason)
     blocked = _blocked_elements(state, effects, record)
     if record.waits:
         blocked = [[0, record.length]]

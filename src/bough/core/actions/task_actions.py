@@ -197,15 +197,15 @@ def forgive(record: Record, start: int, stop: int) -> None:
         for index in [i for i in record.trouble if start <= i < stop]:
             del record.trouble[index]
         if not record.counts[SKIPPED]:  # otherwise it is still the reason of others
-            record.doomed = None
+            record.skip_reason = None
     else:
         record.blame(0, 0, 0)
 
 
 def _reconsider(state: State, group: GroupRecord) -> None:
     """Find anew whether the gate of a group, and of those below it, can still open."""
-    above = group.parent.doomed if group.parent is not None else None
-    group.doomed = above or dependencies.blocking_failure(state, group.after)
+    above = group.parent.skip_reason if group.parent is not None else None
+    group.skip_reason = above or dependencies.blocking_failure(state, group.after)
     for child in group.children:
         _reconsider(state, child)
 
@@ -217,7 +217,7 @@ def _not_run_because_of(state: State, record: Record) -> list[Target]:
             waiters += entries
     for group in record.group.chain():
         waiters += group.dependents
-        waiters += group.enders
+        waiters += group.waiting_for_end
     found: list[Target] = []
     for waiter, index, _ in waiters:
         if isinstance(waiter, GroupRecord):
@@ -238,12 +238,12 @@ def _wait_again(state: State, effects: Effects | None, record: Record, start: in
     record.generation += 1
     record.waits = dependencies.wait_for(state, effects, record, -1, record.after)
     group = record.group
-    if group.waits and not (group.doomed is not None and dependencies.is_final(record)):
+    if group.waits and not (group.skip_reason is not None and dependencies.is_final(record)):
         record.waits += 1
         entry = (record, -1, record.generation)
-        group.gated.append(entry)
-        if group.doomed is not None:
-            dependencies.skip(state, effects, entry, group.doomed)
+        group.waiting_for_gate.append(entry)
+        if group.skip_reason is not None:
+            dependencies.skip(state, effects, entry, group.skip_reason)
     if record.waits == 0:
         state.free(record, 0, 1)
 
@@ -331,7 +331,7 @@ def _some(names: list[str]) -> str:
 
 def kind_of(record: Record) -> Kind:
     """How executors would run it, without putting its spec together."""
-    return record.like.kind if isinstance(record, TaskRecord) else record.spec.kind
+    return record.shared_spec.kind if isinstance(record, TaskRecord) else record.spec.kind
 
 
 def success(record: Record, start: int, stop: int) -> facts.SpanEnded:

@@ -184,4 +184,4 @@ def has_released(record: Record) -> bool:
     """Whether it is a task that releases its group, and has succeeded."""
     if isinstance(record, TaskRecord) and record.own is None:
         return False
-    return record.spec.terms.release and dependencies.is_done(record)
+    return record.spec.extras.release and dependencies.is_done(record)

@@ -64,17 +64,17 @@ def wait_for(
 
 def is_final(waiter: Record | GroupRecord) -> bool:
     """Whether it runs whatever becomes of what it waits for."""
-    return type(waiter) is TaskRecord and waiter.own is not None and waiter.own.terms.final
+    return type(waiter) is TaskRecord and waiter.own is not None and waiter.own.extras.final
 
 
 def _wait_for_group(state: State, effects: Effects | None, group: GroupRecord, entry: Waiter, on: On) -> int:
-    if group.settled and (not group.failed_by or is_final(entry[0])):
+    if group.finished and (not group.failed_by or is_final(entry[0])):
         return 0
     if group.released and on is On.GROUP:
         return 0
-    if group.settled:
+    if group.finished:
         skip(state, effects, entry, failure_of_group(state, group))
-    (group.dependents if on is On.GROUP else group.enders).append(entry)
+    (group.dependents if on is On.GROUP else group.waiting_for_end).append(entry)
     return 1
 
 
@@ -83,7 +83,7 @@ def blocking_failure(state: State, deps: Iterable[Dep]) -> Failure | None:
     for dep in deps:
         if dep.is_group:
             group = state.groups[dep.id]
-            if group.settled and group.failed_by and not (group.released and dep.on is On.GROUP):
+            if group.finished and group.failed_by and not (group.released and dep.on is On.GROUP):
                 return failure_of_group(state, group)
             continue
         record = state.records[dep.id]
@@ -95,7 +95,7 @@ def blocking_failure(state: State, deps: Iterable[Dep]) -> Failure | None:
 
 def why_skipped(state: State, record: Record) -> Failure | None:
     """Why what a record as a whole waits for will not come as things stand; None while it may."""
-    return blocking_failure(state, record.after) or record.group.doomed
+    return blocking_failure(state, record.after) or record.group.skip_reason
 
 
 def is_done(record: Record) -> bool:
@@ -150,9 +150,9 @@ def skip(state: State, effects: Effects | None, entry: Waiter, failure: Failure)
     """What waits will never run: a group with all that is in it, or elements of a record."""
     waiter, index, _ = entry
     if isinstance(waiter, GroupRecord):
-        if waiter.doomed is None:
-            waiter.doomed = failure
-            waiter.gated = _skip_all(state, effects, waiter.gated, failure)
+        if waiter.skip_reason is None:
+            waiter.skip_reason = failure
+            waiter.waiting_for_gate = _skip_all(state, effects, waiter.waiting_for_gate, failure)
             finish(state, effects, waiter)
     elif isinstance(waiter, TaskRecord):
         if effects is not None:
@@ -211,8 +211,8 @@ def _satisfy_element(state: State, effects: Effects | None, array: ArrayRecord, 
 
 def open_gate(state: State, effects: Effects | None, group: GroupRecord) -> None:
     """A group's dependencies are met: what is in it may run."""
-    gated, group.gated = group.gated, []
-    satisfy(state, effects, gated)
+    waiting_for_gate, group.waiting_for_gate = group.waiting_for_gate, []
+    satisfy(state, effects, waiting_for_gate)
     finish(state, effects, group)  # there may be nothing in it
 
 
@@ -235,9 +235,9 @@ def ended(state: State, effects: Effects | None, record: Record, start: int, sto
     if not good:
         for above in group.chain():
             above.failed_by = above.failed_by or record.id
-    if good and record.spec.terms.release and is_done(record):
+    if good and record.spec.extras.release and is_done(record):
         release(state, effects, group)
-    if group.closed and (group.unfinished == 0 or group.unheld):
+    if group.closed and (group.unfinished == 0 or group.released_children):
         finish(state, effects, group)
 
 
@@ -254,12 +254,12 @@ def _tell(
 def release(state: State, effects: Effects | None, group: GroupRecord) -> None:
     """What waits for a group may start before all in it has ended; if that was all, also what waits for its parent."""
     parent = group.parent
-    if group.released or group.settled or parent is None:  # nothing can wait for the root
+    if group.released or group.finished or parent is None:  # nothing can wait for the root
         return
     group.released = True
     waiters, group.dependents = group.dependents, []
     satisfy(state, effects, waiters)
-    parent.unheld += 1
+    parent.released_children += 1
     finish(state, effects, parent)
 
 
@@ -268,34 +268,34 @@ def finish(state: State, effects: Effects | None, group: GroupRecord) -> None:
 
     An empty one is over when its own dependencies are met, so that waiting for it means something.
     """
-    if group.settled or not group.closed:
+    if group.finished or not group.closed:
         return
     if group.unfinished:
-        if group.unheld == group.unfinished:  # all that has not ended is released
+        if group.released_children == group.unfinished:  # all that has not ended is released
             release(state, effects, group)
         return
     failed_by = group.failed_by or _failed_in(group)
-    if group.waits and not failed_by and group.doomed is None:
+    if group.waits and not failed_by and group.skip_reason is None:
         return
     if group.tried < group.retries and _failed_by_itself(state, failed_by):
         if effects is not None:
             effects.groups_to_retry.append(group)
         return
-    group.settled = True
-    group.failed_by = failed_by or (group.doomed.source if group.doomed is not None else 0)
+    group.finished = True
+    group.failed_by = failed_by or (group.skip_reason.source if group.skip_reason is not None else 0)
     if effects is not None:
         effects.orders.append(TellGroupFinished(group.id, bool(group.failed_by)))
     if group.failed_by:
         failure = failure_of_group(state, group)
         group.dependents = _skip_all(state, effects, group.dependents, failure)
-        group.enders = _skip_all(state, effects, group.enders, failure)
+        group.waiting_for_end = _skip_all(state, effects, group.waiting_for_end, failure)
     else:
         satisfy(state, effects, group.dependents)
-        satisfy(state, effects, group.enders)
-        group.dependents, group.enders = [], []
+        satisfy(state, effects, group.waiting_for_end)
+        group.dependents, group.waiting_for_end = [], []
     if group.parent is not None:
         group.parent.unfinished -= 1
-        group.parent.unheld -= group.released
+        group.parent.released_children -= group.released
         finish(state, effects, group.parent)
 
 
@@ -320,11 +320,11 @@ def reopen(group: GroupRecord) -> None:
     """Something in a group is tried again: it has not finished, and what failed in it is found anew when it has."""
     for above in group.chain():
         above.failed_by = 0
-        if above.settled:
-            above.settled = False
+        if above.finished:
+            above.finished = False
             if above.parent is not None:
                 above.parent.unfinished += 1
-                above.parent.unheld += above.released
+                above.parent.released_children += above.released
 
 
 def array_complete(state: State, effects: Effects | None, array: ArrayRecord) -> None:

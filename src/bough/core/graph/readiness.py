@@ -25,7 +25,7 @@ def now_free(state: State, effects: Effects | None, record: Record) -> None:
     """All that a record as a whole waited for is there."""
     if isinstance(record, TaskRecord):
         if record.group.workflow.memos and record.key and record.trouble is None:
-            record.recalling = True
+            record.awaits_memo = True
             if effects is not None:
                 effects.orders.append(LookUpMemo(RecordId(record.id), 0, 1, key_of(state, record)))
         else:
@@ -53,7 +53,7 @@ def elements_free(
     for low, high in _of_one_key(array, start, stop):
         wanted = tuple(reuse for reuse in candidates if reuse.start < high and low < reuse.stop)
         if wanted:
-            array.recalling = True
+            array.awaits_memo = True
             if effects is not None:
                 effects.orders.append(LookUpMemo(array.spec.id, low, high, key_of(state, array, low), wanted))
         else:
@@ -124,7 +124,7 @@ _WAITING = bytes((WAITING,))
 def unanswered(state: State) -> Iterator[LookUpMemo]:
     """Lookups that tasks wait for."""
     for record in state.records.values():
-        if not record.recalling or record.waits:
+        if not record.awaits_memo or record.waits:
             continue
         number = RecordId(record.id)
         if isinstance(record, TaskRecord):

@@ -15,7 +15,7 @@ from bough.core.effects import Effects
 from bough.core.graph import dependencies, readiness
 from bough.core.records.array_record import WAITING, ArrayRecord, Record
 from bough.core.records.group_record import STATES, GroupRecord, Workflow
-from bough.core.records.task_record import TaskRecord, are_alike
+from bough.core.records.task_record import TaskRecord, share_spec
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.ids import ROOT
@@ -75,18 +75,18 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
     if spec.writes or spec.reads:
         workflow = state.groups[spec.group].workflow
         spec = workflow.files.numbered(spec, workflow.group.id)
-    known = state.likes.get(spec.body)
-    if known is None or not are_alike(spec, known[0]):
+    known = state.shared_specs.get(spec.body)
+    if known is None or not share_spec(spec, known[0]):
         group = state.groups[spec.group]
-        queue = state.queue_for(spec.needs, group, spec.terms.host)
-        known = state.likes[spec.body] = (spec, group, state.runtime_of(spec.template or spec.id), queue)
+        queue = state.queue_for(spec.needs, group, spec.extras.host)
+        known = state.shared_specs[spec.body] = (spec, group, state.runtime_of(spec.template or spec.id), queue)
     group = known[1]
     record = TaskRecord(spec, *known)
     if spec.key:
         occurrences = group.workflow.occurrences
         record.occurrence = occurrences.get(spec.key, 0)
         occurrences[spec.key] = record.occurrence + 1
-    if record.own is not None and spec.terms.same_host_as:
+    if record.own is not None and spec.extras.same_host_as:
         state.has_near = True
         if place := place_near(state, spec):
             record.queue = state.queue_for(spec.needs, group, place)
@@ -94,13 +94,13 @@ def add_task(state: State, spec: TaskSpec) -> TaskRecord:
     group.members.append(record)
     group.counts[WAITING] += 1
     group.unfinished += 1
-    state.unended += 1
+    state.unfinished += 1
     return record
 
 
 def place_near(state: State, spec: TaskSpec) -> str:
     """The host where the one before a task ran which wants to run there too, if that has ended; empty: it has not."""
-    before = state.records.get(spec.terms.same_host_as)
+    before = state.records.get(spec.extras.same_host_as)
     if isinstance(before, TaskRecord) and Dep(On.TASK, before.id) in spec.after:
         return before.ran_at
     return ""
@@ -113,7 +113,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     counts = [0] * STATES
     counts[WAITING] = count
     runtime = state.runtime_of(spec.template or spec.id)
-    queue = state.queue_for(spec.needs, group, spec.terms.host)
+    queue = state.queue_for(spec.needs, group, spec.extras.host)
     record = ArrayRecord(
         spec.id,
         spec,
@@ -134,7 +134,7 @@ def add_array(state: State, spec: ArraySpec) -> ArrayRecord:
     group.members.append(record)
     group.counts[WAITING] += count
     group.unfinished += count + spec.open  # an open array keeps its group from ending
-    state.unended += count
+    state.unfinished += count
     return record
 
 
@@ -144,7 +144,7 @@ def grow(state: State, array: ArrayRecord, count: int) -> None:
     array.counts[WAITING] += count
     array.group.counts[WAITING] += count
     array.group.unfinished += count
-    state.unended += count
+    state.unfinished += count
 
 
 def add_group(state: State, spec: GroupSpec) -> GroupRecord:
@@ -164,9 +164,9 @@ def _link_group(state: State, effects: Effects | None, group: GroupRecord) -> No
     parent = group.parent
     if parent is not None and parent.waits:
         group.waits += 1
-        parent.gated.append((group, -1, group.generation))
-    if parent is not None and parent.doomed is not None:
-        group.doomed = parent.doomed
+        parent.waiting_for_gate.append((group, -1, group.generation))
+    if parent is not None and parent.skip_reason is not None:
+        group.skip_reason = parent.skip_reason
 
 
 def _link_record(state: State, effects: Effects | None, record: Record) -> None:
@@ -174,12 +174,14 @@ def _link_record(state: State, effects: Effects | None, record: Record) -> None:
     after = record.after
     if after:
         record.waits += dependencies.wait_for(state, effects, record, -1, after)
-    if (group.waits or group.doomed is not None) and not (group.doomed is not None and dependencies.is_final(record)):
+    if (group.waits or group.skip_reason is not None) and not (
+        group.skip_reason is not None and dependencies.is_final(record)
+    ):
         record.waits += 1
         entry = (record, -1, record.generation)
-        group.gated.append(entry)
-        if group.doomed is not None:
-            dependencies.skip(state, effects, entry, group.doomed)
+        group.waiting_for_gate.append(entry)
+        if group.skip_reason is not None:
+            dependencies.skip(state, effects, entry, group.skip_reason)
     if isinstance(record, ArrayRecord):
         for index, deps in record.spec.element_after:
             waits = dependencies.wait_for(state, effects, record, index, deps)

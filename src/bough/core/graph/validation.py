@@ -65,7 +65,7 @@ def _declares_paths(item: TaskSpec) -> bool:
 
 def _is_awaited(group: GroupRecord) -> bool:
     """Whether something waits for the end of a group or of one above it."""
-    return any(above.dependents or above.enders for above in group.chain())
+    return any(above.dependents or above.waiting_for_end for above in group.chain())
 
 
 def check_pages(state: State, fact: facts.PagesAdded) -> str | None:
@@ -195,7 +195,7 @@ class _Batch:
                 while at in self.groups:
                     at = self.groups[at].parent
                 chain = list(self.state.groups[at].chain()) if at != ROOT else []
-                if any(group.dependents or group.enders for group in chain):
+                if any(group.dependents or group.waiting_for_end for group in chain):
                     return True
                 around[place] = {group.id for group in chain}
             if around[place] and any(dep.is_group and dep.id in around[place] for dep in _all_deps(item)):
@@ -296,7 +296,7 @@ def _members(group: GroupRecord) -> Iterator[Node]:
     for record in group.members:
         yield ("record", record.id)
     for child in group.children:
-        if not child.settled:
+        if not child.finished:
             yield ("group", child.id)
 
 

@@ -282,7 +282,7 @@ def as_group(group: GroupRecord) -> GroupInfo:
         GroupId(group.parent.id) if group.parent is not None else ROOT,
         workflow.run,
         group.closed,
-        group.settled,
+        group.finished,
         bool(group.failed_by),
         group.released,
         workflow.group is group,
@@ -302,7 +302,7 @@ def as_workflow(workflow: Workflow) -> WorkflowInfo:
         workflow.memos,
         workflow.closed,
         group.closed,
-        group.settled,
+        group.finished,
         bool(group.failed_by),
     )
 

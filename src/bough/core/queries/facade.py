@@ -410,7 +410,7 @@ class Queries:
 
     def _has_retries(self, group: GroupRecord) -> bool:
         """While a group is open nobody knows when it ends: only closed ones are waited for."""
-        return group.closed and not group.settled and group.tried < group.retries and not self._state.stopping
+        return group.closed and not group.finished and group.tried < group.retries and not self._state.stopping
 
     # --- what stands still -------------------------------------------------------------------------
 

@@ -68,12 +68,12 @@ class ArrayRecord(msgspec.Struct, eq=False):
     held_ranges: Ranges = []  # elements that are held one by one
     urgent: bool = False
     open: bool = False
-    recalling: bool = False
-    shunned: dict[int, tuple[int, ...]] = {}  # where elements failed for reasons of the place
+    awaits_memo: bool = False
+    avoided: dict[int, tuple[int, ...]] = {}  # where elements failed for reasons of the place
     attempts: dict[int, int] = {}  # last attempt, of elements on their second or later
     trouble: dict[int, tuple[int, int]] = {}  # failures and losses, of elements that had any
     failures: dict[int, Failure] = {}
-    doomed: Failure | None = None  # why all elements that never ran did not
+    skip_reason: Failure | None = None  # why all elements that never ran did not
     own_deps: dict[int, tuple[Dep, ...]] = {}  # of elements that wait for something of their own
     element_waits: dict[int, int] = {}
     dependents: list[Waiter] | None = None  # what waits for all of it
@@ -98,7 +98,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
     @property
     def attributes(self) -> dict[str, str]:
         """See `TaskRecord.attributes`."""
-        return self.group.attributes_with(self.spec.terms.attributes)
+        return self.group.attributes_with(self.spec.extras.attributes)
 
     @property
     def place(self) -> str:
@@ -113,12 +113,12 @@ class ArrayRecord(msgspec.Struct, eq=False):
     @property
     def avoid(self) -> tuple[int, ...]:
         """Executors that the elements that go next should rather not go to."""
-        shunned = self.shunned
+        shunned = self.avoided
         return shunned.get(self.ready_ranges[0][0], ()) if shunned and self.ready_ranges else ()
 
     def avoid_at(self, index: int, executor: int) -> None:
         """See `TaskRecord.avoid_at`."""
-        self.shunned[index] = (*self.shunned.get(index, ()), executor)
+        self.avoided[index] = (*self.avoided.get(index, ()), executor)
 
     def next_range(self, limit: int) -> tuple[int, int, int]:
         """The ready elements that go next, at most `limit` of them, and the number of their attempt.
@@ -128,7 +128,7 @@ class ArrayRecord(msgspec.Struct, eq=False):
         """
         start, stop, attempt = self.ready_ranges[0]
         stop = min(stop, start + limit)
-        for special in (self.own_deps, self.shunned):
+        for special in (self.own_deps, self.avoided):
             if special:
                 alone = next((index for index in range(start, stop) if index in special), stop)
                 stop = max(alone, start + 1)
@@ -220,15 +220,15 @@ class ArrayRecord(msgspec.Struct, eq=False):
             for index in range(start, stop) if stop - start < len(self.failures) else list(self.failures):
                 if start <= index < stop:
                     self.failures.pop(index, None)
-        elif stop - start > 1 and self.doomed in {None, failure}:
-            self.doomed = failure
+        elif stop - start > 1 and self.skip_reason in {None, failure}:
+            self.skip_reason = failure
         else:
             for index in range(start, stop):
                 self.failures[index] = failure
 
     def failure_of(self, index: int) -> Failure | None:
         """See `TaskRecord.failure_of`."""
-        return self.failures.get(index, self.doomed)
+        return self.failures.get(index, self.skip_reason)
 
     def succeed(self, success: Success) -> None:
         """See `TaskRecord.succeed`."""
@@ -279,7 +279,7 @@ def forget_succeeded(array: ArrayRecord) -> None:
     array.paged = [page for page in array.paged if page.stop > base or holds_any(ordered, page.start, page.stop)]
     array.found = _merged(array.successes(), base)
     tables: tuple[dict[int, Any], ...] = (
-        array.attempts, array.trouble, array.failures, array.shunned, array.element_dependents,
+        array.attempts, array.trouble, array.failures, array.avoided, array.element_dependents,
     )  # fmt: skip
     for table in tables:
         for index in [index for index in table if index < base and index not in odd]:

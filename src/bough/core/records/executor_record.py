@@ -99,7 +99,7 @@ class ExecutorRecord:
             and (work.queue.plain or self.could_fit(work.needs))
         )
 
-    def has_room(self) -> bool:
+    def is_open(self) -> bool:
         """Whether it may take anything at all."""
         if self.cores_free > 0 or (self.load < self.backlog_limit and len(self.spans) < MAX_BACKLOG):
             return not (self.draining or self.suspended)

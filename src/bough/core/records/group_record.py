@@ -80,10 +80,8 @@ class GroupRecord:
         "deadline",
         "dependents",
         "disabled",
-        "doomed",
-        "enders",
         "failed_by",
-        "gated",
+        "finished",
         "generation",
         "held",
         "id",
@@ -94,12 +92,14 @@ class GroupRecord:
         "name",
         "parent",
         "released",
+        "released_children",
         "retries",
-        "settled",
+        "skip_reason",
         "timeout",
         "tried",
         "unfinished",
-        "unheld",
+        "waiting_for_end",
+        "waiting_for_gate",
         "waits",
         "workflow",
     )
@@ -125,19 +125,19 @@ class GroupRecord:
         self.children: list[GroupRecord] = []
         self.child_names: set[str] = set()
         self.dependents: list[Waiter] = []  # what waits for its release or its end
-        self.enders: list[Waiter] = []  # what waits for its end
-        self.gated: list[Waiter] = []  # what waits for its gate to open
+        self.waiting_for_end: list[Waiter] = []  # what waits for its end
+        self.waiting_for_gate: list[Waiter] = []  # what waits for its gate to open
         self.waits = 0  # unsatisfied dependencies; the gate is open at 0
         self.generation = 0
         self.unfinished = 0  # own tasks and subgroups that have not ended
         self.closed = False
-        self.settled = False
+        self.finished = False
         self.released = False  # what waits for it may start, although not all in it has ended
-        self.unheld = 0  # subgroups that have not ended but are released
+        self.released_children = 0  # subgroups that have not ended but are released
         self.held = False
         self.disabled = False  # held, and named so
         self.failed_by = 0  # a record that did not succeed in it or below
-        self.doomed: Failure | None = None  # its dependencies failed: nothing in it will run
+        self.skip_reason: Failure | None = None  # its dependencies failed: nothing in it will run
 
     @property
     def path(self) -> str:

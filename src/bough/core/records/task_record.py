@@ -31,7 +31,7 @@ class FailureHistory(msgspec.Struct, gc=False):
     failure: Failure | None = None  # why it did not succeed
 
 
-def are_alike(spec: TaskSpec, like: TaskSpec) -> bool:
+def share_spec(spec: TaskSpec, like: TaskSpec) -> bool:
     """Whether two specs differ in nothing but their own; without a template each has a run time of its own."""
     return (
         spec.template != ""
@@ -43,21 +43,29 @@ def are_alike(spec: TaskSpec, like: TaskSpec) -> bool:
         and (spec.limits is like.limits or spec.limits == like.limits)
         and spec.priority == like.priority
         and spec.kind is like.kind
-        and spec.terms.host == like.terms.host
+        and spec.extras.host == like.extras.host
     )
 
 
 def _has_own(spec: TaskSpec) -> bool:
     """Whether a spec says more than what is alike, and a payload."""
-    terms = spec.terms
+    extras = spec.extras
     return bool(
-        spec.after or spec.writes or spec.reads or spec.payload_path or (terms is not NO_EXTRAS and terms != NO_EXTRAS)
+        spec.after
+        or spec.writes
+        or spec.reads
+        or spec.payload_path
+        or (extras is not NO_EXTRAS and extras != NO_EXTRAS)
     )
 
 
-def go_together(one: TaskRecord, other: TaskRecord) -> bool:
+def can_batch(one: TaskRecord, other: TaskRecord) -> bool:
     """Whether two tasks differ in nothing that an executor must be told but their numbers and arguments."""
-    if one.like is not other.like or one.attempt != other.attempt or one.like.kind is not Kind.FUNCTION:
+    if (
+        one.shared_spec is not other.shared_spec
+        or one.attempt != other.attempt
+        or one.shared_spec.kind is not Kind.FUNCTION
+    ):
         return False  # a command costs far more to start than to send
     own, others = one.own, other.own
     if own is None or others is None:
@@ -69,10 +77,10 @@ def go_together(one: TaskRecord, other: TaskRecord) -> bool:
     )
 
 
-def is_link(record: TaskRecord, before: TaskRecord) -> bool:
+def continues_chain(record: TaskRecord, before: TaskRecord) -> bool:
     """Whether a task is like the one before it in a chain and takes the value of that, and only of that."""
-    like, own = record.like, record.own
-    if like is not before.like or own is None or record.attempt or before.attempt != 1:
+    like, own = record.shared_spec, record.own
+    if like is not before.shared_spec or own is None or record.attempt or before.attempt != 1:
         return False
     if like.limits.timeout or like.limits.memory or own.writes or own.payload_path or len(own.inputs) != 1:
         return False
@@ -84,13 +92,13 @@ class TaskRecord:
 
     __slots__ = (
         "attempt",
+        "awaits_memo",
         "dependents",
         "generation",
         "group",
         "held",
         "id",
         "key",
-        "like",
         "occurrence",
         "original",
         "own",
@@ -100,8 +108,8 @@ class TaskRecord:
         "queue_key",
         "ran_at",
         "ready",
-        "recalling",
         "runtime",
+        "shared_spec",
         "state",
         "trouble",
         "turn",
@@ -111,7 +119,7 @@ class TaskRecord:
 
     def __init__(self, spec: TaskSpec, like: TaskSpec, group: GroupRecord, runtime: RunTime, queue: ReadyQueue) -> None:
         self.id: int = spec.id
-        self.like = like
+        self.shared_spec = like
         self.own = spec if _has_own(spec) else None
         self.payload = spec.payload
         self.key: MemoKey = spec.key
@@ -126,7 +134,7 @@ class TaskRecord:
         self.waits = 0
         self.generation = 0
         self.held = False
-        self.recalling = False
+        self.awaits_memo = False
         self.urgent = False  # lost with its executor: goes first
         self.trouble: FailureHistory | None = None
         self.dependents: list[Waiter] | None = None
@@ -144,7 +152,7 @@ class TaskRecord:
         own = self.own
         if own is not None:
             return own
-        like = self.like
+        like = self.shared_spec
         return TaskSpec(
             self.id,  # type: ignore[arg-type]
             like.kind,
@@ -170,7 +178,7 @@ class TaskRecord:
     @property
     def attributes(self) -> dict[str, str]:
         """What the user said of it, and of the groups around it."""
-        return self.group.attributes_with(self.own.terms.attributes if self.own is not None else ())
+        return self.group.attributes_with(self.own.extras.attributes if self.own is not None else ())
 
     @property
     def needs(self) -> Needs:
@@ -180,7 +188,7 @@ class TaskRecord:
     @property
     def expected(self) -> Seconds:
         """Expected run time: measured, or the user's estimate, or 0 when unknown."""
-        return self.runtime.mean or self.like.limits.walltime
+        return self.runtime.mean or self.shared_spec.limits.walltime
 
     @property
     def avoid(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from bough.core.records.attempts import NOTHING
 from bough.core.records.executor_record import ExecutorRecord
 from bough.core.records.group_record import GroupRecord, Waiter
 from bough.core.records.ready_queue import ReadyQueue
-from bough.core.records.task_record import TaskRecord, go_together, is_link
+from bough.core.records.task_record import TaskRecord, can_batch, continues_chain
 from bough.core.state import State
 from bough.model.events import facts
 from bough.model.events.orders import SendSpan
@@ -35,7 +35,7 @@ def has_chain(state: State, record: TaskRecord, executor: ExecutorRecord) -> boo
     if not waiters or not 0 < record.runtime.mean <= SHORT or executor.until or state.held_groups:
         return False
     # commands cost far more to start than to send
-    return record.like.kind is _FUNCTION and _may_chain(waiters[0], record.queue)
+    return record.shared_spec.kind is _FUNCTION and _may_chain(waiters[0], record.queue)
 
 
 def send_chain(  # noqa: PLR0917 called for every chain: names would cost
@@ -62,7 +62,7 @@ def send_chain(  # noqa: PLR0917 called for every chain: names would cost
             fan = _alike(waiters, queue, min(share, int(load / mean), most_together(runtime)))
             break
         load -= mean
-        if len(links) >= together or not is_link(following, record):
+        if len(links) >= together or not continues_chain(following, record):
             order(send_order(executor, first, links, after_span, chained=True))
             links, first, after_span = [], SpanId(span + 1), span
             together = most_together(runtime)
@@ -120,7 +120,7 @@ def _alike(waiters: list[Waiter], queue: ReadyQueue, most: int) -> list[TaskReco
         if len(found) >= max(1, most) or not _may_chain(waiter, queue):
             break
         assert isinstance(record, TaskRecord)
-        if found and not go_together(found[0], record):
+        if found and not can_batch(found[0], record):
             break
         found.append(record)
     return found
@@ -133,5 +133,5 @@ def _may_chain(entry: Waiter, queue: ReadyQueue) -> bool:
         return False
     if waiter.generation != entry[2] or waiter.held or waiter.trouble is not None or queue.limits:
         return False
-    like = waiter.like
+    like = waiter.shared_spec
     return like.kind is _FUNCTION and not like.limits.resend_after and not (waiter.key and queue.workflow.memos)

@@ -14,7 +14,7 @@ from typing import cast
 from bough.core import lifecycle
 from bough.core.records.array_record import ArrayRecord
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
-from bough.core.records.task_record import TaskRecord, go_together
+from bough.core.records.task_record import TaskRecord, can_batch
 from bough.core.scheduling.chaining import has_chain, send_chain, send_order
 from bough.core.scheduling.view import StateView
 from bough.core.state import State
@@ -43,7 +43,7 @@ class Placement:
         """Place what the policy wants placed, as far as it is lawful; return the facts, and note the orders."""
         state = self.state
         self._facts, self._orders = [], orders
-        if state.waiting and state.roomy:
+        if state.waiting and state.open_executors:
             self._ask(now)
         return self._facts
 
@@ -83,10 +83,10 @@ class Placement:
                 self._place_tasks(together, executor, fits=fits)
             else:
                 self._place_elements(record, executor, wish.count, fits=fits)  # type: ignore[arg-type]
-            if not executor.has_room():
-                self.state.roomy.pop(executor.id, None)
-            elif not fits and len(self.state.roomy) > 1:  # others shall have their share of what waits
-                self.state.roomy[executor.id] = self.state.roomy.pop(executor.id)
+            if not executor.is_open():
+                self.state.open_executors.pop(executor.id, None)
+            elif not fits and len(self.state.open_executors) > 1:  # others shall have their share of what waits
+                self.state.open_executors[executor.id] = self.state.open_executors.pop(executor.id)
 
     def _lawful(self, wish: Place) -> Offer | None:
         """What a wish names, if something of it is ready and there is room for it."""
@@ -100,7 +100,7 @@ class Placement:
             state = self.state
             if record.place in state.hosts and executor.host != record.place:
                 return None
-            if not executor.ends_before(record, state.now) or executor.id in state.shunned_by(record):
+            if not executor.ends_before(record, state.now) or executor.id in state.avoided_by(record):
                 return None
         fits = executor.fits(record)
         return Offer(record, executor, fits) if fits or executor.takes_backlog(record) else None
@@ -131,7 +131,7 @@ class Placement:
             note(fact)
             lifecycle.place_task(state, fact, record, executor)
             chain = record.dependents is not None and has_chain(state, record, executor)
-            if together and (chain or len(together) >= most or not go_together(together[0], record)):
+            if together and (chain or len(together) >= most or not can_batch(together[0], record)):
                 order(send_order(executor, first, together))
                 together = []
             if chain:

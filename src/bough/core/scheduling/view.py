@@ -54,10 +54,10 @@ class StateView:
         if queue.limits and queue.spare <= 0:
             return Offer(work, None, False, True)
         place = queue.place if queue.place in state.hosts else ""
-        avoided = state.shunned_by(record) if record.avoid else ()
+        avoided = state.avoided_by(record) if record.avoid else ()
         later: ExecutorRecord | None = None
         barred = False
-        for executor in state.roomy.values():
+        for executor in state.open_executors.values():
             if excluding and executor.id in excluding:
                 continue
             late = executor.until and not executor.ends_before(record, self._now)
@@ -76,11 +76,11 @@ class StateView:
 
     def executors(self) -> list[ExecutorView]:
         """Every executor that may take something."""
-        return list(self._state.roomy.values())
+        return list(self._state.open_executors.values())
 
     def most_free(self, needs: Needs) -> ExecutorView | None:
         """The executor with the most free cores, among those that could ever fit these needs."""
-        able = [executor for executor in self._state.roomy.values() if executor.could_fit(needs)]
+        able = [executor for executor in self._state.open_executors.values() if executor.could_fit(needs)]
         return max(able, key=lambda executor: executor.cores_free) if able else None
 
     def demand(self) -> Iterator[Demand]:

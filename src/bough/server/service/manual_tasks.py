@@ -221,8 +221,8 @@ class ManualTasks:
             "walltime": limits.walltime,
             "retries": limits.retries,
             "priority": task.priority,
-            "release": spec.terms.release,
-            "affinity": bool(spec.terms.same_host_as),
+            "release": spec.extras.release,
+            "affinity": bool(spec.extras.same_host_as),
             "attributes": task.attributes,
             **self._parts_of_command(record, index),
         }

@@ -209,7 +209,7 @@ class Shell:
             self.handler_errors.guard("what was to follow a turn failed", callback)
         self.flush()
         self._operator_messages.on(batch.turn)
-        self._set_alarm(batch.turn.wake)
+        self._set_alarm(batch.turn.next_timer)
         if self._lookups.waiting:
             self._inbox += self._lookups.answers()
 

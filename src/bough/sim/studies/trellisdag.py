@@ -107,7 +107,7 @@ def _pipeline(number: int, *, affinity: bool) -> list[Item]:
     for record in range(first, first + len(STAGES)):
         after = (Dep(On.TASK, record - 1),) if record > first else ()
         terms = TaskExtras(same_host_as=record - 1) if after and affinity else NO_EXTRAS
-        made.append(TaskSpec(RecordId(record), Kind.COMMAND, BlobId(b""), b"", after=after, terms=terms))
+        made.append(TaskSpec(RecordId(record), Kind.COMMAND, BlobId(b""), b"", after=after, extras=terms))
     return made
 
 

@@ -110,7 +110,7 @@ def items(shape: Shape) -> list[Item]:
         made.append(GroupSpec(group, f"Rank_{name}", parent, tuple(Dep(On.GROUP, group_id[one]) for one in needs)))
         record = RecordId(run_id(database))
         terms = TaskExtras(release=True) if shape.release else NO_EXTRAS
-        made.append(TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, f"run {name}", terms=terms))
+        made.append(TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, f"run {name}", extras=terms))
         after = (Dep(On.TASK, record),)
         made.append(TaskSpec(RecordId(record + 1), Kind.COMMAND, BlobId(b""), b"", group, f"ver {name}", after=after))
     return made
@@ -208,7 +208,9 @@ def workload() -> tuple[list[Item], dict[int, Seconds]]:
             group = open_group("Rank", part, advanced(part), above)
             record = RecordId(len(lengths) + 1)
             lengths[record], lengths[record + 1] = lengths_of(part)
-            items.append(TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, "run", terms=TaskExtras(release=True)))
+            items.append(
+                TaskSpec(record, Kind.COMMAND, BlobId(b""), b"", group, "run", extras=TaskExtras(release=True))
+            )
             after = (Dep(On.TASK, record),)
             items.append(TaskSpec(RecordId(record + 1), Kind.COMMAND, BlobId(b""), b"", group, "ver", after=after))
     return items, lengths

@@ -169,12 +169,12 @@ class JobsFold:
                 priority=spec.priority,
                 cores=spec.needs.cores,
                 waits=waits,
-                releases=int(spec.terms.release),
+                releases=int(spec.extras.release),
             )
         )
         if waits:
             self._add_after(spec.id, -1, spec.after)
-        if spec.terms.attributes:
+        if spec.extras.attributes:
             self._add_attributes(spec, run)
         shared = 0 if run == self._tables.marks.run else run  # a session's paths are those of all its runs
         if shared:
@@ -204,7 +204,7 @@ class JobsFold:
                 cores=spec.needs.cores,
                 is_open=int(spec.open),
                 waits=waits,
-                releases=int(spec.terms.release),
+                releases=int(spec.extras.release),
                 ended=None if length else self._now,
             )
         )
@@ -224,7 +224,7 @@ class JobsFold:
         self._tables.gathered["after"] += [(record, ON[dep.on], dep.id, dep.index, index) for dep in after]
 
     def _add_attributes(self, spec: TaskSpec | ArraySpec, run: int) -> None:
-        own = spec.terms.attributes
+        own = spec.extras.attributes
         self._tables.gathered["attributes"] += [("task", spec.id, *map(shown, pair), run) for pair in own]
 
     def _on_pages_added(self, fact: f.PagesAdded) -> None:
@@ -431,7 +431,7 @@ class AmendmentFold:
                 self._put_attributes(fact.run, "group", item.id, item.attributes)
             elif isinstance(item, TaskSpec) and (row := self._tables.task(item.id)) is not None:
                 self._change_task(row, item)
-                self._put_attributes(fact.run, "task", item.id, item.terms.attributes)
+                self._put_attributes(fact.run, "task", item.id, item.extras.attributes)
 
     def _put_attributes(self, run: int, kind: str, number: int, own: Sequence[tuple[str, str]]) -> None:
         self._tables.execute("DELETE FROM attributes WHERE run = ? AND kind = ? AND id = ?", (run, kind, number))
@@ -440,7 +440,7 @@ class AmendmentFold:
     def _change_task(self, row: TaskRow, spec: TaskSpec) -> None:
         tables = self._tables
         row.command, row.cores, row.priority = shown(task_text(spec)), spec.needs.cores, spec.priority
-        row.waits, row.releases = int(bool(spec.after)), int(spec.terms.release)
+        row.waits, row.releases = int(bool(spec.after)), int(spec.extras.release)
         own = (row.command, row.cores, row.waits, row.releases, row.id)
         tables.execute("UPDATE tasks SET command = ?, cores = ?, waits = ?, releases = ? WHERE id = ?", own)
         tables.execute("DELETE FROM after WHERE id = ?", (row.id,))
