@@ -162,7 +162,7 @@ class Client:
 
         def add() -> bool:
             for message in self.heard:
-                assert not isinstance(message, TasksFailed), message
+                assert not (isinstance(message, TasksFailed) and message.record == record), message
                 if isinstance(message, TasksSucceeded) and message.record == record:
                     found.update(zip(range(message.start, message.stop), pickle.loads(message.results), strict=True))
             self.listen()
