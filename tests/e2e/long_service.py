@@ -31,7 +31,7 @@ from pathlib import Path
 
 import cloudpickle
 
-from bough.model.events.facts import GroupClosed
+from bough.model.events.news import GroupClosed
 from bough.model.tasks import ArraySpec, GroupSpec, Kind, TaskSpec
 from bough.testing.builders import question
 from bough.wire.client_messages import (

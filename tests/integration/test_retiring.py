@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from service_client import Service, until
 
-from bough.model.events.facts import GroupClosed
-from bough.model.events.news import Retry
+from bough.model.events.news import GroupClosed, Retry
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.server.service.finished_workflows import KEPT

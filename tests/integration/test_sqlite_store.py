@@ -26,7 +26,6 @@ from bough.model.events.facts import (
     Held,
     Killed,
     MemoLookedUp,
-    PagesAdded,
     Placed,
     Prioritised,
     Released,
@@ -40,7 +39,7 @@ from bough.model.events.facts import (
     SpanStarted,
     Submitted,
 )
-from bough.model.events.news import WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import PagesAdded, WorkFailed, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Detail, Failure, Output, Stream
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, On, Page, TaskSpec

@@ -68,7 +68,7 @@ class Twins:
         record, spans = self.array(self.fed), list(self.fed.state.spans.values())
         if what == "grow":
             page = Page(record.length, record.length + number + 1, b"page")
-            self.turn(facts.PagesAdded(1, [page]))
+            self.turn(news.PagesAdded(1, [page]))
         elif what == "succeed":
             self.turn(*(news.WorkSucceeded(s.id, a, b, 0.001) for s in spans[number % 3 :] for a, b in s.left))
         elif what == "fail" and spans:

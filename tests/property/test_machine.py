@@ -14,7 +14,7 @@ from bough.core import retirement
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
-from bough.model.events import facts, news
+from bough.model.events import arriving, facts, news
 from bough.model.events.facts import decode_facts, encode_facts
 from bough.model.events.orders import LookUpMemo, Refuse, SendSpan
 from bough.model.outcomes import Cause, Detail, Failure
@@ -97,7 +97,7 @@ DEEDS = [
 MOST = 1 << 62
 NUMBERS = st.one_of(st.integers(0, 12), st.sampled_from([MOST, MOST - 1, 10**9, 2**32]))
 _SECONDS = st.lists(st.sampled_from([0.0, 1e-9, 1e15, 3.0]), max_size=4)
-HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], news.News]] = {
+HOSTILE: dict[str, Callable[[st.DataObject, int, int, int], arriving.News]] = {
     "ended": lambda data, span, start, stop: news.WorkSucceeded(
         span, start, stop, data.draw(st.sampled_from([0.0, 1e15]))
     ),
@@ -202,7 +202,7 @@ class Histories(RuleBasedStateMachine):
         workflow = self.machine.state.workflows[run]
         self.turn(news.Cancel(Dep(On.GROUP, workflow.group.id)))
         inside = [one for one in self.machine.state.groups.values() if one.workflow is workflow]
-        self.turn(*(facts.GroupClosed(one.id) for one in reversed(inside)), facts.RunClosed(run))
+        self.turn(*(news.GroupClosed(one.id) for one in reversed(inside)), facts.RunClosed(run))
 
     def seen_of(self, run: int) -> dict[str, dict[int, object]]:
         """What there is to see of a workflow."""
@@ -326,7 +326,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def a_group_is_closed(self, data: st.DataObject) -> None:
-        self.turn(facts.GroupClosed(data.draw(st.integers(1, self.next_group))))
+        self.turn(news.GroupClosed(data.draw(st.integers(1, self.next_group))))
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data(), good=st.booleans(), whole=st.booleans())
@@ -338,7 +338,7 @@ class Histories(RuleBasedStateMachine):
             start = data.draw(st.integers(start, stop - 1))
             stop = data.draw(st.integers(start + 1, stop))
         if good:
-            said: news.News = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start))
+            said: arriving.News = news.WorkSucceeded(order.span, start, stop, 0.01 * (stop - start))
         else:
             cause = data.draw(st.sampled_from([Cause.EXIT, Cause.LOST]))
             site = data.draw(st.booleans())

@@ -9,7 +9,7 @@ from bough.describe import formats
 from bough.describe.formats import Source
 from bough.describe.plan import Plan, PlanGroup, PlanTask, join, tidy
 from bough.describe.steps import Step, What, steps
-from bough.model.events.facts import GroupClosed
+from bough.model.events.news import GroupClosed
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, GroupSpec, On
 from bough.testing.builders import task

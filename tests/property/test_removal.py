@@ -8,17 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.model.events.facts import (
-    Fact,
-    GroupClosed,
-    MemoLookedUp,
-    Placed,
-    RunClosed,
-    RunOpened,
-    RunRemoved,
-    SpanEnded,
-    Submitted,
-)
+from bough.model.events.facts import Fact, MemoLookedUp, Placed, RunClosed, RunOpened, RunRemoved, SpanEnded, Submitted
+from bough.model.events.news import GroupClosed
 from bough.model.tasks import ArraySpec, GroupSpec, Kind, TaskSpec
 from bough.stores.sql.sqlite import SqliteStore
 from bough.testing.store_conformance import StoreSuite

@@ -9,7 +9,7 @@ from bough.core.actions import amend, reset, task_actions
 from bough.core.effects import Effects
 from bough.core.graph import submission
 from bough.core.state import State
-from bough.model.events import facts
+from bough.model.events import facts, news
 
 
 def _stopping(state: State, effects: Effects | None, fact: facts.Stopping) -> None:
@@ -24,8 +24,8 @@ APPLY: dict[type, Callable[..., None]] = {
     facts.RunRevived: retirement.run_revived,
     facts.Stopping: _stopping,
     facts.Submitted: submission.submitted,
-    facts.PagesAdded: lifecycle.pages_added,
-    facts.GroupClosed: submission.group_closed,
+    news.PagesAdded: lifecycle.pages_added,
+    news.GroupClosed: submission.group_closed,
     facts.ExecutorJoined: lifecycle.executor_joined,
     facts.ExecutorLost: lifecycle.executor_lost,
     facts.ExecutorDrained: lifecycle.executor_drained,

@@ -28,8 +28,8 @@ from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.core.storable import DECODED, latest, shortened, unstorable
 from bough.model.events import facts, news
+from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
-from bough.model.events.news import News
 from bough.model.events.orders import Refuse, StopSpan
 from bough.model.ids import ROOT, ExecutorId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Cause, Failure
@@ -59,13 +59,13 @@ class Intake:
             news.WorkStarted: self._on_started,
             news.WorkReturned: self._on_returned,
             facts.Submitted: self._on_submitted,
-            facts.PagesAdded: self._on_pages,
+            news.PagesAdded: self._on_pages,
             facts.ExecutorLost: self._on_executor_lost,
             facts.ExecutorJoined: self._on_executor_joined,
             facts.ExecutorDrained: self._on_executor_known,
             facts.ExecutorResized: self._on_resized,
             facts.MemoLookedUp: self._on_recalled,
-            facts.GroupClosed: self._on_group_closed,
+            news.GroupClosed: self._on_group_closed,
             news.Cancel: self._on_cancel,
             news.Kill: self._on_kill,
             news.Hold: self._on_hold,
@@ -321,7 +321,7 @@ class Intake:
             if failure is not None:
                 self._skip_pending(failure, [record])
 
-    def _on_pages(self, event: facts.PagesAdded) -> None:
+    def _on_pages(self, event: news.PagesAdded) -> None:
         problem = validation.check_pages(self._state, event)
         if problem:
             self._effects.orders.append(Refuse(event.request, problem))
@@ -330,7 +330,7 @@ class Intake:
         if self._state.stopping or self._state.failing:
             self._refuse_to_start([event.record])
 
-    def _on_group_closed(self, event: facts.GroupClosed) -> None:
+    def _on_group_closed(self, event: news.GroupClosed) -> None:
         group = self._state.groups.get(event.group)
         if group is not None and not group.closed:
             self._record(event)

@@ -33,7 +33,7 @@ from bough.core.records.task_record import TaskRecord
 from bough.core.state import State, TimerKind
 from bough.core.storable import shortened
 from bough.model import ranges
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.orders import StopSpan
 from bough.model.ids import ExecutorId, Seconds
 from bough.model.outcomes import Cause, Failure, Success
@@ -423,7 +423,7 @@ def memo_looked_up(state: State, effects: Effects | None, fact: facts.MemoLooked
         record.awaits_memo = record.counts[WAITING] > 0
 
 
-def pages_added(state: State, effects: Effects | None, fact: facts.PagesAdded) -> None:
+def pages_added(state: State, effects: Effects | None, fact: news.PagesAdded) -> None:
     """An open array grew, or is complete."""
     record = state.records[fact.record]
     assert isinstance(record, ArrayRecord)

@@ -19,8 +19,8 @@ from bough.core.intake import Intake
 from bough.core.replay_checks import fitted, misfit, pass_over, reserve
 from bough.core.scheduling.placement import Placement
 from bough.core.state import State
+from bough.model.events.arriving import News
 from bough.model.events.facts import Fact
-from bough.model.events.news import News
 from bough.model.events.orders import Order
 from bough.model.ids import Seconds
 from bough.model.states import TaskState

@@ -25,7 +25,7 @@ from bough.core.records.array_record import (
 from bough.core.records.attempts import Span
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import Fact
 from bough.model.ids import ROOT, SpanId
 
@@ -93,7 +93,7 @@ def _run_revived(state: State, fact: facts.RunRevived) -> str:
     return f"the number {taken[0]} of something in it is taken" if taken else ""
 
 
-def _group(state: State, fact: facts.GroupClosed | facts.GroupReleased) -> str:
+def _group(state: State, fact: news.GroupClosed | facts.GroupReleased) -> str:
     return "" if fact.group in state.groups else f"there is no group {fact.group}"
 
 
@@ -120,7 +120,7 @@ def _submitted(state: State, fact: facts.Submitted) -> str:
     return validation.check_submission(state, fact) or ""
 
 
-def _pages(state: State, fact: facts.PagesAdded) -> str:
+def _pages(state: State, fact: news.PagesAdded) -> str:
     return validation.check_pages(state, fact) or ""
 
 
@@ -229,7 +229,7 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.RunRemoved: _run_removed,
     facts.RunRetired: _run_retired,
     facts.RunRevived: _run_revived,
-    facts.GroupClosed: _group,
+    news.GroupClosed: _group,
     facts.GroupReleased: _group,
     facts.ExecutorJoined: _joined,
     facts.ExecutorLost: _executor,
@@ -238,7 +238,7 @@ _LOOK: dict[type, Callable[..., str]] = {
     facts.ExecutorResumed: _executor,
     facts.ExecutorResized: _resized,
     facts.Submitted: _submitted,
-    facts.PagesAdded: _pages,
+    news.PagesAdded: _pages,
     facts.WasReset: _reset,
     facts.Amended: _amended,
     facts.Retried: _retried,

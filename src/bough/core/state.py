@@ -10,16 +10,7 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import cast
 
-from bough.core.records.array_record import (
-    DONE,
-    HELD,
-    OCCUPYING_STATES,
-    PLACED,
-    READY,
-    WAITING,
-    ArrayRecord,
-    Record,
-)
+from bough.core.records.array_record import DONE, HELD, OCCUPYING_STATES, PLACED, READY, WAITING, ArrayRecord, Record
 from bough.core.records.attempts import AttemptIndex, Span
 from bough.core.records.executor_record import ExecutorRecord, RelayExecutorRecord
 from bough.core.records.group_record import GroupRecord, Workflow

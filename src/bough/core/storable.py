@@ -8,19 +8,20 @@ was written can be read.
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import msgspec
 
 from bough.model.bounds import LONGEST
 from bough.model.events import facts, news
-from bough.model.events.news import News
+from bough.model.events.arriving import News
 from bough.model.ids import Seconds
 
 DECODED: Final = frozenset(
     {
         facts.Submitted,
-        facts.PagesAdded,
+        news.PagesAdded,
         news.Amend,
         news.WorkStarted,
         news.WorkSucceeded,
@@ -34,13 +35,18 @@ DECODED: Final = frozenset(
 _LONGEST_MESSAGE: Final = 4_000  # characters of a message that the core puts together
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(News).decode
+
+
+@functools.cache
+def _decoder() -> msgspec.msgpack.Decoder[News]:
+    """Made when it is first needed: a server that starts has no time for it."""
+    return msgspec.msgpack.Decoder(News)
 
 
 def unstorable(event: News) -> str:
     """Why an event that is not one of the `DECODED` cannot become a fact; empty: it can."""
     try:
-        _decode(_encode(event))
+        _decoder().decode(_encode(event))
     except (msgspec.MsgspecError, OverflowError, TypeError, UnicodeError) as error:
         return str(error) or type(error).__name__
     return ""

@@ -8,17 +8,18 @@ Rules: without them everything is chosen by what was measured. Light to import: 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 PICKUP, NO_PIGGYBACK = "--pickup", "--no-piggyback"
 
 
-class DispatchTuning(NamedTuple):
-    """See the module."""
+class DispatchTuning:
+    """See the module. A plain class: a named tuple takes longer to make than all else that a server loads first."""
 
-    bundle: int = 0  # loose tasks in one message to the server, one message at a time; 0: as many as there are
-    max_span: int = 0  # most tasks that are sent to an executor at once; 0: as run times suggest
-    piggyback: bool = True  # False: work never travels with an acknowledgement, an executor asks for it first
+    __slots__ = ("bundle", "max_span", "piggyback")
+
+    def __init__(self, bundle: int = 0, max_span: int = 0, piggyback: bool = True) -> None:
+        self.bundle = bundle  # loose tasks in one message to the server, one message at a time; 0: as many as there are
+        self.max_span = max_span  # most tasks that are sent to an executor at once; 0: as run times suggest
+        self.piggyback = piggyback  # False: work never travels with an acknowledgement, an executor asks for it first
 
     def server_words(self) -> list[str]:
         """The options for a server process; the bundle is the client's own matter."""

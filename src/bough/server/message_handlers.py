@@ -17,8 +17,8 @@ from bough import logs
 from bough.core.queries.facade import Queries
 from bough.errors import BoughError, SiteError, UnknownName, UserError
 from bough.model.blobs import is_blob
-from bough.model.events.facts import ExecutorJoined, ExecutorLost, GroupClosed, PagesAdded, Submitted
-from bough.model.events.news import WorkNews
+from bough.model.events.facts import ExecutorJoined, ExecutorLost, Submitted
+from bough.model.events.news import GroupClosed, PagesAdded, WorkNews
 from bough.model.ids import ExecutorId
 from bough.model.states import LABELS
 from bough.server.handler_errors import HandlerErrors
@@ -41,14 +41,7 @@ from bough.wire.client_messages import (
     Subscribe,
     Welcome,
 )
-from bough.wire.executor_messages import (
-    ExecutorHello,
-    ExecutorWelcome,
-    Heartbeat,
-    Ready,
-    Report,
-    TaskRequest,
-)
+from bough.wire.executor_messages import ExecutorHello, ExecutorWelcome, Heartbeat, Ready, Report, TaskRequest
 from bough.wire.questions import Question
 
 SILENCE = 30.0  # seconds after which an executor is taken for lost

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from bough.errors import ProtocolError
-from bough.model.events.facts import PagesAdded
+from bough.model.events.news import PagesAdded
 from bough.server.peer_quotas import FREE, OWNER, Quotas, Share
 from bough.wire.client_messages import (
     Accepted,

@@ -18,8 +18,9 @@ import msgspec
 from bough import logs
 from bough.errors import ProtocolError, StoreFailed
 from bough.model.events import facts
+from bough.model.events.arriving import News
 from bough.model.events.facts import RunClosed
-from bough.model.events.news import CallsEnded, News, WorkFailed, WorkNews, WorkReturned, WorkStarted, WorkSucceeded
+from bough.model.events.news import CallsEnded, WorkFailed, WorkNews, WorkReturned, WorkStarted, WorkSucceeded
 from bough.model.ids import Seconds
 from bough.policy.interface import Policies
 from bough.server import cleanup

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar, assert_never
 
 from bough.core.machine import Machine
 from bough.errors import InternalError
+from bough.model.events.arriving import News
 from bough.model.events.facts import ExecutorLost, Fact, MemoLookedUp
-from bough.model.events.news import News
 from bough.model.events.orders import AnswerTake, LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import Seconds
 from bough.sim.simulated_executor import Finish, Model, SimulatedExecutor

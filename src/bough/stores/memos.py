@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from bough.model.events.facts import Fact, MemoLookedUp, PagesAdded, SpanEnded, Submitted
+from bough.model.events.facts import Fact, MemoLookedUp, SpanEnded, Submitted
+from bough.model.events.news import PagesAdded
 from bough.model.ids import MemoKey, RecordId
 from bough.model.outcomes import ResultFile, kept_time
 from bough.model.tasks import ArraySpec, Page, Reuse

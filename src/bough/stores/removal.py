@@ -17,6 +17,7 @@ import msgspec
 from bough.errors import InvariantBroken
 from bough.journal.codec import encode
 from bough.model.events import facts as f
+from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.outcomes import ResultFile
 from bough.model.tasks import GroupSpec, TaskSpec
 from bough.stores.database import Database, found_in
@@ -28,7 +29,7 @@ _NEVER: Final = 1 << 62
 MOST_BLOBS: Final = 100  # deleted in one go
 
 _OF_RECORD: Final = (
-    f.PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.MemoLookedUp,
+    PagesAdded, f.Placed, f.SpanStarted, f.SpanEnded, f.ElementFailed, f.SpanReturned, f.RetryDue, f.MemoLookedUp,
     f.Skipped, f.LockTaken, f.LockFreed, f.SpanAlive,
 )  # fmt: skip
 _OF_RUN: Final = (f.RunClosed, f.RunRetired, f.RunRevived)
@@ -67,7 +68,7 @@ def named_by(facts: Iterable[f.Fact]) -> NamedRuns:
             named.groups.update(fact.removed_groups)
         elif isinstance(fact, _OF_RECORD):
             named.records.add(fact.record)
-        elif isinstance(fact, f.GroupClosed | f.GroupReleased):
+        elif isinstance(fact, GroupClosed | f.GroupReleased):
             named.groups.add(fact.group)
         elif isinstance(fact, _OF_RUN + _LAST):
             named.runs.add(fact.run)
@@ -93,7 +94,7 @@ def without(facts: Sequence[f.Fact], dead: NamedRuns, borrowed: set[int]) -> lis
             continue
         if isinstance(fact, _OF_RECORD):
             gone = fact.record in dead.records and not (isinstance(fact, f.SpanEnded) and fact.record in borrowed)
-        elif isinstance(fact, f.GroupClosed | f.GroupReleased):
+        elif isinstance(fact, GroupClosed | f.GroupReleased):
             gone = fact.group in dead.groups
         elif isinstance(fact, f.Amended):  # all of it is of one run
             about = named_by([fact])

@@ -15,7 +15,7 @@ from random import Random
 from bough.core.invariants import check
 from bough.core.machine import Machine, Turn
 from bough.core.scheduling.view import StateView
-from bough.model.events import facts, news
+from bough.model.events import arriving, facts, news
 from bough.model.events.facts import ExecutorDrained, ExecutorLost
 from bough.model.events.orders import SendSpan
 from bough.model.ids import ExecutorId
@@ -106,7 +106,7 @@ class PolicySuite:
         machine.turn(0, executors)
         return machine
 
-    def turn(self, machine: Machine, *said: news.News, now: float = 0.0) -> Turn:
+    def turn(self, machine: Machine, *said: arriving.News, now: float = 0.0) -> Turn:
         """One turn, after which the laws hold and the policy has not raised."""
         turn = machine.turn(now, said)
         check(machine.state)

@@ -40,10 +40,8 @@ from bough.model.events.facts import (
     ExecutorJoined,
     ExecutorLost,
     Fact,
-    GroupClosed,
     Held,
     MemoLookedUp,
-    PagesAdded,
     Placed,
     Prioritised,
     Released,
@@ -60,6 +58,7 @@ from bough.model.events.facts import (
     SpanStarted,
     Submitted,
 )
+from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import FileId
 from bough.model.outcomes import Cause, Detail, Failure, Output, ResultFile, Stream

@@ -28,7 +28,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from bough.errors import SiteError
-from bough.transport.dial import tune
 
 MOST = 256  # unproven peers
 SILENT = 0.25  # seconds after which a peer that has said nothing gives way to others
@@ -335,6 +334,8 @@ class TlsListener(ABC):
                 if context is None:
                     await loop.connect_accepted_socket(lambda: gate, sock)
                 else:
+                    from bough.transport.dial import tune  # late: an embedded server accepts, and never dials
+
                     tune(sock)
                     await _until_it_speaks(sock)
                     self._unproven.spoke(unproven)

@@ -12,8 +12,18 @@ from typing import Literal
 import msgspec
 
 from bough.model.bounds import Count, FilePath, Label, Name, Pid, Text, Word
-from bough.model.events.facts import GroupClosed, PagesAdded
-from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
+from bough.model.events.news import (
+    Cancel,
+    DeclareDone,
+    GroupClosed,
+    Hold,
+    Kill,
+    PagesAdded,
+    Prioritise,
+    Release,
+    Reset,
+    Retry,
+)
 from bough.model.ids import BlobId, ExecutorId, RecordId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.tasks import Item

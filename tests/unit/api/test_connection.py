@@ -13,8 +13,7 @@ from bough.api.client import outbox
 from bough.api.client.connection import Connection
 from bough.api.client.reconnect import GiveUp
 from bough.errors import BoughError, InvalidWorkload, PeerLost, UserError
-from bough.model.events.facts import PagesAdded
-from bough.model.events.news import Cancel
+from bough.model.events.news import Cancel, PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Dep, Item, On, TaskSpec
 from bough.testing.builders import question, task

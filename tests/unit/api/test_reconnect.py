@@ -14,8 +14,7 @@ from bough.api.client import reconnect
 from bough.api.client.connection import Connection
 from bough.api.client.reconnect import DialAgain, Dialled
 from bough.errors import BoughError, PeerLost, SessionClosed, UserError
-from bough.model.events.facts import GroupClosed
-from bough.model.events.news import Cancel
+from bough.model.events.news import Cancel, GroupClosed
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import Dep, On
 from bough.testing.builders import question, task

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bough.core.actions.difference import Difference, find_difference, why_wrong
 from bough.core.actions.dry_run import run_again
 from bough.core.machine import Turn
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import GroupId, RecordId
 from bough.model.states import TaskState
 from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
@@ -69,7 +69,7 @@ class Flow:
         self.bench.submit(*said)
         closed = [item.id for item in said if isinstance(item, GroupSpec)]
         closed += [GroupId(WORKFLOW)] if is_closed else []
-        self.bench.tell(*map(facts.GroupClosed, closed))
+        self.bench.tell(*map(news.GroupClosed, closed))
 
     def _numbers(self, count: int) -> int:
         self.next += 100

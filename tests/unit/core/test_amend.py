@@ -84,7 +84,7 @@ def test_a_workflow_that_no_description_made_is_left_alone() -> None:
         state = flow.bench.machine.state
         assert (why_not(state, 2) or "").startswith("more may come into the workflow flow;")
         flow.bench.submit(item)
-        flow.bench.tell(facts.GroupClosed(GroupId(50)))
+        flow.bench.tell(news.GroupClosed(GroupId(50)))
         assert (why_not(state, 2) or "").startswith("the workflow flow holds more than commands:")
         flow.bench.tell(news.Amend(2, removed=(RecordId(1),)))
         assert 1 in state.records

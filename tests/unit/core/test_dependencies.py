@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bough.model.events.facts import GroupClosed, PagesAdded
-from bough.model.events.news import Cancel
+from bough.model.events.news import Cancel, GroupClosed, PagesAdded
 from bough.model.ids import GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page

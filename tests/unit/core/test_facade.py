@@ -91,7 +91,7 @@ def test_workflows_are_found_by_run_and_name(bench: Bench, queries: Queries) -> 
     found = queries.running_workflow("w")
     assert found is not None
     assert (found.run, found.directory, found.user, found.closed) == (2, "/d", "ann", False)
-    bench.tell(facts.GroupClosed(GroupId(2)), facts.RunClosed(2))
+    bench.tell(news.GroupClosed(GroupId(2)), facts.RunClosed(2))
     again = queries.running_workflow("w")
     assert again is not None
     assert again.run == 3
@@ -122,7 +122,7 @@ def test_a_group_may_be_retried_until_it_was(bench: Bench, queries: Queries) -> 
     bench.submit(GroupSpec(GroupId(3), "g", GroupId(2), retries=1), task(1, group=3), task(2, on(1), group=3))
     assert queries.has_retrying_groups(1, 0)
     assert queries.retrying_group(1, 0) is None  # it is open
-    bench.tell(facts.GroupClosed(GroupId(3)))
+    bench.tell(news.GroupClosed(GroupId(3)))
     that = queries.retrying_group(1, 0)
     assert that is not None
     assert queries.may_be_retried(that)

@@ -29,7 +29,7 @@ def test_who_waits_for_a_group_starts_when_a_task_releases_it() -> None:
     bench = Bench(4)
     bench.submit(group(1, "slice"), part(1, 1, release=True), part(2, 1, 1))
     bench.submit(task(3, on_group(1)), task(4, at_end(1)))
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.end(1)
     assert bench.states(2, 3, 4) == ["placed", "placed", "waiting"]
     bench.end(2)
@@ -49,7 +49,7 @@ def test_a_supergroup_without_tasks_of_its_own_is_released_with_its_subgroups() 
     bench.submit(part(1, 2, release=True), part(2, 2, 1), part(3, 3, release=True), part(4, 3, 3))
     bench.submit(task(9, on_group(1)), task(10, at_end(1)))
     for closed in (2, 3, 1):
-        bench.tell(facts.GroupClosed(closed))  # type: ignore[arg-type]
+        bench.tell(news.GroupClosed(closed))  # type: ignore[arg-type]
     bench.end(1)
     assert bench.state(9) == "waiting"
     bench.end(3)
@@ -64,7 +64,7 @@ def test_a_supergroup_with_a_task_of_its_own_is_not_released_before_that_has_end
     bench.submit(group(1, "piece"), group(2, "a", 1), part(1, 2, release=True), part(2, 2, 1))
     bench.submit(part(3, 1, at_end(2)), task(9, on_group(1)))
     for closed in (2, 1):
-        bench.tell(facts.GroupClosed(closed))  # type: ignore[arg-type]
+        bench.tell(news.GroupClosed(closed))  # type: ignore[arg-type]
     bench.end(1)
     assert bench.states(3, 9) == ["waiting", "waiting"]
     bench.end(2)
@@ -76,7 +76,7 @@ def test_a_failure_after_the_release_stops_only_who_waits_for_the_end() -> None:
     bench = Bench(8)
     bench.submit(group(1, "slice"), part(1, 1, release=True), part(2, 1, 1))
     bench.submit(task(3, on_group(1)), task(4, at_end(1)))
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.end(1)
     bench.fail(2)
     assert bench.states(3, 4) == ["placed", "skipped"]
@@ -97,7 +97,7 @@ def test_a_final_task_runs_after_a_failure() -> None:
 def test_a_final_task_waits_for_everything_all_the_same() -> None:
     bench = Bench(4)
     bench.submit(group(1, "all"), task(1, group=1), task(2, group=1), task(3, at_end(1), extras=FINAL))
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.fail(1)
     assert bench.state(3) == "waiting"
     bench.end(2)
@@ -177,7 +177,7 @@ def test_explain_names_the_limit() -> None:
 def test_a_group_is_tried_again_as_a_whole() -> None:
     bench = Bench(4)
     bench.submit(GroupSpec(1, "g", retries=1), task(1, group=1), task(2, 1, group=1), task(3, on_group(1)))  # type: ignore[arg-type]
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.fail(1)
     assert bench.states(1, 2, 3) == ["placed", "waiting", "waiting"]
     bench.end(1)
@@ -188,7 +188,7 @@ def test_a_group_is_tried_again_as_a_whole() -> None:
 def test_a_group_that_fails_too_often_has_failed() -> None:
     bench = Bench(4)
     bench.submit(GroupSpec(1, "g", retries=1), task(1, group=1), task(3, on_group(1)))  # type: ignore[arg-type]
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.fail(1)
     bench.fail(1)
     assert bench.states(1, 3) == ["failed", "skipped"]
@@ -197,7 +197,7 @@ def test_a_group_that_fails_too_often_has_failed() -> None:
 def test_what_was_cancelled_or_killed_is_not_tried_again() -> None:
     bench = Bench(4)
     bench.submit(GroupSpec(1, "g", retries=3), task(1, group=1))  # type: ignore[arg-type]
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.tell(news.Kill(Dep(On.GROUP, 1)))
     assert bench.state(1) == "failed"
 
@@ -205,7 +205,7 @@ def test_what_was_cancelled_or_killed_is_not_tried_again() -> None:
 def test_the_time_of_a_group_begins_with_its_first_task_and_ends_all_of_it() -> None:
     bench = Bench(1)
     bench.submit(GroupSpec(1, "g", timeout=10.0), task(1, group=1), task(2, group=1), task(3, on_group(1)))  # type: ignore[arg-type]
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.wait(9.0)
     assert bench.states(1, 2) == ["placed", "ready"]
     bench.wait(1.5)
@@ -216,7 +216,7 @@ def test_the_time_of_a_group_begins_with_its_first_task_and_ends_all_of_it() -> 
 def test_a_group_that_ended_in_time_is_left_alone() -> None:
     bench = Bench(1)
     bench.submit(GroupSpec(1, "g", timeout=10.0), task(1, group=1))  # type: ignore[arg-type]
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     bench.end(1)
     bench.wait(20.0)
     assert bench.state(1) == "done"
@@ -289,7 +289,7 @@ def test_explain_names_the_host_that_is_busy(two_hosts: Bench) -> None:
 def test_limits_of_tasks_and_groups_are_independent() -> None:
     bench = Bench(4)
     bench.submit(GroupSpec(1, "g", retries=1), task(1, group=1, limits=limits(retries=1)))  # type: ignore[arg-type]
-    bench.tell(facts.GroupClosed(1))  # type: ignore[arg-type]
+    bench.tell(news.GroupClosed(1))  # type: ignore[arg-type]
     for _ in range(3):
         bench.fail(1, failure=BOOM)
     assert bench.state(1) in {"placed", "failed"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bough.core.queries.facade import Queries
-from bough.model.events.facts import GroupClosed, MemoLookedUp, SpanEnded
-from bough.model.events.news import Cancel, Retry
+from bough.model.events.facts import MemoLookedUp, SpanEnded
+from bough.model.events.news import Cancel, GroupClosed, Retry
 from bough.model.ids import GroupId, MemoKey, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Dep, Reuse

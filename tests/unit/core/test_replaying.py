@@ -11,7 +11,7 @@ from bough.core.effects import Effects
 from bough.core.graph import dependencies, readiness
 from bough.core.invariants import check, picture
 from bough.core.machine import Machine
-from bough.model.events import facts, news
+from bough.model.events import arriving, facts, news
 from bough.model.events.orders import LookUpMemo, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import ExecutorId, GroupId
 from bough.model.tasks import Dep, GroupSpec, On
@@ -104,13 +104,13 @@ def test_the_first_turn_ranks_what_is_queued_once(by_snapshot: bool) -> None:
 
 def test_a_replay_makes_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(Policies(Fifo()))
-    arriving: list[list[news.News]] = [
+    several: list[list[arriving.News]] = [
         [facts.RunOpened(1, "run", "h", 1, memos=True), executor(1, 2), executor(2, 2)],
         [submit(GroupSpec(GroupId(1), "g"), task(1, group=GroupId(1)), task(2, 1), task(3, key=b"k" * 16))],
-        [facts.GroupClosed(GroupId(1)), facts.ExecutorLost(ExecutorId(1), "gone")],
+        [news.GroupClosed(GroupId(1)), facts.ExecutorLost(ExecutorId(1), "gone")],
         [news.Kill(Dep(On.TASK, 1))],
     ]
-    turns = [machine.turn(float(at), some) for at, some in enumerate(arriving)]
+    turns = [machine.turn(float(at), some) for at, some in enumerate(several)]
     kinds = {type(order) for turn in turns for order in turn.orders}
     assert kinds >= {SendSpan, StopSpan, LookUpMemo, TellGroupFinished}
     assert any(isinstance(fact, facts.Skipped) for turn in turns for fact in turn.facts)

@@ -25,7 +25,7 @@ def reset(bench: Bench, target: Dep, stop: int = 0, *, cascade: bool = False) ->
 
 def close(bench: Bench, *groups: int) -> None:
     for number in groups:
-        bench.tell(facts.GroupClosed(number))  # type: ignore[arg-type]
+        bench.tell(news.GroupClosed(number))  # type: ignore[arg-type]
 
 
 # --- reset -----------------------------------------------------------------------------------------

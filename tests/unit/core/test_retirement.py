@@ -35,7 +35,7 @@ def finished() -> Bench:
     bench.end(101, 0, 1)
     for index in range(1, 5):
         bench.end(101, index)
-    bench.tell(*(facts.GroupClosed(GroupId(id_)) for id_ in (51, 50, 2)), facts.RunClosed(2))
+    bench.tell(*(news.GroupClosed(GroupId(id_)) for id_ in (51, 50, 2)), facts.RunClosed(2))
     return bench
 
 
@@ -148,7 +148,7 @@ def test_the_memory_of_one_that_left_is_free_at_once() -> None:
             ]
             machine.turn(0.0, [opened(run), facts.Submitted(items)])
             machine.turn(0.0, [news.WorkFailed(next(iter(machine.state.spans)), 0, BOOM)])
-            machine.turn(0.0, [facts.GroupClosed(GroupId(50 + run)), facts.GroupClosed(GroupId(run))])
+            machine.turn(0.0, [news.GroupClosed(GroupId(50 + run)), news.GroupClosed(GroupId(run))])
             while machine.state.spans:
                 span = next(iter(machine.state.spans.values()))
                 machine.turn(0.0, [news.WorkSucceeded(span.id, *span.left[0], 1.0)])
@@ -167,7 +167,7 @@ def test_a_big_one_is_kept_in_pieces() -> None:
     many = 2 * retirement.PIECE + 1
     machine = bench.machine
     machine.turn(0.0, [facts.Submitted([task(100 + number, group=2) for number in range(many)])])
-    machine.turn(0.0, [news.Cancel(Dep(On.GROUP, 2)), facts.GroupClosed(GroupId(2)), facts.RunClosed(2)])
+    machine.turn(0.0, [news.Cancel(Dep(On.GROUP, 2)), news.GroupClosed(GroupId(2)), facts.RunClosed(2)])
     found = list(retirement.pieces(machine.state.workflows[2]))
     assert len(found) == 3
     assert sum(len(piece.tasks) for piece in retirement.unpack(retirement.pack(found))) == many
@@ -188,7 +188,7 @@ def test_run_times_that_nobody_uses_are_forgotten_in_time(monkeypatch: pytest.Mo
         bench.tell(opened(run))
         bench.submit(task(1000 * run, group=run, template=f"template{run}"))
         bench.end(1000 * run)
-        bench.tell(facts.GroupClosed(GroupId(run)), facts.RunClosed(run))
+        bench.tell(news.GroupClosed(GroupId(run)), facts.RunClosed(run))
         bench.tell(facts.RunRetired(run))
     state = bench.machine.state
     assert len(state.runtimes) <= 11

@@ -14,8 +14,8 @@ import pytest
 from bough.core.machine import Machine
 from bough.core.state import TimerKind
 from bough.model.events import facts, news
-from bough.model.events.facts import ExecutorDrained, GroupClosed, MemoLookedUp
-from bough.model.events.news import Cancel, Hold, Prioritise, Release, Retry
+from bough.model.events.facts import ExecutorDrained, MemoLookedUp
+from bough.model.events.news import Cancel, GroupClosed, Hold, Prioritise, Release, Retry
 from bough.model.ids import BlobId, ExecutorId, GroupId, RecordId
 from bough.model.outcomes import Cause, Failure
 from bough.model.tasks import Page
@@ -67,7 +67,7 @@ def story_of_pages(bench: Bench) -> None:
 
     spec = replace(array(1, 0), table=BlobId(b""), open=True)
     bench.submit(spec, task(2, on_array(1)))
-    bench.tell(facts.PagesAdded(RecordId(1), [Page(0, 3, b"x"), Page(3, 7, b"y")]))
+    bench.tell(news.PagesAdded(RecordId(1), [Page(0, 3, b"x"), Page(3, 7, b"y")]))
     bench.end(1, 1)
 
 
@@ -106,7 +106,7 @@ def go_on(bench: Bench) -> list[list[facts.Fact]]:
 
     for order in list(bench.recalls):
         tell(MemoLookedUp(order.record, order.start, order.stop, found=False))
-    tell(facts.PagesAdded(RecordId(1), [Page(7, 8, b"z")], last=True))
+    tell(news.PagesAdded(RecordId(1), [Page(7, 8, b"z")], last=True))
     end_all()
     bench.now += 10
     tell(Release(on(4, 2), 4), Release(on_group(0)))

@@ -9,8 +9,18 @@ import msgspec
 import pytest
 
 from bough.core.queries.facade import Queries
-from bough.model.events.facts import GroupClosed, MemoLookedUp, PagesAdded, SpanEnded
-from bough.model.events.news import Cancel, Hold, Kill, Prioritise, Release, Retry, WorkSucceeded
+from bough.model.events.facts import MemoLookedUp, SpanEnded
+from bough.model.events.news import (
+    Cancel,
+    GroupClosed,
+    Hold,
+    Kill,
+    PagesAdded,
+    Prioritise,
+    Release,
+    Retry,
+    WorkSucceeded,
+)
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.outcomes import Cause
 from bough.model.tasks import Dep, Page

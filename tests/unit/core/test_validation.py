@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bough.model.events.facts import GroupClosed, PagesAdded
+from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.events.orders import Refuse
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import Dep, Page

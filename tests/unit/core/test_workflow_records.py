@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bough.core.queries.facade import Queries
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, On
 from bough.testing.builders import array, executor, group, needs, task
@@ -101,7 +101,7 @@ def test_one_that_is_over_can_be_removed_with_all_it_had() -> None:
     bench.tell(facts.RunRemoved(2))
     assert 2 in bench.machine.state.workflows, "it goes on"
     bench.end_all()
-    bench.tell(facts.GroupClosed(GroupId(50)), facts.GroupClosed(GroupId(2)))
+    bench.tell(news.GroupClosed(GroupId(50)), news.GroupClosed(GroupId(2)))
     assert (2, False) in bench.finished
     bench.tell(facts.RunClosed(2))
     assert not bench.machine.state.stopping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bough.describe.plan import Plan
 from bough.describe.steps import For, Step, What, steps
-from bough.model.events.facts import GroupClosed
+from bough.model.events.news import GroupClosed
 from bough.model.ids import BlobId, GroupId, RecordId
 from bough.model.tasks import Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec
 

@@ -9,8 +9,8 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.core.queries.facade import Queries
 from bough.model.blobs import blob_id
-from bough.model.events.facts import ExecutorLost, GroupClosed, RunClosed, RunOpened, SpanReturned, Submitted
-from bough.model.events.news import WorkFailed, WorkSucceeded
+from bough.model.events.facts import ExecutorLost, RunClosed, RunOpened, SpanReturned, Submitted
+from bough.model.events.news import GroupClosed, WorkFailed, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import GroupSpec, Kind, TaskSpec

@@ -10,8 +10,8 @@ from server_fakes import FakeLoop, FakeStore, FakeTransport
 from bough.core.machine import Machine
 from bough.errors import InternalError, InvariantBroken, StoreFailed
 from bough.model.blobs import blob_id
-from bough.model.events.facts import GroupClosed, RunOpened
-from bough.model.events.news import Cancel, Kill, WorkFailed, WorkStarted, WorkSucceeded
+from bough.model.events.facts import RunOpened
+from bough.model.events.news import Cancel, GroupClosed, Kill, WorkFailed, WorkStarted, WorkSucceeded
 from bough.model.outcomes import Cause, Failure
 from bough.model.resources import Needs
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Kind, Limits, On, TaskSpec

@@ -49,7 +49,7 @@ def group(number: int, retries: int = 0, parent: int = 0) -> GroupSpec:
 
 
 def closed(*numbers: int) -> list[facts.Fact]:
-    return [facts.GroupClosed(number) for number in numbers]  # type: ignore[arg-type]
+    return [news.GroupClosed(number) for number in numbers]  # type: ignore[arg-type]
 
 
 def test_a_failure_that_a_retry_undoes_is_never_told(ear: Ear) -> None:

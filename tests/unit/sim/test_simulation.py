@@ -10,7 +10,7 @@ import pytest
 from bough.core.invariants import check
 from bough.core.machine import Machine
 from bough.errors import InternalError
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.events.facts import ExecutorLost, Placed, SpanEnded
 from bough.model.events.news import Cancel, Kill
 from bough.model.ids import ExecutorId, GroupId
@@ -106,7 +106,7 @@ def test_memory_bounds_how_many_run_at_once() -> None:
 def test_a_group_behind_a_gate_starts_when_it_opens() -> None:
     sim = simulation(2.0, 4)
     sim.at(0.0, submit(array(1, 8), group(1, "g", 0, on_array(1)), task(2, group=1), task(3, on_group(1))))
-    sim.at(0.0, facts.GroupClosed(GroupId(1)))
+    sim.at(0.0, news.GroupClosed(GroupId(1)))
     assert sim.run() == 8
     sim.check_complete()
 

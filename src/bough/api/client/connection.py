@@ -23,8 +23,7 @@ from bough.api.client.outbox import Outbox
 from bough.api.client.reader import Reader
 from bough.api.client.reconnect import Dialled, Place, Reconnect, ask_outcomes
 from bough.errors import BoughError, InternalError, PeerLost, ProtocolError, UserError
-from bough.model.events.facts import PagesAdded
-from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, Prioritise, Release, Reset, Retry
+from bough.model.events.news import Cancel, DeclareDone, Hold, Kill, PagesAdded, Prioritise, Release, Reset, Retry
 from bough.model.ids import BlobId, RecordId
 from bough.model.tasks import Item, Page, Reuse
 from bough.wire.client_messages import (

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from bough.errors import UserError
-from bough.model.events.facts import PagesAdded
+from bough.model.events.news import PagesAdded
 from bough.model.ids import BlobId, RecordId
 from bough.model.resources import show_bytes
 from bough.model.tasks import Item, Page, Reuse

@@ -31,8 +31,7 @@ from bough.api.futures.task import (
     what_happened,
 )
 from bough.errors import BoughError, UserError
-from bough.model.events.facts import PagesAdded
-from bough.model.events.news import Cancel, Kill
+from bough.model.events.news import Cancel, Kill, PagesAdded
 from bough.model.ids import RecordId
 from bough.model.outcomes import Cause, Failure, Stream
 from bough.model.states import TaskState

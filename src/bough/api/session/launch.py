@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bough.api.futures.progress import Progress
     from bough.api.futures.task_registry import TaskRegistry
     from bough.api.session.rejoin import ExistingWork
-    from bough.model.events.facts import PagesAdded
+    from bough.model.events.news import PagesAdded
     from bough.model.ids import RecordId
     from bough.model.tasks import Item
     from bough.wire.client_messages import ClientHello, Farewell

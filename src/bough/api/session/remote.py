@@ -38,7 +38,7 @@ from bough.wire import questions
 if TYPE_CHECKING:
     from bough.api.futures.progress import Progress
     from bough.api.futures.task_registry import TaskRegistry
-    from bough.model.events.facts import PagesAdded
+    from bough.model.events.news import PagesAdded
     from bough.model.outcomes import Stream
     from bough.model.tasks import Item
     from bough.wire.client_messages import Farewell

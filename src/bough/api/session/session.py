@@ -24,7 +24,7 @@ from bough.api.session.launch import DispatchOptions, EmbeddedHost
 from bough.api.submit.submitter import Submitter
 from bough.errors import BoughError, SessionClosed, UserError
 from bough.model.bounds import Count, Index, shown, within
-from bough.model.events.facts import GroupClosed
+from bough.model.events.news import GroupClosed
 from bough.model.ids import GroupId, RecordId
 from bough.wire import questions
 from bough.wire.questions import Question
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from bough.api.submit.context import RunningFeed
     from bough.api.submit.groups import Group
     from bough.api.submit.options import TaskOptions
-    from bough.model.events.facts import PagesAdded
+    from bough.model.events.news import PagesAdded
     from bough.model.ids import BlobId, MemoKey
     from bough.model.tasks import Dep, Item, TaskSpec
     from bough.stores.jobs.jobs_reader import JobsDatabase

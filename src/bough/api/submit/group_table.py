@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bough.errors import UserError
-from bough.model.events.facts import GroupClosed
+from bough.model.events.news import GroupClosed
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, GroupSpec
 

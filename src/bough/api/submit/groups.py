@@ -36,7 +36,7 @@ from bough.api.submit.options import (
 from bough.api.submit.submitter import Submitter
 from bough.errors import NotPicklable, UserError
 from bough.model.bounds import Name, within
-from bough.model.events.facts import GroupClosed
+from bough.model.events.news import GroupClosed
 from bough.model.ids import GroupId
 from bough.model.tasks import Dep, GroupSpec, On, TaskExtras, TaskSpec
 

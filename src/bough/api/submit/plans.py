@@ -29,7 +29,7 @@ from bough.describe.steps import For, Step, What
 from bough.errors import BoughError
 from bough.model.commands.command import CommandSettings
 from bough.model.commands.shell_text import needs_shell, plain_words, split_words
-from bough.model.events.facts import GroupClosed
+from bough.model.events.news import GroupClosed
 from bough.model.ids import BlobId, GroupId, MemoKey, RecordId
 from bough.model.resources import ONE_CORE, Needs
 from bough.model.tasks import NO_EXTRAS, NO_LIMITS, Dep, GroupSpec, Item, Kind, Limits, On, TaskExtras, TaskSpec

@@ -11,12 +11,7 @@ from bough.core.actions.amend import runs_again, waits_for_more
 from bough.core.actions.difference import Difference, alone, path_of
 from bough.core.graph.closure import STARTED, Changes, Closure, Part
 from bough.core.graph.submission import add_group, add_task
-from bough.core.records.array_record import (
-    OCCUPYING_STATES,
-    UNSUCCESSFUL_STATES,
-    WAITING,
-    Record,
-)
+from bough.core.records.array_record import OCCUPYING_STATES, UNSUCCESSFUL_STATES, WAITING, Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.core.state import State

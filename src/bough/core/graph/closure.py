@@ -10,14 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bough.core.graph import dependencies
-from bough.core.records.array_record import (
-    DONE,
-    FAILED,
-    OCCUPYING_STATES,
-    SKIPPED,
-    ArrayRecord,
-    Record,
-)
+from bough.core.records.array_record import DONE, FAILED, OCCUPYING_STATES, SKIPPED, ArrayRecord, Record
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord
 from bough.model import ranges

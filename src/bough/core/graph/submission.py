@@ -17,7 +17,7 @@ from bough.core.records.array_record import WAITING, ArrayRecord, Record
 from bough.core.records.group_record import STATES, GroupRecord, Workflow
 from bough.core.records.task_record import TaskRecord, share_spec
 from bough.core.state import State
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import ROOT
 from bough.model.states import StateWindow
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
@@ -223,7 +223,7 @@ def group_released(state: State, effects: Effects | None, fact: facts.GroupRelea
     dependencies.release(state, effects, state.groups[fact.group])
 
 
-def group_closed(state: State, effects: Effects | None, fact: facts.GroupClosed) -> None:
+def group_closed(state: State, effects: Effects | None, fact: news.GroupClosed) -> None:
     """Nothing more comes into a group."""
     group = state.groups[fact.group]
     group.closed = True

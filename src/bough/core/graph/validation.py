@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from bough.core.records.array_record import OPEN_STATES
 from bough.core.records.group_record import GroupRecord, Workflow
 from bough.core.state import State
-from bough.model.events import facts
+from bough.model.events import facts, news
 from bough.model.ids import ROOT
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec
 
@@ -68,7 +68,7 @@ def _is_awaited(group: GroupRecord) -> bool:
     return any(above.dependents or above.waiting_for_end for above in group.chain())
 
 
-def check_pages(state: State, fact: facts.PagesAdded) -> str | None:
+def check_pages(state: State, fact: news.PagesAdded) -> str | None:
     """Say why pages cannot be added, or None."""
     record = state.records.get(fact.record)
     if record is None or not isinstance(record.spec, ArraySpec):

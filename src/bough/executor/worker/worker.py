@@ -23,15 +23,7 @@ from bough.executor.worker.function_runner import FunctionRunner
 from bough.executor.worker.output_streams import Streams
 from bough.executor.worker.serialisation import Blobs, paths_of, with_paths
 from bough.executor.worker.worker_channel import WorkerContext, WorkerInbox, WorkerReports
-from bough.executor.worker_protocol import (
-    GROUP,
-    HANDOVER,
-    INDEX,
-    InputsStaged,
-    StageInputs,
-    WorkerDone,
-    WorkerSpan,
-)
+from bough.executor.worker_protocol import GROUP, HANDOVER, INDEX, InputsStaged, StageInputs, WorkerDone, WorkerSpan
 from bough.model.events.news import WorkFailed
 from bough.model.ids import BlobId
 from bough.model.outcomes import Cause, Failure

@@ -10,11 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from bough.model.bounds import Count, FilePath, Label, Pid, Text, Whole
+from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.files import FileSpec
 from bough.model.ids import ROOT, ExecutorId, GroupId, MemoKey, RecordId, Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
 from bough.model.resources import Needs
-from bough.model.tasks import Dep, Item, Page, Reuse
+from bough.model.tasks import Dep, Item
 
 VERSION = 2
 
@@ -70,22 +71,6 @@ class Submitted(msgspec.Struct, frozen=True, array_like=True, tag="sub"):
     items: list[Item]
     request: Count = 0  # of the connection it came by; 0: no client waits for an answer
     files: tuple[FileSpec, ...] = ()  # filled in by the core: files that are new, or written for the first time
-
-
-class PagesAdded(msgspec.Struct, frozen=True, array_like=True, tag="pag"):
-    """An open array grew."""
-
-    record: RecordId
-    pages: list[Page]
-    last: bool = False
-    request: Count = 0
-    reuse: tuple[Reuse, ...] = ()  # as in `ArraySpec`, for the elements of these pages
-
-
-class GroupClosed(msgspec.Struct, frozen=True, array_like=True, tag="gc"):
-    """Nothing more will be added to a group; it is done when what it holds is done."""
-
-    group: GroupId
 
 
 class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="xj"):

@@ -11,10 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from bough.model.bounds import Count, Label, Text, Whole
-from bough.model.events import facts
 from bough.model.ids import ExecutorId, GroupId, RecordId, Seconds, SpanId
 from bough.model.outcomes import Detail, Failure, Results
-from bough.model.tasks import Dep, Item
+from bough.model.tasks import Dep, Item, Page, Reuse
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="can"):
@@ -174,33 +173,22 @@ class TakeTask(msgspec.Struct, frozen=True, array_like=True, tag="tak"):
     groups: tuple[GroupId, ...]
 
 
+class PagesAdded(msgspec.Struct, frozen=True, array_like=True, tag="pag"):
+    """An open array grew."""
+
+    record: RecordId
+    pages: list[Page]
+    last: bool = False
+    request: Count = 0
+    reuse: tuple[Reuse, ...] = ()  # as in `ArraySpec`, for the elements of these pages
+
+
+class GroupClosed(msgspec.Struct, frozen=True, array_like=True, tag="gc"):
+    """Nothing more will be added to a group; it is done when what it holds is done."""
+
+    group: GroupId
+
+
 Action = Cancel | Kill | Hold | Release | Reset | DeclareDone | Retry | Prioritise  # what people ask of tasks
 
 WorkNews = WorkStarted | WorkSucceeded | CallsEnded | WorkFailed | WorkReturned  # what executors report
-
-News = (  # all that a turn takes in
-    Action
-    | Amend
-    | TakeTask
-    | WorkNews
-    | facts.RunOpened
-    | facts.RunClosed
-    | facts.RunRemoved
-    | facts.RunRetired
-    | facts.RunRevived
-    | facts.Submitted
-    | facts.PagesAdded
-    | facts.GroupClosed
-    | facts.ExecutorJoined
-    | facts.ExecutorLost
-    | facts.ExecutorDrained
-    | facts.ExecutorResized
-    | facts.ExecutorSuspended
-    | facts.ExecutorResumed
-    | facts.MemoLookedUp
-    | facts.Stopping
-    | facts.GroupReleased
-    | TakeLock
-    | FreeLock
-    | TaskAlive
-)

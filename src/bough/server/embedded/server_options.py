@@ -33,7 +33,7 @@ class ServerOptions:
             elif word == "--fail-fast":
                 self.fail_fast = True
             elif word == NO_PIGGYBACK:
-                self.tuning = self.tuning._replace(piggyback=False)
+                self.tuning.piggyback = False
             elif left:
                 self._set(word, left.pop(0))
             else:
@@ -57,7 +57,7 @@ class ServerOptions:
             elif word == "--cores":
                 self.cores = float(value)
             elif word == PICKUP:
-                self.tuning = self.tuning._replace(max_span=int(value))
+                self.tuning.max_span = int(value)
             else:
                 raise SystemExit(_USAGE)
         except ValueError:

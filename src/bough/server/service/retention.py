@@ -19,8 +19,8 @@ from typing import TypeVar
 from bough import logs
 from bough.core.queries.answers import WorkflowInfo
 from bough.errors import BoughError, InternalError, UnknownName, UserError
-from bough.model.events.facts import GroupClosed, RunRemoved
-from bough.model.events.news import Cancel
+from bough.model.events.facts import RunRemoved
+from bough.model.events.news import Cancel, GroupClosed
 from bough.model.ids import Seconds
 from bough.model.tasks import Dep, On
 from bough.server.peers import DeferredRequest

@@ -16,15 +16,8 @@ from typing import Any, get_args
 
 from bough import logs
 from bough.errors import BoughError, ProtocolError, UnknownName, UserError
-from bough.model.events.facts import (
-    ExecutorDrained,
-    ExecutorResized,
-    ExecutorResumed,
-    GroupClosed,
-    PagesAdded,
-    Submitted,
-)
-from bough.model.events.news import WorkNews
+from bough.model.events.facts import ExecutorDrained, ExecutorResized, ExecutorResumed, Submitted
+from bough.model.events.news import GroupClosed, PagesAdded, WorkNews
 from bough.model.ids import ROOT, ExecutorId, RecordId
 from bough.model.tasks import Dep, On
 from bough.server.files.file_requests import FileRequests

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from bough import logs
 from bough.core.queries.answers import Difference
 from bough.errors import UnknownName, UserError, WorkflowTaken
-from bough.model.events.facts import Amended, Fact, GroupClosed, RunClosed, RunOpened
-from bough.model.events.news import Cancel
+from bough.model.events.facts import Amended, Fact, RunClosed, RunOpened
+from bough.model.events.news import Cancel, GroupClosed
 from bough.model.files import is_tidy
 from bough.model.ids import BlobId, GroupId
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, On, TaskSpec

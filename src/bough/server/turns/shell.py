@@ -21,8 +21,9 @@ from bough import logs
 from bough.core.machine import Machine, Turn
 from bough.core.queries.facade import Queries
 from bough.errors import BoughError, InternalError, SiteError, StoreFailed
+from bough.model.events.arriving import News
 from bough.model.events.facts import Fact, SpanEnded
-from bough.model.events.news import News, WorkFailed, WorkReturned
+from bough.model.events.news import WorkFailed, WorkReturned
 from bough.model.events.orders import LookUpMemo, Order, Refuse, SendSpan, StopSpan, TellGroupFinished
 from bough.model.ids import Seconds, SpanId
 from bough.model.outcomes import Cause, Failure

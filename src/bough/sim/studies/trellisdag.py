@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from bough.core.machine import Machine
 from bough.errors import InternalError
-from bough.model.events.facts import ExecutorLost, GroupClosed, Submitted
+from bough.model.events.facts import ExecutorLost, Submitted
+from bough.model.events.news import GroupClosed
 from bough.model.ids import BlobId, RecordId, Seconds
 from bough.model.resources import Needs
 from bough.model.tasks import NO_EXTRAS, ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskExtras, TaskSpec

@@ -14,6 +14,7 @@ from typing import Final
 from bough.model.commands.command import array_text, task_text
 from bough.model.events import facts as f
 from bough.model.events.facts import Amended
+from bough.model.events.news import GroupClosed, PagesAdded
 from bough.model.outcomes import Cause, Failure, ResultFile
 from bough.model.tasks import ArraySpec, Dep, GroupSpec, Item, Kind, On, TaskSpec
 from bough.stores.database import Database
@@ -50,8 +51,8 @@ class JobsFold:
             f.RunRemoved: self._on_run_removed,
             f.RunRevived: self._on_run_revived,
             f.Submitted: self._on_submitted,
-            f.PagesAdded: self._on_pages_added,
-            f.GroupClosed: self._runs.group_closed,
+            PagesAdded: self._on_pages_added,
+            GroupClosed: self._runs.group_closed,
             f.ExecutorJoined: self._on_executor_joined,
             f.ExecutorResized: self._on_executor_resized,
             f.ExecutorLost: self._on_executor_lost,
@@ -227,7 +228,7 @@ class JobsFold:
         own = spec.extras.attributes
         self._tables.gathered["attributes"] += [("task", spec.id, *map(shown, pair), run) for pair in own]
 
-    def _on_pages_added(self, fact: f.PagesAdded) -> None:
+    def _on_pages_added(self, fact: PagesAdded) -> None:
         row = self._tables.task(fact.record)
         if row is None:
             return

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bough.model.events import facts as f
+from bough.model.events.news import GroupClosed
 from bough.model.ids import ROOT
 from bough.model.outcomes import Cause, Failure
 from bough.model.states import ENDED, sql_list
@@ -186,7 +187,7 @@ class RunFold:
         if spec.attributes:
             tables.gathered["attributes"] += [("group", spec.id, *map(shown, pair), run) for pair in spec.attributes]
 
-    def group_closed(self, fact: f.GroupClosed) -> None:
+    def group_closed(self, fact: GroupClosed) -> None:
         """Nothing more will be added to a group."""
         self.close_group(fact.group)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bough.model.events.facts import ElementFailed, MemoLookedUp, PagesAdded, Placed, SpanEnded
+from bough.model.events.facts import ElementFailed, MemoLookedUp, Placed, SpanEnded
+from bough.model.events.news import PagesAdded
 from bough.model.ids import ExecutorId, RecordId, SpanId
 from bough.model.outcomes import Cause, Detail, Failure
 from bough.model.states import TaskState
